@@ -1,0 +1,1 @@
+"""kubeshard.client"""

@@ -1,0 +1,98 @@
+"""Errors of the API server by cause, never by message text.
+
+Catch the class, not the code: `except NotFound`. `ApiError.status` is the server's `Status` object where there was one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class KubeshardError(Exception):
+    """Base of everything that kubeshard raises on purpose. The message is one line that says what to do."""
+
+
+class ApiError(KubeshardError):
+    """The API server refused or failed a request.
+
+    `code` is the HTTP status, `reason` the server's machine-readable word (`NotFound`, `Conflict`, ...), `retry_after` the
+    seconds the server asked to wait, or None. `details` is `Status.details` (causes name the fields).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int = 0,
+        reason: str = "",
+        retry_after: float | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.reason = reason
+        self.retry_after = retry_after
+        self.details: Mapping[str, Any] = details or {}
+
+
+class NotFound(ApiError):
+    """404: the object, or its kind, does not exist."""
+
+
+class AlreadyExists(ApiError):
+    """409 AlreadyExists: a create found the name taken."""
+
+
+class Conflict(ApiError):
+    """409 Conflict: the object changed since it was read, a precondition failed, or another field manager owns a field."""
+
+
+class Gone(ApiError):
+    """410: the resourceVersion or continue token is too old; list again."""
+
+
+class Invalid(ApiError):
+    """422 (and 400 for malformed bodies): validation failed; `details["causes"]` names the fields."""
+
+
+class PatchTestFailed(Invalid):
+    """422 for a JSON Patch that carried `test` operations: most likely a test did not hold. The server gives no hint which."""
+
+
+class Forbidden(ApiError):
+    """403: authenticated, but RBAC or an admission policy refuses."""
+
+
+class Unauthorized(ApiError):
+    """401: no, wrong or expired credentials."""
+
+
+class Throttled(ApiError):
+    """429, or 503 with Retry-After, after the retries were used up."""
+
+
+class Timeout(ApiError):
+    """The server did not answer within the deadline. A write may or may not have taken effect."""
+
+
+class Unavailable(ApiError):
+    """The server could not be reached, or answered 5xx. A write may or may not have taken effect."""
+
+
+class UnexpectedResponse(ApiError):
+    """An answer that no API server gives: HTML of a load balancer, an empty 200, a redirect, the wrong kind."""
+
+
+class NotOurs(Conflict):
+    """A fenced write was refused: the object's shard label does not (or no longer does) name this shard, or this shard's
+    lease deadline has passed. Never retried against the same object; a reconcile that meets it ends quietly."""
+
+
+class Terminal(KubeshardError):
+    """Raised by a reconciler for a failure that retrying cannot mend: counted and logged, not requeued."""
+
+
+class ConfigurationError(KubeshardError):
+    """A user's mistake in a file, flag, environment variable or set-up; ends a command with exit code 2 and this line."""

@@ -1,0 +1,93 @@
+"""What identifies a kind of object at the API server.
+
+A `Kind` is plain data: group, version, kind, plural resource name and scope. Nothing here asks a server; classes of
+`kubeshard.core.objects` carry their `Kind`, and discovery (`kubeshard.client`) makes one for kinds known by name only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResource:
+    """A resource without its version, as ControllerRings and RBAC rules name it."""
+
+    group: str
+    resource: str
+
+    def __str__(self) -> str:
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKind:
+    """A kind without its version, as owner references are compared."""
+
+    group: str
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}.{self.group}" if self.group else self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Group, version, kind, plural resource name and scope of a kind of object."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def group_kind(self) -> GroupKind:
+        return GroupKind(self.group, self.kind)
+
+    @property
+    def group_resource(self) -> GroupResource:
+        return GroupResource(self.group, self.plural)
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """The URL path of the collection, or of one object, or of its subresource.
+
+        Without a namespace the path of a namespaced kind is that of all namespaces, which only list and watch have.
+        """
+        base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        if namespace and self.namespaced:
+            base += f"/namespaces/{quote(namespace, safe='')}"
+        base += f"/{self.plural}"
+        if name is not None:
+            base += f"/{quote(name, safe='')}"
+        if subresource is not None:
+            base += f"/{subresource}"
+        return base
+
+    def __str__(self) -> str:
+        return f"{self.kind}.{self.version}.{self.group}" if self.group else f"{self.kind}.{self.version}"
+
+
+def split_api_version(api_version: str) -> tuple[str, str]:
+    """`apps/v1` -> (`apps`, `v1`), `v1` -> (``, `v1`). Raises ValueError for more than one slash or an empty part."""
+    parts = api_version.split("/")
+    if len(parts) == 1 and parts[0]:
+        return "", parts[0]
+    if len(parts) == 2 and parts[0] and parts[1]:
+        return parts[0], parts[1]
+    raise ValueError(f"unexpected GroupVersion string: {api_version}")
+
+
+def default_plural(kind: str) -> str:
+    """The plural that almost every kind has: `Ingress` -> `ingresses`, `NetworkPolicy` -> `networkpolicies`."""
+    lower = kind.lower()
+    if lower.endswith(("s", "x", "z", "ch", "sh")):
+        return lower + "es"
+    if lower.endswith("y") and lower[-2:-1] not in "aeiou":
+        return lower[:-1] + "ies"
+    return lower + "s"

@@ -1,0 +1,23 @@
+"""Resource versions.
+
+Opaque to most clients, but ordered within one resource since KEP-5504: decimal without leading zeros, so longer is newer and
+equal lengths compare as text.
+"""
+
+from __future__ import annotations
+
+
+def compare(a: str, b: str) -> int:
+    """-1, 0 or 1 as `a` is older than, equal to, or newer than `b`. `""` is older than everything."""
+    if a == b:
+        return 0
+    return -1 if (len(a), a) < (len(b), b) else 1
+
+
+def at_least(a: str, b: str) -> bool:
+    """Whether `a` is `b` or newer."""
+    return (len(a), a) >= (len(b), b)
+
+
+def newest(a: str, b: str) -> str:
+    return a if at_least(a, b) else b
