@@ -15,7 +15,7 @@ server-side apply of declared fields.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, dataclass_transform
 
 import msgspec
 from msgspec import field
@@ -36,6 +36,11 @@ __all__ = [
 ]
 
 
+# Tells type checkers what msgspec inherits at run time: subclasses of a frozen struct are frozen and keyword-only.
+
+
+# `dataclass_transform` tells type checkers what msgspec inherits at run time: subclasses are frozen and keyword-only.
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class Struct(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """Base of all parts of API objects: frozen, untracked by the collector, camelCase on the wire, defaults omitted."""
 
@@ -117,8 +122,15 @@ class _KindMeta(msgspec.StructMeta):
         return cls
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class KubeObject(
-    msgspec.Struct, metaclass=_KindMeta, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True
+    msgspec.Struct,
+    metaclass=_KindMeta,
+    frozen=True,
+    gc=False,
+    kw_only=True,
+    rename="camel",
+    omit_defaults=True,
 ):
     """Base of all kinds. Class arguments: `group` (`""` = core), `version` (required for a concrete kind), `kind` (default:
     the class name), `plural`, `namespaced` (default True), `complete` (the class declares every field: PUT is allowed).
@@ -176,7 +188,9 @@ def form_of(target: type[T] | Form[T]) -> Form[T]:
         return target
     kind = getattr(target, "KIND", None)
     if kind is None:
-        raise TypeError(f"{target.__name__} is no kind: declare it with class {target.__name__}(KubeObject, group=..., version=...)")
+        raise TypeError(
+            f"{target.__name__} is no kind: declare it with class {target.__name__}(KubeObject, group=..., version=...)"
+        )
     return Form(kind, target)
 
 
