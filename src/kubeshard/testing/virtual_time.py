@@ -1,0 +1,174 @@
+"""Asyncio on virtual time: hours of timers in milliseconds, in the same order every time.
+
+`VirtualTimeLoop` is an ordinary asyncio loop whose clock stands still while anything can run, and jumps to
+the next timer when nothing else can. Tests of code that sleeps, times out or backs off run the production
+code unchanged:
+
+    @virtual_time
+    async def test_a_retry_waits_for_its_backoff() -> None:
+        clock = VirtualClock()
+        ...
+        await asyncio.sleep(3600)          # returns at once; clock.monotonic() is an hour later
+
+Guaranteed: timers fire in order of their time, times are exact decimals where the delays are (no drift), and
+a run in which every task waits for something that can no longer happen ends with `SleepsForever`, which names
+the tasks and the lines they wait at. A run that never gets anywhere but keeps setting timers ends with
+`OutOfTime`.
+
+Not guaranteed: anything about threads and sockets. Their answers take real time, for which this loop does not
+wait; give the code under test an in-memory transport instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import selectors
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
+
+__all__ = [
+    "OutOfTime",
+    "SleepsForever",
+    "VirtualClock",
+    "VirtualTimeLoop",
+    "run_virtual",
+    "settle",
+    "virtual_time",
+]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+ONE_DAY = 86_400.0
+
+
+class SleepsForever(Exception):  # noqa: N818 - says what happened
+    """No task can run and no timer is set: the run would never end."""
+
+
+class OutOfTime(Exception):  # noqa: N818 - says what happened
+    """The run reached its limit of virtual seconds."""
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """An event loop whose `time()` starts at 0 and moves only when every task waits. `limit`: virtual seconds
+    of a run.
+    """
+
+    def __init__(self, limit: float = ONE_DAY) -> None:
+        self._now = 0.0
+        self._limit = limit
+        self._settling: list[asyncio.Future[None]] = []
+        super().__init__(_IdleSelector(self._idle))
+
+    def time(self) -> float:
+        return self._now
+
+    async def settle(self) -> None:
+        """Returns when every other task waits for a timer or for somebody else; no time passes."""
+        waiter: asyncio.Future[None] = self.create_future()
+        self._settling.append(waiter)
+        await waiter
+
+    def _idle(self, timeout: float | None) -> None:
+        """Nothing can run; the next timer is `timeout` seconds away, or there is none."""
+        if self._settling:
+            waiter = self._settling.pop(0)
+            if not waiter.done():
+                waiter.set_result(None)
+            return
+        if timeout is None:
+            waiting = "\n".join(f"  {_describe(task)}" for task in asyncio.all_tasks(self))
+            raise SleepsForever(f"at {self._now} s every task sleeps forever:\n{waiting}")
+        # Nine digits: finer than the loop's own clock resolution, coarse enough to swallow binary rounding.
+        self._now = round(self._now + timeout, 9)
+        if self._now > self._limit:
+            raise OutOfTime(f"the run took more than {self._limit} virtual seconds")
+
+
+class VirtualClock:
+    """The `Clock` of a virtual loop (default: the running one).
+
+    `skew` shifts what this process believes the wall clock to be; `suspend` lets `boottime` run ahead of
+    `monotonic`, as a machine's sleep does. Both model one machine: give every simulated machine its own
+    clock.
+    """
+
+    EPOCH = 1_767_225_600.0
+    """2026-01-01T00:00:00Z: what `wall` says at loop time 0 without skew."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None, *, skew: float = 0.0) -> None:
+        self._loop = loop or asyncio.get_running_loop()
+        self._suspended = 0.0
+        self.skew = skew
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+    def boottime(self) -> float:
+        return self._loop.time() + self._suspended
+
+    def wall(self) -> float:
+        return self.EPOCH + self.boottime() + self.skew
+
+    def suspend(self, seconds: float) -> None:
+        """The machine slept: boot time and wall clock went on, timers did not."""
+        self._suspended += seconds
+
+
+def run_virtual(main: Coroutine[Any, Any, T], *, limit: float = ONE_DAY) -> T:
+    """Runs `main` to its end on a fresh virtual loop and returns its result.
+
+    Raises SleepsForever, OutOfTime, or what `main` raises. Tasks that `main` left behind are cancelled, as by
+    asyncio.run.
+    """
+    with asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(limit)) as runner:
+        return runner.run(main)
+
+
+def virtual_time(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Decorator for async tests: makes a plain function that runs the test with `run_virtual`. Fixtures work
+    as usual, but async fixtures live on another loop: build such things inside the test.
+    """
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        return run_virtual(test(*args, **kwargs))
+
+    return run
+
+
+async def settle() -> None:
+    """`VirtualTimeLoop.settle` of the running loop: lets everybody else run until all of them wait."""
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, VirtualTimeLoop):
+        raise TypeError(
+            "settle() works on a VirtualTimeLoop only: start the test with @virtual_time or run_virtual()"
+        )
+    await loop.settle()
+
+
+class _IdleSelector(selectors.SelectSelector):
+    """Never blocks; where a selector would, it reports that nothing can run."""
+
+    def __init__(self, idle: Callable[[float | None], None]) -> None:
+        super().__init__()
+        self._idle = idle
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if not ready and (timeout is None or timeout > 0):
+            self._idle(timeout)
+        return ready
+
+
+def _describe(task: asyncio.Task[Any]) -> str:
+    """The task and the innermost coroutine it waits in."""
+    coroutine: Any = task.get_coro()
+    while getattr(getattr(coroutine, "cr_await", None), "cr_frame", None) is not None:
+        coroutine = coroutine.cr_await
+    frame = getattr(coroutine, "cr_frame", None)
+    if frame is None:
+        return task.get_name()
+    return f"{task.get_name()} in {coroutine.__qualname__} ({frame.f_code.co_filename}:{frame.f_lineno})"
