@@ -1,6 +1,7 @@
 """Errors of the API server by cause, never by message text.
 
-Catch the class, not the code: `except NotFound`. `ApiError.status` is the server's `Status` object where there was one.
+Catch the class, not the code: `except NotFound`. `ApiError.status` is the server's `Status` object where
+there was one.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ class KubeshardError(Exception):
 class ApiError(KubeshardError):
     """The API server refused or failed a request.
 
-    `code` is the HTTP status, `reason` the server's machine-readable word (`NotFound`, `Conflict`, ...), `retry_after` the
-    seconds the server asked to wait, or None. `details` is `Status.details` (causes name the fields).
+    `code` is the HTTP status, `reason` the server's machine-readable word (`NotFound`, `Conflict`, ...),
+    `retry_after` the seconds the server asked to wait, or None. `details` is `Status.details` (causes name
+    the fields).
     """
 
     def __init__(
@@ -46,7 +48,9 @@ class AlreadyExists(ApiError):
 
 
 class Conflict(ApiError):
-    """409 Conflict: the object changed since it was read, a precondition failed, or another field manager owns a field."""
+    """409 Conflict: the object changed since it was read, a precondition failed, or another field manager
+    owns a field.
+    """
 
 
 class Gone(ApiError):
@@ -58,7 +62,9 @@ class Invalid(ApiError):
 
 
 class PatchTestFailed(Invalid):
-    """422 for a JSON Patch that carried `test` operations: most likely a test did not hold. The server gives no hint which."""
+    """422 for a JSON Patch that carried `test` operations: most likely a test did not hold. The server gives
+    no hint which.
+    """
 
 
 class Forbidden(ApiError):
@@ -82,12 +88,16 @@ class Unavailable(ApiError):
 
 
 class UnexpectedResponse(ApiError):
-    """An answer that no API server gives: HTML of a load balancer, an empty 200, a redirect, the wrong kind."""
+    """An answer that no API server gives: HTML of a load balancer, an empty 200, a redirect, the wrong
+    kind.
+    """
 
 
 class NotOurs(Conflict):
-    """A fenced write was refused: the object's shard label does not (or no longer does) name this shard, or this shard's
-    lease deadline has passed. Never retried against the same object; a reconcile that meets it ends quietly."""
+    """A fenced write was refused: the object's shard label does not (or no longer does) name this shard, or
+    this shard's lease deadline has passed. Never retried against the same object; a reconcile that meets it
+    ends quietly.
+    """
 
 
 class Terminal(KubeshardError):
@@ -95,4 +105,6 @@ class Terminal(KubeshardError):
 
 
 class ConfigurationError(KubeshardError):
-    """A user's mistake in a file, flag, environment variable or set-up; ends a command with exit code 2 and this line."""
+    """A user's mistake in a file, flag, environment variable or set-up; ends a command with exit code 2 and
+    this line.
+    """

@@ -1,7 +1,8 @@
 """What identifies a kind of object at the API server.
 
-A `Kind` is plain data: group, version, kind, plural resource name and scope. Nothing here asks a server; classes of
-`kubeshard.core.objects` carry their `Kind`, and discovery (`kubeshard.client`) makes one for kinds known by name only.
+A `Kind` is plain data: group, version, kind, plural resource name and scope. Nothing here asks a server;
+classes of `kubeshard.core.objects` carry their `Kind`, and discovery (`kubeshard.client`) makes one for kinds
+known by name only.
 """
 
 from __future__ import annotations
@@ -54,10 +55,13 @@ class Kind:
     def group_resource(self) -> GroupResource:
         return GroupResource(self.group, self.plural)
 
-    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
         """The URL path of the collection, or of one object, or of its subresource.
 
-        Without a namespace the path of a namespaced kind is that of all namespaces, which only list and watch have.
+        Without a namespace the path of a namespaced kind is that of all namespaces, which only list and watch
+        have.
         """
         base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if namespace and self.namespaced:
@@ -74,7 +78,9 @@ class Kind:
 
 
 def split_api_version(api_version: str) -> tuple[str, str]:
-    """`apps/v1` -> (`apps`, `v1`), `v1` -> (``, `v1`). Raises ValueError for more than one slash or an empty part."""
+    """`apps/v1` -> (`apps`, `v1`), `v1` -> (``, `v1`). Raises ValueError for more than one slash or an empty
+    part.
+    """
     parts = api_version.split("/")
     if len(parts) == 1 and parts[0]:
         return "", parts[0]
@@ -84,7 +90,9 @@ def split_api_version(api_version: str) -> tuple[str, str]:
 
 
 def default_plural(kind: str) -> str:
-    """The plural that almost every kind has: `Ingress` -> `ingresses`, `NetworkPolicy` -> `networkpolicies`."""
+    """The plural that almost every kind has: `Ingress` -> `ingresses`, `NetworkPolicy` ->
+    `networkpolicies`.
+    """
     lower = kind.lower()
     if lower.endswith(("s", "x", "z", "ch", "sh")):
         return lower + "es"

@@ -1,10 +1,10 @@
 """Kubernetes objects as immutable structs.
 
-A kind is a class that declares the fields its users need; decoding skips the rest, so an object in a cache costs what is
-used of it. Guaranteed: instances are frozen, hold no reference cycles (`gc=False` keeps the collector away from large
-caches) and encode with the wire's camelCase names. Not guaranteed: that an instance holds everything the server has.
-Therefore only a class declared `complete=True` may be written with a full PUT; all others are written by patch or
-server-side apply of declared fields.
+A kind is a class that declares the fields its users need; decoding skips the rest, so an object in a cache
+costs what is used of it. Guaranteed: instances are frozen, hold no reference cycles (`gc=False` keeps the
+collector away from large caches) and encode with the wire's camelCase names. Not guaranteed: that an instance
+holds everything the server has. Therefore only a class declared `complete=True` may be written with a full
+PUT; all others are written by patch or server-side apply of declared fields.
 
     class Website(KubeObject, group="webhosting.timebertt.dev", version="v1alpha1"):
         spec: WebsiteSpec = field(default_factory=WebsiteSpec)
@@ -36,13 +36,17 @@ __all__ = [
 ]
 
 
-# Tells type checkers what msgspec inherits at run time: subclasses of a frozen struct are frozen and keyword-only.
+# Tells type checkers what msgspec inherits at run time: subclasses of a frozen struct are frozen and
+# keyword-only.
 
 
-# `dataclass_transform` tells type checkers what msgspec inherits at run time: subclasses are frozen and keyword-only.
+# `dataclass_transform` tells type checkers what msgspec inherits at run time: subclasses are frozen and
+# keyword-only.
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class Struct(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """Base of all parts of API objects: frozen, untracked by the collector, camelCase on the wire, defaults omitted."""
+    """Base of all parts of API objects: frozen, untracked by the collector, camelCase on the wire, defaults
+    omitted.
+    """
 
 
 class OwnerReference(Struct):
@@ -57,7 +61,9 @@ class OwnerReference(Struct):
 
 
 class ObjectMeta(Struct):
-    """The part of `metadata` that controllers use. Mappings and tuples are shared with caches: never mutate them."""
+    """The part of `metadata` that controllers use. Mappings and tuples are shared with caches: never mutate
+    them.
+    """
 
     name: str = ""
     generate_name: str = ""
@@ -90,7 +96,9 @@ class ObjectMeta(Struct):
 
 
 class Key(NamedTuple):
-    """Namespace and name of an object within its kind; the unit of work of a controller. Cluster-scoped: namespace `""`."""
+    """Namespace and name of an object within its kind; the unit of work of a controller. Cluster-scoped:
+    namespace `""`.
+    """
 
     namespace: str
     name: str
@@ -132,8 +140,9 @@ class KubeObject(
     rename="camel",
     omit_defaults=True,
 ):
-    """Base of all kinds. Class arguments: `group` (`""` = core), `version` (required for a concrete kind), `kind` (default:
-    the class name), `plural`, `namespaced` (default True), `complete` (the class declares every field: PUT is allowed).
+    """Base of all kinds. Class arguments: `group` (`""` = core), `version` (required for a concrete kind),
+    `kind` (default: the class name), `plural`, `namespaced` (default True), `complete` (the class declares
+    every field: PUT is allowed).
     """
 
     if TYPE_CHECKING:
@@ -160,8 +169,8 @@ class KubeObject(
 
 
 class PartialObject(KubeObject, version="v1", kind="PartialObjectMetadata", group="meta.k8s.io"):
-    """An object's metadata and nothing else. `api_version` and `kind` are what the server said: in lists and watches of
-    the metadata form that is PartialObjectMetadata, not the object's own kind.
+    """An object's metadata and nothing else. `api_version` and `kind` are what the server said: in lists and
+    watches of the metadata form that is PartialObjectMetadata, not the object's own kind.
     """
 
     api_version: str = ""
@@ -172,7 +181,9 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Form(NamedTuple, Generic[T]):
-    """How objects of a kind are read: in full as a class, or their metadata only. Hashable; informers are shared by it."""
+    """How objects of a kind are read: in full as a class, or their metadata only. Hashable; informers are
+    shared by it.
+    """
 
     kind: Kind
     type: type[T]
@@ -183,13 +194,15 @@ class Form(NamedTuple, Generic[T]):
 
 
 def form_of(target: type[T] | Form[T]) -> Form[T]:
-    """The typed form of a class; a form is returned as it is. Raises TypeError for a class without group and version."""
+    """The typed form of a class; a form is returned as it is. Raises TypeError for a class without group and
+    version.
+    """
     if isinstance(target, Form):
         return target
     kind = getattr(target, "KIND", None)
     if kind is None:
         raise TypeError(
-            f"{target.__name__} is no kind: declare it with class {target.__name__}(KubeObject, group=..., version=...)"
+            f"{target.__name__} is no kind: declare it as class {target.__name__}(KubeObject, version=...)"
         )
     return Form(kind, target)
 

@@ -1,7 +1,7 @@
 """Timestamps on the wire.
 
-`metav1.Time` has second precision, `metav1.MicroTime` (Leases) exactly six fractional digits; both are UTC with `Z`. Times in
-objects stay strings until somebody needs the number: seconds since the epoch as float.
+`metav1.Time` has second precision, `metav1.MicroTime` (Leases) exactly six fractional digits; both are UTC
+with `Z`. Times in objects stay strings until somebody needs the number: seconds since the epoch as float.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Resource versions.
 
-Opaque to most clients, but ordered within one resource since KEP-5504: decimal without leading zeros, so longer is newer and
-equal lengths compare as text.
+Opaque to most clients, but ordered within one resource since KEP-5504: decimal without leading zeros, so
+longer is newer and equal lengths compare as text.
 """
 
 from __future__ import annotations

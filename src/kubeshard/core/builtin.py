@@ -1,0 +1,52 @@
+"""The built-in kinds that kubeshard itself reads and writes. Authors of controllers declare their own, with
+the fields they use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kubeshard.core.objects import KubeObject, Struct, field
+
+
+class LeaseSpec(Struct):
+    """`coordination.k8s.io/v1` LeaseSpec. Times are MicroTime text (`kubeshard.core.times`).
+
+    Defaults are None, so that the empty holder of a released Lease is encoded (protocol 15.1).
+    """
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+    strategy: str | None = None
+    preferred_holder: str | None = None
+
+
+class Lease(KubeObject, group="coordination.k8s.io", version="v1", complete=True):
+    spec: LeaseSpec = field(default_factory=LeaseSpec)
+
+
+class NamespaceStatus(Struct):
+    phase: str = ""
+
+
+class Namespace(KubeObject, version="v1", namespaced=False):
+    status: NamespaceStatus = field(default_factory=NamespaceStatus)
+
+
+class Secret(KubeObject, version="v1", complete=True):
+    """Values of `data` are base64."""
+
+    data: Mapping[str, str] | None = None
+    type: str = ""
+    immutable: bool | None = None
+
+
+class ConfigMap(KubeObject, version="v1", complete=True):
+    """Values of `binary_data` are base64."""
+
+    data: Mapping[str, str] | None = None
+    binary_data: Mapping[str, str] | None = None
+    immutable: bool | None = None

@@ -1,0 +1,51 @@
+"""Conditions of a status (metav1.Condition)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from kubeshard.core.objects import Struct
+
+
+class Condition(Struct, omit_defaults=False):
+    """One observation. `status` is `True`, `False` or `Unknown`; `reason` is one CamelCase word for programs,
+    `message` a sentence for people. All fields are always encoded: the usual schema requires even an empty
+    message.
+    """
+
+    type: str = ""
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+    observed_generation: int = 0
+
+
+def get_condition(conditions: Iterable[Condition], type: str) -> Condition | None:
+    return next((condition for condition in conditions if condition.type == type), None)
+
+
+def is_true(conditions: Iterable[Condition], type: str) -> bool:
+    condition = get_condition(conditions, type)
+    return condition is not None and condition.status == "True"
+
+
+def set_condition(conditions: Iterable[Condition], condition: Condition, now: str) -> tuple[Condition, ...]:
+    """The conditions with this one in its type's place (or at the end).
+
+    `last_transition_time` becomes `now` (metav1.Time text) only when the status differs from the former one;
+    so setting the same condition twice gives an equal tuple, and comparing tuples tells whether a write is
+    needed.
+    """
+    kept = tuple(conditions)
+    former = get_condition(kept, condition.type)
+    if former is None:
+        return (*kept, _at(condition, now))
+    new = _at(condition, former.last_transition_time if former.status == condition.status else now)
+    return tuple(new if other.type == condition.type else other for other in kept)
+
+
+def _at(condition: Condition, time: str) -> Condition:
+    return msgspec.structs.replace(condition, last_transition_time=time)

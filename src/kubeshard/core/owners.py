@@ -1,0 +1,93 @@
+"""Owner references: who controls an object, and which references are legal (framework 2.13).
+
+Owners are compared by group, kind and name; the version does not matter. At most one owner is the controller.
+A cluster-scoped object cannot have a namespaced owner; a namespaced owner must be in the dependent's
+namespace. An illegal reference is never refused by the API server: the garbage collector deletes the
+dependent instead. So these functions refuse it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kubeshard.core.errors import KubeshardError
+from kubeshard.core.kinds import GroupKind
+from kubeshard.core.objects import KubeObject, ObjectMeta, OwnerReference
+
+
+class AlreadyControlled(KubeshardError):
+    """Another controller owns the object: `owner` is its reference."""
+
+    def __init__(self, meta: ObjectMeta, owner: OwnerReference) -> None:
+        super().__init__(f"{meta.namespace}/{meta.name} is already controlled by {owner.kind} {owner.name}")
+        self.owner = owner
+
+
+def group_kind_of(reference: OwnerReference) -> GroupKind:
+    """The owner's kind without its version."""
+    return GroupKind(reference.api_version.rpartition("/")[0], reference.kind)
+
+
+def controller_of(meta: ObjectMeta) -> OwnerReference | None:
+    """The one owner that has `controller: true`."""
+    return next((owner for owner in meta.owner_references if owner.controller), None)
+
+
+def is_owned_by(meta: ObjectMeta, owner: KubeObject) -> bool:
+    """Whether one of the references names this very object: by UID, so a namesake created later does not
+    count.
+    """
+    return any(reference.uid == owner.metadata.uid for reference in meta.owner_references)
+
+
+def owner_reference(owner: KubeObject) -> OwnerReference:
+    """A plain reference: the dependent goes when all its owners are gone. Raises ValueError for an owner
+    without uid.
+    """
+    if not owner.metadata.uid:
+        raise ValueError(
+            f"{owner.KIND.kind} {owner.key} has no uid: only an object read from the server can be an owner"
+        )
+    return OwnerReference(
+        api_version=owner.KIND.api_version,
+        kind=owner.KIND.kind,
+        name=owner.metadata.name,
+        uid=owner.metadata.uid,
+    )
+
+
+def controller_reference(owner: KubeObject) -> OwnerReference:
+    """The reference of the one object that manages the dependent; foreground deletion of the owner waits for
+    it.
+    """
+    return msgspec.structs.replace(owner_reference(owner), controller=True, block_owner_deletion=True)
+
+
+def with_owner(meta: ObjectMeta, owner: KubeObject, *, controller: bool = False) -> ObjectMeta:
+    """The metadata with the owner's reference added, or replaced where there was one.
+
+    Raises AlreadyControlled when `controller` and another object controls it, ValueError for an illegal
+    scope.
+    """
+    if owner.KIND.namespaced and owner.metadata.namespace != meta.namespace:
+        where = f"in namespace {meta.namespace!r}" if meta.namespace else "cluster-scoped"
+        raise ValueError(
+            f"namespaced {owner.KIND.kind} {owner.key} cannot own {meta.name!r}, which is {where}"
+        )
+    reference = controller_reference(owner) if controller else owner_reference(owner)
+    current = controller_of(meta)
+    if controller and current is not None and not _same(current, reference):
+        raise AlreadyControlled(meta, current)
+    others = tuple(other for other in meta.owner_references if not _same(other, reference))
+    return msgspec.structs.replace(meta, owner_references=(*others, reference))
+
+
+def without_owner(meta: ObjectMeta, owner: KubeObject) -> ObjectMeta:
+    """The metadata without the owner's reference; the same metadata where there was none."""
+    reference = owner_reference(owner)
+    others = tuple(other for other in meta.owner_references if not _same(other, reference))
+    return meta if others == meta.owner_references else msgspec.structs.replace(meta, owner_references=others)
+
+
+def _same(a: OwnerReference, b: OwnerReference) -> bool:
+    return group_kind_of(a) == group_kind_of(b) and a.name == b.name
