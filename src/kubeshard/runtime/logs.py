@@ -1,0 +1,227 @@
+"""Structured logs: a message that is the same every time, and fields that say what it is about this time.
+
+    log = get_logger("kubeshard.sharder")
+    log.info("Assigned object", object=key, shard="a")
+    with context(controller="website", object=key):        # added to every line of this task and its children
+        log.error("Reconcile failed", error=error)
+
+A thin layer over the standard library's `logging`, so lines of other libraries come out in the same format
+and pytest's `caplog` sees ours (`record.fields`). Guaranteed: one line per record whatever message and fields
+contain (control characters are escaped, long values cut), an exception is one line unless debug level asks
+for its trace, and fields whose name says that they are credentials are not written. Not guaranteed: that a
+secret inside a message or another field is found.
+
+The keys of a JSON line are those of controller-runtime: `level`, `ts`, `logger`, `msg`, `error`, `stacktrace`
+(framework 5.2).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO
+
+__all__ = [
+    "JsonFormatter",
+    "Logger",
+    "TextFormatter",
+    "context",
+    "error_line",
+    "get_logger",
+    "parse_levels",
+    "setup",
+]
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+MAX_VALUE = 2048
+"""Characters of one field; the rest is cut."""
+
+_SECRET = frozenset(
+    {"authorization", "cookie", "token", "bearer_token", "password", "client_key", "private_key"}
+)
+
+_QUIET = ("aiohttp.access", "asyncio", "uvicorn.access", "uvicorn.error")
+"""Loggers of other libraries that report every request or start at level info: warnings only, unless a level
+names them.
+"""
+
+_context: ContextVar[Mapping[str, Any]] = ContextVar("kubeshard.log.context", default={})  # noqa: B039 - never mutated
+
+
+class Logger:
+    """Writes records with fields. `bind` gives a logger that adds some to each of them. `error` may be an
+    exception.
+    """
+
+    __slots__ = ("_fields", "_logger")
+
+    def __init__(self, logger: logging.Logger, fields: Mapping[str, Any] | None = None) -> None:
+        self._logger = logger
+        self._fields: Mapping[str, Any] = fields or {}
+
+    def bind(self, **fields: Any) -> Logger:
+        return Logger(self._logger, {**self._fields, **fields})
+
+    def debug(self, message: str, /, **fields: Any) -> None:
+        self._log(logging.DEBUG, message, fields)
+
+    def info(self, message: str, /, **fields: Any) -> None:
+        self._log(logging.INFO, message, fields)
+
+    def warning(self, message: str, /, **fields: Any) -> None:
+        self._log(logging.WARNING, message, fields)
+
+    def error(self, message: str, /, **fields: Any) -> None:
+        self._log(logging.ERROR, message, fields)
+
+    def crash(self, message: str, /, error: BaseException, **fields: Any) -> None:
+        """An error that nobody foresaw: with its stack trace at every level."""
+        self._log(logging.ERROR, message, {"error": error, **fields}, trace=True)
+
+    def _log(self, level: int, message: str, fields: Mapping[str, Any], *, trace: bool = False) -> None:
+        if not self._logger.isEnabledFor(level):
+            return
+        error = fields.get("error")
+        wants_trace = isinstance(error, BaseException) and (trace or self._logger.isEnabledFor(logging.DEBUG))
+        self._logger.log(
+            level,
+            message,
+            exc_info=error if wants_trace else None,
+            extra={"fields": {**_context.get(), **self._fields, **fields}},
+        )
+
+
+def get_logger(name: str) -> Logger:
+    """The logger of that name; by convention the package (`kubeshard.cache`)."""
+    return Logger(logging.getLogger(name))
+
+
+@contextmanager
+def context(**fields: Any) -> Iterator[None]:
+    """Adds fields to every record of this task, and of tasks started inside, until the block ends."""
+    reset = _context.set({**_context.get(), **fields})
+    try:
+        yield
+    finally:
+        _context.reset(reset)
+
+
+def parse_levels(text: str) -> dict[str, int]:
+    """The value of a `--log-level` flag: `info`, or with exceptions by logger `info,kubeshard.cache=debug`.
+
+    Returns logger name -> level, `""` being all others. Raises ValueError that names the wrong part.
+    """
+    levels = {"": logging.INFO}
+    for part in text.split(","):
+        name, _, level = part.strip().rpartition("=")
+        if level.lower() not in LEVELS:
+            raise ValueError(f"unknown log level {level!r}: choose one of {', '.join(LEVELS)}")
+        levels[name] = LEVELS[level.lower()]
+    return levels
+
+
+def setup(
+    level: str = "info", format: Literal["text", "json"] = "text", *, stream: TextIO | None = None
+) -> None:
+    """Sends all records of the process to `stream` (default: standard error), replacing what an earlier call
+    set up.
+
+    For programs, not for libraries: the only function here that touches global state.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    handler.set_name("kubeshard")
+    root = logging.getLogger()
+    for old in [h for h in root.handlers if h.get_name() == "kubeshard"]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for name, number in parse_levels(level).items():
+        logging.getLogger(name).setLevel(number)
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-01-02T03:04:05.678Z INFO kubeshard.sharder: Assigned object object=default/a shard=b`, for
+    people.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = "".join(f" {name}={_text(value)}" for name, value in _fields(record).items())
+        message = _one_line(record.getMessage())
+        line = f"{_timestamp(record)} {record.levelname} {record.name}: {message}{fields}"
+        trace = _trace(record)
+        return f"{line}\n{trace}" if trace else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line, for log collectors."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "level": record.levelname.lower(),
+            "ts": _timestamp(record),
+            "logger": record.name,
+            "msg": record.getMessage(),
+            **_fields(record),
+        }
+        if trace := _trace(record):
+            line["stacktrace"] = trace
+        return json.dumps(line, ensure_ascii=False)
+
+
+def error_line(error: BaseException) -> str:
+    """`NotFound: websites "a" not found`; of a group, those of its members."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(error_line(member) for member in error.exceptions)
+    text = _one_line(str(error))
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _fields(record: logging.LogRecord) -> dict[str, str | int | float | bool | None]:
+    fields: Mapping[str, Any] = getattr(record, "fields", {})
+    plain = {name: "<hidden>" if name.lower() in _SECRET else _plain(value) for name, value in fields.items()}
+    if record.exc_info and record.exc_info[1] is not None:
+        plain.setdefault("error", _plain(record.exc_info[1]))
+    return plain
+
+
+def _plain(value: Any) -> str | int | float | bool | None:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, BaseException):
+        text = error_line(value)
+    elif isinstance(value, bytes | bytearray | memoryview):
+        text = f"<{len(value)} bytes>"
+    elif isinstance(value, list | set | frozenset) or type(value) is tuple:
+        text = ",".join(str(item) for item in value)
+    else:
+        text = str(value)
+    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"
+
+
+def _text(value: str | int | float | bool | None) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = str(value)
+    if text and text.isprintable() and not any(c in ' "=' for c in text):
+        return text
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _one_line(text: str) -> str:
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def _trace(record: logging.LogRecord) -> str:
+    return logging.Formatter().formatException(record.exc_info) if record.exc_info else ""

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kubeshard.core import objects
+from kubeshard.runtime.logs import context, error_line, get_logger, parse_levels, setup
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield io.StringIO()
+    root.handlers[:], root.level = handlers, level
+    logging.getLogger("kubeshard.cache").setLevel(logging.NOTSET)
+
+
+def json_lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_text_line_has_message_and_fields(lines: io.StringIO) -> None:
+    setup("info", "text", stream=lines)
+    get_logger("kubeshard.sharder").info(
+        "Assigned object", object=objects.Key("ns", "a"), shard="b c", moves=3
+    )
+    assert lines.getvalue().endswith(
+        'Z INFO kubeshard.sharder: Assigned object object=ns/a shard="b c" moves=3\n'
+    )
+
+
+def test_a_json_line_has_the_keys_of_controller_runtime(lines: io.StringIO) -> None:
+    setup("info", "json", stream=lines)
+    get_logger("kubeshard.sharder").error("Reconcile failed", error=KeyError("x"), attempt=2)
+    (line,) = json_lines(lines)
+    assert line.pop("ts").endswith("Z")
+    assert line == {
+        "level": "error",
+        "logger": "kubeshard.sharder",
+        "msg": "Reconcile failed",
+        "error": "KeyError: 'x'",
+        "attempt": 2,
+    }
+
+
+def test_bound_and_context_fields_are_added_to_every_line(lines: io.StringIO) -> None:
+    setup("info", "json", stream=lines)
+    log = get_logger("kubeshard.t").bind(ring="r")
+    with context(controller="website"):
+        log.info("inside", object="a")
+    log.info("outside")
+    inside, outside = json_lines(lines)
+    assert (inside["ring"], inside["controller"], inside["object"]) == ("r", "website", "a")
+    assert outside["ring"] == "r"
+    assert "controller" not in outside
+
+
+async def test_context_fields_belong_to_the_task(lines: io.StringIO) -> None:
+    setup("info", "json", stream=lines)
+    log = get_logger("kubeshard.t")
+
+    async def work(name: str) -> None:
+        with context(object=name):
+            await asyncio.sleep(0)
+            log.info(name)
+
+    await asyncio.gather(work("a"), work("b"))
+    assert [(line["msg"], line["object"]) for line in json_lines(lines)] == [("a", "a"), ("b", "b")]
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_a_record_is_one_line_whatever_it_contains(lines: io.StringIO, format: Any) -> None:
+    setup("info", format, stream=lines)
+    evil = 'x\n2026-01-01T00:00:00Z INFO kubeshard: forged\r\x1b[31m"'
+    get_logger("kubeshard.t").error(evil, object=evil, error=ValueError(evil))
+    assert lines.getvalue().count("\n") == 1
+    assert "\x1b" not in lines.getvalue()
+    assert "\r" not in lines.getvalue()
+
+
+def test_a_failure_is_one_line_and_its_trace_comes_at_debug_level(lines: io.StringIO) -> None:
+    def fail(log_level: str) -> dict[str, Any]:
+        stream = io.StringIO()
+        setup(log_level, "json", stream=stream)
+        try:
+            raise ValueError("no")
+        except ValueError as error:
+            get_logger("kubeshard.t").error("Failed", error=error)
+        return json_lines(stream)[0]
+
+    assert "stacktrace" not in fail("info")
+    assert "ValueError: no" in fail("debug")["stacktrace"]
+
+
+def test_a_crash_has_its_trace_at_every_level(lines: io.StringIO) -> None:
+    setup("error", "json", stream=lines)
+    try:
+        raise ValueError("no")
+    except ValueError as error:
+        get_logger("kubeshard.t").crash("Reconciler crashed", error)
+    assert "test_logs.py" in json_lines(lines)[0]["stacktrace"]
+
+
+def test_credentials_are_not_written(lines: io.StringIO) -> None:
+    setup("info", "text", stream=lines)
+    get_logger("kubeshard.t").info("Request", token="s3cret", Authorization="Bearer s3cret", body=b"s3cret")
+    assert "s3cret" not in lines.getvalue()
+    assert 'body="<6 bytes>"' in lines.getvalue()
+
+
+def test_long_values_are_cut(lines: io.StringIO) -> None:
+    setup("info", "json", stream=lines)
+    get_logger("kubeshard.t").info("Patch", body="x" * 100_000)
+    assert len(json_lines(lines)[0]["body"]) < 2100
+
+
+def test_records_of_other_libraries_come_out_in_the_same_format(lines: io.StringIO) -> None:
+    setup("info", "json", stream=lines)
+    logging.getLogger("other").warning("slow: %s", "x")
+    (line,) = json_lines(lines)
+    assert (line["logger"], line["msg"], line["level"]) == ("other", "slow: x", "warning")
+
+
+def test_levels_are_set_per_logger(lines: io.StringIO) -> None:
+    setup("warning,kubeshard.cache=debug", "json", stream=lines)
+    get_logger("kubeshard.cache").debug("cache")
+    get_logger("kubeshard.sharder").info("sharder")
+    assert [line["msg"] for line in json_lines(lines)] == ["cache"]
+
+
+def test_an_unknown_level_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown log level 'loud'"):
+        parse_levels("info,kubeshard.cache=loud")
+
+
+def test_setup_replaces_what_an_earlier_call_set_up(lines: io.StringIO) -> None:
+    setup("info", "json", stream=lines)
+    setup("info", "json", stream=lines)
+    get_logger("kubeshard.t").info("once")
+    assert len(json_lines(lines)) == 1
+
+
+def test_the_error_line_of_a_group_names_its_members() -> None:
+    group = ExceptionGroup("several", [ValueError("a"), KeyError("b")])
+    assert error_line(group) == "ValueError: a; KeyError: 'b'"
