@@ -1,0 +1,164 @@
+"""An HTTP server for ASGI applications inside the running event loop: admission webhooks, metrics, health.
+
+Guaranteed: inside `async with AsgiServer(...)` the port is open and known; leaving closes the listener first,
+lets requests in flight finish for `Limits.stop_grace` seconds and then ends them; no signal handler is
+installed and the process is never ended. Slow and oversized clients are cut off (`Limits`). HTTP/1.1 only,
+which leaves no HTTP/2 rapid-reset surface.
+
+Not guaranteed: a bound on request bodies, which only the application knows how to refuse (read no further and
+answer with `connection: close`).
+
+HTTP is spoken by uvicorn's httptools protocol; its process runner (signals, workers, exit codes) is not used.
+Both come with `pip install 'kubeshard[server]'`. Source of the limits: reliability 4.3 and 4.6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kubeshard.runtime.http_server_protocol import Connections
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+"""An ASGI 3 application. Only `http` scopes are ever sent: there is no lifespan and no websocket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client may cost. Times are seconds."""
+
+    header_timeout: float = 5.0
+    """From the first byte of a request (or the connection's start) to the end of its headers; also for a TLS
+    handshake."""
+    body_timeout: float = 10.0
+    """From the end of the headers to the end of the body, including the time in which the application does
+    not read."""
+    keep_alive: float = 90.0
+    """An idle connection is closed after this long: just beyond the API server's own idle timeout."""
+    max_header_bytes: int = 32 * 1024
+    """Request line and headers; more is answered with 431."""
+    max_connections: int = 1024
+    """Open connections, idle ones included; requests on further ones are answered with 503 at once."""
+    stop_grace: float = 10.0
+    """How long requests in flight may go on after the server was asked to stop."""
+
+
+class ListenError(OSError):
+    """The address cannot be listened on: taken by another process, not this machine's, not permitted."""
+
+
+class MissingExtraError(ImportError):
+    """The optional packages of the HTTP server are not installed."""
+
+
+class AsgiServer:
+    """Serves `app` on `host`:`port`; port 0 picks a free one, host `""` listens on all addresses, IPv4 and
+    IPv6.
+
+    Raises on entry ListenError, and MissingExtraError without the `server` extra. The `ssl_context` may be
+    changed while the server runs (`SSLContext.load_cert_chain`): new connections see it, existing ones keep
+    what they have.
+    """
+
+    def __init__(
+        self,
+        app: AsgiApp,
+        host: str = "",
+        port: int = 0,
+        ssl_context: ssl.SSLContext | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._app = app
+        self._host = host
+        self._requested_port = port
+        self._ssl = ssl_context
+        self._limits = limits or Limits()
+        self._server: asyncio.Server | None = None
+        self._connections: Connections | None = None
+        self._port = 0
+
+    @property
+    def port(self) -> int:
+        """The real port, also after the server stopped. 0 before it started."""
+        return self._port
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self._ssl is None else "https"
+
+    async def __aenter__(self) -> AsgiServer:
+        try:
+            from kubeshard.runtime.http_server_protocol import Connections
+        except ImportError as error:
+            raise MissingExtraError(
+                f"the HTTP server needs uvicorn and httptools: pip install 'kubeshard[server]' ({error})"
+            ) from error
+        self._connections = Connections(self._app, self._limits)
+        listener = _listen(self._host, self._requested_port)
+        self._port = listener.getsockname()[1]
+        tls: dict[str, Any] = {}
+        if self._ssl is not None:
+            tls = {
+                "ssl": self._ssl,
+                "ssl_handshake_timeout": self._limits.header_timeout,
+                "ssl_shutdown_timeout": 1.0,
+            }
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self._connections.protocol, sock=listener, backlog=1024, **tls
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        assert self._connections is not None
+        self._server.close()
+        try:
+            async with asyncio.timeout(self._limits.stop_grace):
+                await self._connections.drain()
+        except TimeoutError:
+            pass
+        finally:
+            self._connections.abort()
+
+
+def parse_bind_address(text: str) -> tuple[str, int]:
+    """`:8080` -> (`""`, 8080), `127.0.0.1:0`, `[::1]:9443`: the notation of Go's `net.Listen`. Raises
+    ValueError."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"bind address {text!r}: write an IPv6 address in brackets, as in [::1]:8080")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"bind address {text!r} is not of the form host:port or :port")
+    return host, int(port)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        if not host and socket.has_dualstack_ipv6():
+            return socket.create_server(("", port), family=socket.AF_INET6, backlog=1024, dualstack_ipv6=True)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except (OSError, OverflowError) as error:
+        number = getattr(error, "errno", None) or 0
+        reason = (
+            "another process listens there"
+            if number == errno.EADDRINUSE
+            else os.strerror(number)
+            if number > 0
+            else error
+        )
+        raise ListenError(number, f"cannot listen on {host}:{port}: {reason}") from error

@@ -1,0 +1,156 @@
+"""One HTTP/1.1 connection of `AsgiServer`: uvicorn's httptools protocol with the bounds that it lacks.
+
+uvicorn closes idle connections and refuses above a number of connections, but waits for ever for the rest of
+a request's headers or body and collects headers of any size. The bounds cost a request that arrives in one
+piece three flag changes and no timer: a timer is armed only when the bytes received so far end in the middle
+of a message.
+
+Imported by `kubeshard.runtime.asgi` only, when a server starts, since uvicorn and httptools are optional.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+from typing import TYPE_CHECKING
+
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+if TYPE_CHECKING:
+    from kubeshard.runtime.asgi import AsgiApp, Limits
+
+# Application errors are logged as errors. What uvicorn warns of (garbage on the port, too many connections)
+# is in the hands of whoever can reach the port and must not fill the log.
+_LOG = logging.getLogger("kubeshard.runtime.http")
+_LOG.setLevel(logging.ERROR)
+
+
+class _Waiting(enum.Enum):
+    """What of a request is missing at the end of the bytes received so far."""
+
+    NOTHING = enum.auto()
+    HEADERS = enum.auto()
+    BODY = enum.auto()
+
+
+class Connections:
+    """The connections of one server: makes their protocol, waits for their end."""
+
+    def __init__(self, app: AsgiApp, limits: Limits) -> None:
+        self.limits = limits
+        self.state = ServerState()
+        self.config = Config(
+            app,
+            http=HttpToolsProtocol,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            workers=1,
+            forwarded_allow_ips=[],
+            limit_concurrency=limits.max_connections + 1,
+            timeout_keep_alive=limits.keep_alive,  # type: ignore[arg-type]  # ends in call_later
+        )
+        self._none_left = asyncio.Event()
+
+    def protocol(self) -> BoundedHttpProtocol:
+        return BoundedHttpProtocol(self)
+
+    async def drain(self) -> None:
+        """Close idle connections, and the others after the request they are at. Returns when none is left."""
+        self._none_left.clear()
+        for connection in list(self.state.connections):
+            connection.shutdown()
+        while self.state.connections:
+            await self._none_left.wait()
+
+    def abort(self) -> None:
+        """Close all connections at once and cancel their requests."""
+        for task in self.state.tasks:
+            task.cancel()
+        for connection in list(self.state.connections):
+            connection.transport.abort()
+
+    def lost(self) -> None:
+        if not self.state.connections:
+            self._none_left.set()
+
+
+class BoundedHttpProtocol(HttpToolsProtocol):
+    def __init__(self, connections: Connections) -> None:
+        super().__init__(connections.config, connections.state, app_state={})
+        self.logger = _LOG
+        self._all = connections
+        self._limits = connections.limits
+        self._missing = _Waiting.NOTHING
+        self._timed: _Waiting = _Waiting.NOTHING
+        self._timer: asyncio.TimerHandle | None = None
+        self._header_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's
+        super().connection_made(transport)
+        self._missing = _Waiting.HEADERS
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+        # uvicorn leaves its keep-alive timer running after an error, and with it this connection in memory.
+        self._unset_keepalive_if_required()
+        self._all.lost()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._missing is _Waiting.HEADERS:
+            self._header_bytes += len(data)
+            if self._header_bytes > self._limits.max_header_bytes:
+                self.send_400_response("")
+                return
+        if self._missing is not self._timed:
+            self._wait()
+
+    def on_message_begin(self) -> None:
+        self._missing = _Waiting.HEADERS
+        self._header_bytes = 0
+        self._disarm()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._missing = _Waiting.BODY
+        self._header_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if self._header_bytes > self._limits.max_header_bytes:
+            raise ValueError("request headers too large")  # ends in send_400_response
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._missing = _Waiting.NOTHING
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        if self._header_bytes <= self._limits.max_header_bytes:
+            super().send_400_response(msg)
+            return
+        self.transport.write(
+            b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.close()
+
+    def _wait(self) -> None:
+        """Give the missing part its time; what is missing has changed."""
+        self._disarm()
+        self._timed = self._missing
+        if self._missing is not _Waiting.NOTHING and not self.transport.is_closing():
+            headers = self._missing is _Waiting.HEADERS
+            seconds = self._limits.header_timeout if headers else self._limits.body_timeout
+            self._timer = self.loop.call_later(seconds, self.transport.abort)
+
+    def _disarm(self) -> None:
+        self._timed = _Waiting.NOTHING
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import Any
+
+import pytest
+
+from kubeshard.runtime.asgi import (
+    AsgiServer,
+    Limits,
+    ListenError,
+    MissingExtraError,
+    Receive,
+    Scope,
+    Send,
+    parse_bind_address,
+)
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        body += message["body"]
+        if not message["more_body"]:
+            break
+    await answer(send, body)
+
+
+async def answer(send: Send, body: bytes) -> None:
+    headers = [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def connect(server: AsgiServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", server.port)
+
+
+async def until_closed(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(5):
+        try:
+            return await reader.read()
+        except ConnectionError:
+            return b""
+
+
+async def exchange(server: AsgiServer, request: bytes) -> bytes:
+    reader, writer = await connect(server)
+    writer.write(request)
+    data = await until_closed(reader)
+    writer.close()
+    return data
+
+
+POST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n"
+
+
+async def test_serves_on_a_free_port_while_entered_and_no_longer_after() -> None:
+    async with AsgiServer(echo, "127.0.0.1") as server:
+        assert server.port > 0
+        assert (await exchange(server, POST + b"connection: close\r\n\r\nhello")).endswith(b"\r\n\r\nhello")
+    with pytest.raises(ConnectionError):
+        await connect(server)
+
+
+async def test_an_empty_host_listens_on_ipv4_and_ipv6() -> None:
+    async with AsgiServer(echo) as server:
+        for host in ("127.0.0.1", "::1"):
+            _, writer = await asyncio.open_connection(host, server.port)
+            writer.close()
+
+
+async def test_a_taken_port_is_an_error_that_names_it() -> None:
+    async with AsgiServer(echo, "127.0.0.1") as server:
+        with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{server.port}: another process"):
+            async with AsgiServer(echo, "127.0.0.1", server.port):
+                pass
+
+
+async def test_a_missing_extra_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kubeshard.runtime.http_server_protocol", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'kubeshard\[server\]'"):
+        async with AsgiServer(echo):
+            pass
+
+
+async def test_signal_handlers_stay_as_they_were() -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    async with AsgiServer(echo):
+        assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"POST / HTT",
+        POST,
+        POST + b"\r\n",
+        POST + b"\r\nhel",
+        POST + b"\r\nhelloPOST / ",
+    ],
+    ids=["nothing", "request line", "headers", "no body", "half a body", "second request"],
+)
+async def test_a_client_that_stops_in_the_middle_is_cut_off(sent: bytes) -> None:
+    async with AsgiServer(echo, limits=Limits(header_timeout=0.05, body_timeout=0.05)) as server:
+        reader, writer = await connect(server)
+        writer.write(sent)
+        await until_closed(reader)
+        writer.close()
+
+
+async def test_a_client_that_sends_byte_by_byte_gets_no_more_time() -> None:
+    async with AsgiServer(echo, limits=Limits(header_timeout=0.1)) as server:
+        reader, writer = await connect(server)
+
+        async def drip() -> None:
+            while True:
+                writer.write(b"x")
+                await asyncio.sleep(0.01)
+
+        task = asyncio.create_task(drip())
+        await until_closed(reader)
+        task.cancel()
+        writer.close()
+
+
+async def test_an_idle_connection_is_closed() -> None:
+    async with AsgiServer(echo, limits=Limits(keep_alive=0.05)) as server:
+        assert (await exchange(server, POST + b"\r\nhello")).endswith(b"hello")
+
+
+async def test_a_finished_request_leaves_no_timer_that_cuts_the_next_one_off() -> None:
+    async with AsgiServer(echo, limits=Limits(header_timeout=0.1, body_timeout=0.1)) as server:
+        reader, writer = await connect(server)
+        for _ in range(2):
+            writer.write(POST)
+            await asyncio.sleep(0.06)
+            writer.write(b"\r\nhel")
+            await asyncio.sleep(0.06)
+            writer.write(b"lo")
+            assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
+@pytest.mark.parametrize("end", [b"\r\n\r\n", b""], ids=["ended", "endless"])
+async def test_too_large_headers_are_answered_with_431(end: bytes) -> None:
+    async with AsgiServer(echo, limits=Limits(max_header_bytes=1000)) as server:
+        data = await exchange(server, b"GET / HTTP/1.1\r\nx: " + b"y" * 2000 + end)
+        assert data.startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\x16\x03\x01\x00\xa5garbage", b"GET\r\n\r\n", b"G\xff / HTTP/1.1\r\n\r\n"]
+)
+async def test_garbage_is_answered_with_400(sent: bytes) -> None:
+    async with AsgiServer(echo) as server:
+        assert (await exchange(server, sent)).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_beyond_the_connection_limit_answers_503_at_once() -> None:
+    async with AsgiServer(echo, limits=Limits(max_connections=2)) as server:
+        held = [await connect(server) for _ in range(2)]
+        for reader, writer in held:
+            writer.write(POST + b"\r\nhello")
+            await reader.readuntil(b"hello")
+        assert (await exchange(server, POST + b"\r\nhello")).startswith(b"HTTP/1.1 503 ")
+        held[0][1].close()
+        await until_closed(held[0][0])
+        assert (await exchange(server, POST + b"connection: close\r\n\r\nhello")).startswith(b"HTTP/1.1 200 ")
+        held[1][1].close()
+
+
+async def test_stopping_lets_a_request_in_flight_finish_and_closes_idle_connections() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.set()
+        await go_on.wait()
+        await answer(send, b"done")
+
+    server = AsgiServer(slow)
+    async with server:
+        idle, _ = await connect(server)
+        busy, writer = await connect(server)
+        writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        await begun.wait()
+        asyncio.get_running_loop().call_later(0.05, go_on.set)
+    assert (await until_closed(busy)).endswith(b"done")
+    assert await until_closed(idle) == b""
+
+
+async def test_stopping_ends_a_request_that_outlasts_the_grace() -> None:
+    begun = asyncio.Event()
+    ended: list[Any] = []
+
+    async def stuck(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    async with AsgiServer(stuck, limits=Limits(stop_grace=0.05)) as server:
+        reader, writer = await connect(server)
+        writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        await begun.wait()
+    await until_closed(reader)
+    assert ended
+
+
+async def test_an_exception_of_the_application_is_a_500_without_traceback() -> None:
+    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
+        raise RuntimeError("secret")
+
+    async with AsgiServer(broken) as server:
+        data = await exchange(server, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert data.startswith(b"HTTP/1.1 500 ")
+    assert b"secret" not in data
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [(":8080", ("", 8080)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:9443", ("::1", 9443))],
+)
+def test_bind_addresses_are_read_as_go_reads_them(text: str, address: tuple[str, int]) -> None:
+    assert parse_bind_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "8080", "host", "::1:80", ":x", ":70000", ":-1", ":"])
+def test_a_malformed_bind_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="bind address"):
+        parse_bind_address(text)
