@@ -1,5 +1,6 @@
-"""The seams to the world: clock, randomness, network, environment, threads - as protocols and their real implementations.
+"""The seams to the world: clock, randomness, network, environment, threads - as protocols and their real
+implementations.
 
-The only package that reads a clock, draws random numbers, opens sockets or starts threads. Everything above takes these by
-constructor, so a simulator can run the production classes on virtual time.
+The only package that reads a clock, draws random numbers, opens sockets or starts threads. Everything above
+takes these by constructor, so a simulator can run the production classes on virtual time.
 """

@@ -7,14 +7,18 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds as float. Waiting is asyncio's own business (`asyncio.sleep`, `asyncio.timeout`): a simulator brings a loop."""
+    """Seconds as float. Waiting is asyncio's own business (`asyncio.sleep`, `asyncio.timeout`): a simulator
+    brings a loop.
+    """
 
     def monotonic(self) -> float:
         """For durations within this process; stops while the machine is suspended."""
         ...
 
     def boottime(self) -> float:
-        """For deadlines on which mutual exclusion rests: goes on while the machine is suspended (CLOCK_BOOTTIME)."""
+        """For deadlines on which mutual exclusion rests: goes on while the machine is suspended
+        (CLOCK_BOOTTIME).
+        """
         ...
 
     def wall(self) -> float:

@@ -1,7 +1,7 @@
 """HTTP to one server, as the client needs it: whole answers and byte streams, nothing of Kubernetes.
 
-The boundary of simulation: everything above `Transport` is production code in a simulated world, everything below (aiohttp,
-TLS, sockets) is tested against real servers.
+The boundary of simulation: everything above `Transport` is production code in a simulated world, everything
+below (aiohttp, TLS, sockets) is tested against real servers.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import NamedTuple, Protocol
 
 
 class TransportError(Exception):
-    """The request got no complete answer: refused, reset, TLS failure, name not found. `sent` tells whether bytes may have
-    reached the server (a write may have taken effect)."""
+    """The request got no complete answer: refused, reset, TLS failure, name not found. `sent` tells whether
+    bytes may have reached the server (a write may have taken effect).
+    """
 
     def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__(message)
@@ -44,7 +45,9 @@ class HttpResponse(NamedTuple):
 
 
 class HttpStream(Protocol):
-    """An answer whose body arrives piece by piece. Raises TransportError while iterating when the connection breaks."""
+    """An answer whose body arrives piece by piece. Raises TransportError while iterating when the connection
+    breaks.
+    """
 
     @property
     def status(self) -> int: ...

@@ -1,0 +1,178 @@
+"""Configuration files of components: one versioned YAML document, read leniently, refused clearly.
+
+The format is that of Kubernetes component configuration: `apiVersion`, `kind`, camelCase fields, durations as
+Go writes them. Guaranteed: a wrong value raises ConfigurationError naming file, field and what is expected;
+an unknown field is never fatal (protocol 1.3: another implementation's fields must not stop us) but is
+returned as a sentence with the name it most resembles; a field that is null counts as absent.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_type_hints
+
+import msgspec
+import yaml
+
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.objects import Struct, field
+
+C = TypeVar("C", bound=msgspec.Struct)
+
+_SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+
+
+class Duration(float):
+    """Seconds, written in files as `15s`, `1m30s`, `500ms`, `0`, `-1s`."""
+
+    @classmethod
+    def parse(cls, text: str) -> Duration:
+        """Raises ValueError for what Go's time.ParseDuration refuses."""
+        unsigned = text.removeprefix("-").removeprefix("+")
+        if unsigned == "0":
+            return cls(0)
+        parts = _DURATION_PART.findall(unsigned)
+        if not parts or "".join(number + unit for number, unit in parts) != unsigned:
+            raise ValueError(f'{text!r} is no duration: write it like "15s", "1m30s" or "500ms"')
+        seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
+        return cls(-seconds if text.startswith("-") else seconds)
+
+
+class ClientConnection(Struct):
+    """`clientConnection`: the client-side rate limit; zero or less means none."""
+
+    qps: float = 0
+    burst: int = 0
+
+
+class LeaderElectionConfig(Struct):
+    """`leaderElection`, with the numbers of client-go."""
+
+    leader_elect: bool = True
+    lease_duration: Duration = Duration(15)
+    renew_deadline: Duration = Duration(10)
+    retry_period: Duration = Duration(2)
+    resource_lock: str = "leases"
+    resource_name: str = ""
+    resource_namespace: str = ""
+
+
+class DebuggingConfig(Struct):
+    enable_profiling: bool = True
+    enable_contention_profiling: bool = False
+
+
+class Endpoint(Struct):
+    """Where a server listens: `host:port`, `:port` for all interfaces, `"0"` for not at all; `""` is the
+    default.
+    """
+
+    bind_address: str = ""
+
+
+class ComponentConfig(Struct):
+    """The fields that the sharder's and the webhosting operator's files have in common."""
+
+    client_connection: ClientConnection = field(default_factory=ClientConnection)
+    leader_election: LeaderElectionConfig = field(default_factory=LeaderElectionConfig)
+    debugging: DebuggingConfig = field(default_factory=DebuggingConfig)
+    health: Endpoint = Endpoint()
+    metrics: Endpoint = Endpoint()
+    graceful_shut_down: Duration = Duration(15)
+    """Note the spelling. 0 waits for nothing, negative waits for ever."""
+
+    @property
+    def health_address(self) -> str:
+        return self.health.bind_address or ":8081"
+
+    @property
+    def metrics_address(self) -> str:
+        return self.metrics.bind_address or ":8080"
+
+
+def load_config_file(
+    path: str | Path, type_: type[C], *, api_version: str, kind: str
+) -> tuple[C, tuple[str, ...]]:
+    """The configuration in a file and a sentence for each unknown field in it. Raises ConfigurationError."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigurationError(f"cannot read the configuration file {path}: {reason}") from None
+    try:
+        return parse_config(text, type_, api_version=api_version, kind=kind)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+
+
+def parse_config(text: str, type_: type[C], *, api_version: str, kind: str) -> tuple[C, tuple[str, ...]]:
+    """The same for a document at hand."""
+    try:
+        document = yaml.load(text, Loader=_SAFE_LOADER)  # noqa: S506 - it is a safe loader
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark else ""
+        raise ConfigurationError(f"no valid YAML{where}: {getattr(error, 'problem', error)}") from None
+    if not isinstance(document, Mapping):
+        raise ConfigurationError(f"expected a mapping with apiVersion: {api_version} and kind: {kind}")
+    body = _without_nulls(document)
+    found = (body.pop("apiVersion", None), body.pop("kind", None))
+    if found != (api_version, kind):
+        raise ConfigurationError(
+            f"expected apiVersion {api_version} and kind {kind}, found {found[0]} and {found[1]}"
+        )
+    unknown = tuple(_unknown_fields(body, type_, ""))
+    try:
+        return msgspec.convert(body, type_, dec_hook=_decode), unknown
+    except msgspec.ValidationError as error:
+        message, _, where = str(error).partition(" - at ")
+        raise ConfigurationError(
+            f"field {where.strip('`').removeprefix('$.') or '(document)'}: {message}"
+        ) from None
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _decode(type_: type, value: Any) -> Any:
+    if type_ is Duration:
+        if not isinstance(value, str):
+            if value == 0:
+                return Duration(0)
+            raise ValueError(f'{value!r} is no duration: write it like "15s"')
+        return Duration.parse(value)
+    raise NotImplementedError(type_)
+
+
+def _unknown_fields(body: Any, type_: Any, path: str) -> Iterator[str]:
+    struct = _struct_in(type_)
+    if isinstance(body, list):
+        items = [argument for argument in get_args(type_) if argument is not Ellipsis]
+        for index, item in enumerate(body):
+            for item_type in items:
+                yield from _unknown_fields(item, item_type, f"{path}[{index}]")
+        return
+    if struct is None or not isinstance(body, Mapping):
+        return
+    hints = get_type_hints(struct)
+    known = dict(zip(struct.__struct_encode_fields__, struct.__struct_fields__, strict=True))
+    for name, value in body.items():
+        where = f"{path}.{name}" if path else str(name)
+        if name in known:
+            yield from _unknown_fields(value, hints[known[name]], where)
+        else:
+            close = difflib.get_close_matches(str(name), known, n=1)
+            yield f"unknown field {where}" + (f" (did you mean {close[0]}?)" if close else "")
+
+
+def _struct_in(type_: Any) -> type[msgspec.Struct] | None:
+    candidates = (type_, *get_args(type_))
+    return next((c for c in candidates if isinstance(c, type) and issubclass(c, msgspec.Struct)), None)
