@@ -1,0 +1,142 @@
+"""A deadline after which this process no longer exists, enforced by the kernel (reliability F2).
+
+Mutual exclusion between processes rests on each being dead when its time is up. An event loop cannot promise
+that: it may be blocked, the process stopped (SIGSTOP, a frozen cgroup) or the machine suspended, and then go
+on with a write in its hand. A POSIX timer on CLOCK_BOOTTIME whose signal is SIGKILL can: it counts on in
+suspend, needs no capability and reaches stopped processes.
+
+Not covered: a hypervisor that stops the guest (its clock stops too), and a process that is number 1 of its
+PID namespace - the kernel drops signals that such a process gets from within. Run a container's entry point
+under an init (`tini`, `docker run --init`, `shareProcessNamespace: true`); `KernelWatchdog` says so in the
+log, and then only the keeper's own thread (`bite`) stands behind the deadline.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from typing import Any, Protocol
+
+from kubeshard.runtime.logs import get_logger
+
+EXIT_CODE = 137
+"""What a shell reports for SIGKILL, so that both ways to die look alike."""
+
+_log = get_logger("kubeshard.runtime")
+
+
+class Watchdog(Protocol):
+    """May be called from any thread."""
+
+    def arm(self, deadline: float) -> None:
+        """The process dies at `deadline` (seconds of `Clock.boottime`) unless it is armed again or disarmed
+        before.
+        """
+        ...
+
+    def disarm(self) -> None: ...
+
+    def bite(self) -> None:
+        """The deadline has passed and the process is still here: end it now, without any clean-up."""
+        ...
+
+
+class NoWatchdog:
+    """Kills nothing: for simulations, and for processes whose end somebody else guarantees."""
+
+    def arm(self, deadline: float) -> None: ...
+
+    def disarm(self) -> None: ...
+
+    def bite(self) -> None: ...
+
+
+class ExitWatchdog:
+    """Where there is no kernel timer: the process ends when its own code notices the deadline. Does not cover
+    a stopped process, nor C code that holds the interpreter lock.
+    """
+
+    def arm(self, deadline: float) -> None: ...
+
+    def disarm(self) -> None: ...
+
+    def bite(self) -> None:
+        os._exit(EXIT_CODE)
+
+
+class KernelWatchdog(ExitWatchdog):
+    """One kernel timer per instance. Raises OSError when the kernel refuses one. 64-bit Linux only."""
+
+    def __init__(self) -> None:
+        self._libc = _libc_with_timers()
+        self._timer = ctypes.c_void_p()
+        event = _SigEvent(sigev_signo=_SIGKILL, sigev_notify=_SIGEV_SIGNAL)
+        self._check(self._libc.timer_create(_CLOCK_BOOTTIME, ctypes.byref(event), ctypes.byref(self._timer)))
+        if os.getpid() == 1:
+            _log.warning(
+                "this process is PID 1 of its container, where the kernel drops the watchdog's signal: "
+                "run it under an init (tini, docker --init, shareProcessNamespace)"
+            )
+
+    def arm(self, deadline: float) -> None:
+        self._set(max(deadline, 1e-9))
+
+    def disarm(self) -> None:
+        self._set(0.0)
+
+    def _set(self, deadline: float) -> None:
+        """An absolute time that has passed fires at once; zero disarms (timer_settime(2))."""
+        nanoseconds = int(deadline * 1e9)
+        spec = _TimerSpec(it_value=_TimeSpec(nanoseconds // 10**9, nanoseconds % 10**9))
+        self._check(self._libc.timer_settime(self._timer, _TIMER_ABSTIME, ctypes.byref(spec), None))
+
+    def _check(self, result: int) -> None:
+        if result != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"kernel watchdog: {os.strerror(number)}")
+
+
+def default_watchdog() -> Watchdog:
+    """The kernel's where there is one, else that of the process itself. A kernel that refuses (a sandbox that
+    knows no timers) is logged, not fatal.
+    """
+    if sys.platform == "linux" and sys.maxsize > 2**32:
+        try:
+            return KernelWatchdog()
+        except (OSError, AttributeError) as error:
+            _log.warning("no kernel watchdog, the process has to notice its own deadline", error=str(error))
+    return ExitWatchdog()
+
+
+_SIGKILL = 9
+_CLOCK_BOOTTIME = 7
+_SIGEV_SIGNAL = 0
+_TIMER_ABSTIME = 1
+
+
+class _SigEvent(ctypes.Structure):
+    """`struct sigevent` of 64-bit Linux: 64 bytes, the union of notify functions left zero."""
+
+    _fields_ = [
+        ("sigev_value", ctypes.c_void_p),
+        ("sigev_signo", ctypes.c_int),
+        ("sigev_notify", ctypes.c_int),
+        ("padding", ctypes.c_byte * 48),
+    ]
+
+
+class _TimeSpec(ctypes.Structure):
+    _fields_ = [("tv_sec", ctypes.c_long), ("tv_nsec", ctypes.c_long)]
+
+
+class _TimerSpec(ctypes.Structure):
+    _fields_ = [("it_interval", _TimeSpec), ("it_value", _TimeSpec)]
+
+
+def _libc_with_timers() -> Any:
+    """The C library; before glibc 2.34 its timers lived in librt. Raises AttributeError or OSError where
+    neither has them.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    return libc if hasattr(libc, "timer_create") else ctypes.CDLL("librt.so.1", use_errno=True)

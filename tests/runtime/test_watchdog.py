@@ -1,0 +1,112 @@
+"""The kernel ends a process at its deadline, whatever the process is doing (reliability F2)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from kubeshard.runtime.clock import SYSTEM_CLOCK
+from kubeshard.runtime.watchdog import EXIT_CODE
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="kernel timers of Linux")
+
+PRELUDE = """
+import ctypes, os, signal, sys, threading, time
+from kubeshard.runtime.clock import SYSTEM_CLOCK
+from kubeshard.runtime.watchdog import ExitWatchdog, KernelWatchdog, default_watchdog
+dog = KernelWatchdog()
+def deadline(seconds):
+    at = SYSTEM_CLOCK.boottime() + seconds
+    print(at, flush=True)
+    return at
+"""
+
+
+def start(program: str) -> tuple[subprocess.Popen[str], float]:
+    """Starts the program and returns it with the deadline it printed."""
+    process = subprocess.Popen([sys.executable, "-c", PRELUDE + program], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, float(process.stdout.readline())
+
+
+def died_at(process: subprocess.Popen[str]) -> float:
+    process.wait(10)
+    now = SYSTEM_CLOCK.boottime()
+    assert process.stdout is not None
+    process.stdout.close()
+    return now
+
+
+def test_a_stopped_process_of_several_threads_dies_at_its_deadline() -> None:
+    process, deadline = start(
+        "for _ in range(3): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+        "dog.arm(deadline(0.4)); time.sleep(60)"
+    )
+    os.kill(process.pid, signal.SIGSTOP)
+    assert died_at(process) - deadline < 1.0
+    assert SYSTEM_CLOCK.boottime() >= deadline
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_process_whose_interpreter_lock_is_held_dies_at_its_deadline() -> None:
+    process, deadline = start("dog.arm(deadline(0.3)); ctypes.PyDLL(None).sleep(60)")
+    assert died_at(process) >= deadline
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_deadline_that_has_passed_kills_at_once() -> None:
+    process, _ = start("dog.arm(deadline(-5)); time.sleep(60)")
+    died_at(process)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_arming_again_moves_the_deadline() -> None:
+    process, deadline = start("at = deadline(0.6)\ndog.arm(at - 0.4); dog.arm(at); time.sleep(60)")
+    assert died_at(process) >= deadline
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_disarmed_watchdog_kills_nothing() -> None:
+    process, _ = start("dog.arm(deadline(0.2)); dog.disarm(); time.sleep(0.4); sys.exit(3)")
+    died_at(process)
+    assert process.returncode == 3
+
+
+@pytest.mark.parametrize("kind", ["dog", "ExitWatchdog()", "default_watchdog()"])
+def test_a_bite_ends_the_process_without_any_clean_up(kind: str) -> None:
+    process, _ = start(f"deadline(0)\ntry: {kind}.bite()\nfinally: sys.exit(3)")
+    died_at(process)
+    assert process.returncode == EXIT_CODE
+
+
+def test_a_process_that_is_pid_1_is_told_so() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("a PID namespace of one's own needs root")
+    try:
+        shell = subprocess.run(
+            [
+                "unshare",
+                "--pid",
+                "--fork",
+                sys.executable,
+                "-c",
+                "import logging; logging.basicConfig()" + PRELUDE,
+            ],
+            capture_output=True,
+            text=True,
+            timeout=20,
+        )
+    except FileNotFoundError:
+        pytest.skip("no unshare")
+    if "unshare" in shell.stderr:
+        pytest.skip("namespaces are not permitted here")
+    assert "run it under an init" in shell.stderr
+
+
+def test_deadlines_are_counted_on_the_clock_of_the_library() -> None:
+    assert abs(SYSTEM_CLOCK.boottime() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 1.0
