@@ -1,0 +1,163 @@
+"""How long a key waits before it is retried.
+
+| limiter | rule | default |
+|---|---|---|
+| `ItemExponential` | `base * 2^failures`, at most `cap`; then up to `jitter` times as much on top | 0.2 s, 60
+s, 1.0 |
+| `TokenBucket` | all keys together: `rate` per second after a burst | 10 per s, 100 |
+| `FastSlow` | `fast` for the first `fast_tries` retries of a key, then `slow` | |
+| `MaxOf` | the longest delay of several limiters | |
+| `MaxWait` | another limiter's delay, at most `cap` | |
+
+A controller's default is `ItemExponential()`: 0.2-0.4 s, 0.4-0.8 s, ... 60-120 s. client-go begins at 5 ms,
+too early for any API outside the cluster, and ends at 16 min, too late for people who wait for it (framework
+2.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Protocol
+
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+
+
+class Limiter(Protocol):
+    """Decides delays and counts retries. One limiter belongs to one queue. Delays are seconds."""
+
+    def when(self, key: Hashable) -> float:
+        """How long the key has to wait now. Counts as a retry of the key."""
+        ...
+
+    def forget(self, key: Hashable) -> None:
+        """The key's trouble is over, for better or worse: its next retry is the first one."""
+        ...
+
+    def retries(self, key: Hashable) -> int:
+        """How often `when` was asked about the key since it was last forgotten."""
+        ...
+
+
+class ItemExponential:
+    """Each key's delay doubles with each of its own retries.
+
+    `cap` bounds the doubling, jitter comes on top: keys that failed together do not come back together.
+    """
+
+    def __init__(
+        self, base: float = 0.2, cap: float = 60.0, *, jitter: float = 1.0, rng: Rng = SYSTEM_RNG
+    ) -> None:
+        if not 0 < base <= cap:
+            raise ValueError(f"base {base} s must be positive and at most the cap {cap} s")
+        self._base = base
+        self._cap = cap
+        self._jitter = jitter
+        self._rng = rng
+        self._failures: dict[Hashable, int] = {}
+
+    def when(self, key: Hashable) -> float:
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        # 2^64 times any sensible base is beyond any sensible cap, and larger powers overflow a float.
+        delay = min(self._base * 2.0 ** min(failures, 64), self._cap)
+        return delay * (1 + self._rng.uniform(0, self._jitter)) if self._jitter else delay
+
+    def forget(self, key: Hashable) -> None:
+        self._failures.pop(key, None)
+
+    def retries(self, key: Hashable) -> int:
+        return self._failures.get(key, 0)
+
+
+class TokenBucket:
+    """Lets `burst` through at once and `rate` per second from then on, whatever the keys."""
+
+    def __init__(self, rate: float = 10.0, burst: int = 100, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        if rate <= 0 or burst < 1:
+            raise ValueError(f"rate {rate} and burst {burst} must be positive")
+        self._rate = rate
+        self._burst = float(burst)
+        self._clock = clock
+        self._tokens = self._burst
+        """At the time `_filled`; below zero by the tokens that are promised already."""
+        self._filled = clock.monotonic()
+
+    def when(self, key: Hashable = None) -> float:
+        """Takes a token, from the future if need be, and returns how long until it is there."""
+        self._fill()
+        self._tokens -= 1
+        return max(0.0, -self._tokens / self._rate)
+
+    def try_take(self) -> bool:
+        """Takes a token if there is one now."""
+        self._fill()
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def forget(self, key: Hashable) -> None:
+        """Nothing is kept by key."""
+
+    def retries(self, key: Hashable) -> int:
+        return 0
+
+    def _fill(self) -> None:
+        now = self._clock.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._rate)
+        self._filled = now
+
+
+class FastSlow:
+    """A few quick retries, then slow ones."""
+
+    def __init__(self, fast: float, slow: float, fast_tries: int) -> None:
+        self._fast = fast
+        self._slow = slow
+        self._fast_tries = fast_tries
+        self._tries: dict[Hashable, int] = {}
+
+    def when(self, key: Hashable) -> float:
+        self._tries[key] = self._tries.get(key, 0) + 1
+        return self._fast if self._tries[key] <= self._fast_tries else self._slow
+
+    def forget(self, key: Hashable) -> None:
+        self._tries.pop(key, None)
+
+    def retries(self, key: Hashable) -> int:
+        return self._tries.get(key, 0)
+
+
+class MaxOf:
+    """The longest of several delays. All are asked each time, so each counts every retry."""
+
+    def __init__(self, *limiters: Limiter) -> None:
+        self._limiters = limiters
+
+    def when(self, key: Hashable) -> float:
+        return max((limiter.when(key) for limiter in self._limiters), default=0.0)
+
+    def forget(self, key: Hashable) -> None:
+        for limiter in self._limiters:
+            limiter.forget(key)
+
+    def retries(self, key: Hashable) -> int:
+        return max((limiter.retries(key) for limiter in self._limiters), default=0)
+
+
+class MaxWait:
+    """Another limiter's delay, but never longer than `cap`."""
+
+    def __init__(self, limiter: Limiter, cap: float) -> None:
+        self._limiter = limiter
+        self._cap = cap
+
+    def when(self, key: Hashable) -> float:
+        return min(self._cap, self._limiter.when(key))
+
+    def forget(self, key: Hashable) -> None:
+        self._limiter.forget(key)
+
+    def retries(self, key: Hashable) -> int:
+        return self._limiter.retries(key)

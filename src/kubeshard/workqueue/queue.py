@@ -1,0 +1,218 @@
+"""The work queue for asyncio: `QueueCore` with waiting workers, delays, retries, reasons and metrics around
+it.
+
+Guaranteed, beside what `core` promises: a key that is ready is never left lying while a worker waits (no lost
+wake-up), and cancelling a worker loses no key: one that waits passes its turn on, one that has a key gives it
+back by leaving its block.
+
+Not guaranteed: that a cancelled worker's key is processed again. It is done; whoever cancels decides whether
+to add it.
+
+No locks: all methods belong to one event loop's thread, and no await stands between a check and the change
+that rests on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from types import TracebackType
+from typing import Generic
+
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.workqueue.core import K, KeyState, QueueCore
+from kubeshard.workqueue.delays import Delays
+from kubeshard.workqueue.limits import ItemExponential, Limiter
+from kubeshard.workqueue.metrics import NoMetrics, QueueMetrics, Stopwatch
+from kubeshard.workqueue.reasons import Reasons
+
+
+class ShutDown(Exception):  # noqa: N818 - an end, not an error
+    """Raised by `get`: the queue is shut down and has nothing left to hand out."""
+
+
+class WorkQueue(Generic[K]):
+    """A first-in-first-out `Queue`; its contract is in `protocols`.
+
+    `limiter` gives the delays of `add_rate_limited` (default: ItemExponential, 0.2 s doubling to 60 s, plus
+    jitter).
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        limiter: Limiter | None = None,
+        metrics: QueueMetrics | None = None,
+    ) -> None:
+        self.name = name
+        self._clock = clock
+        self._limiter: Limiter = limiter or ItemExponential()
+        self._metrics: QueueMetrics = metrics or NoMetrics()
+        self._core: QueueCore[K] = QueueCore()
+        self._delays: Delays[K] = Delays()
+        self._reasons: Reasons[K] = Reasons()
+        self._stopwatch: Stopwatch[K] = Stopwatch(self._metrics, clock)
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        """Workers that wait. For every ready key one of them is woken, and thereby removed from here."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due: float | None = None
+        """When the earliest delay is over, which is what the timer is set to; None while there is none."""
+        self._drained = asyncio.Event()
+        """Set when a drain has nothing to wait for, or must wait no longer."""
+
+    def add(self, key: K, reason: str = "") -> None:
+        if self._core.closed:
+            return
+        self._reasons.add(key, reason)
+        if self._core.add(key):
+            self._stopwatch.added(key)
+            self._metrics.depth(self._core.depth)
+            self._wake()
+
+    def add_after(self, key: K, delay: float, reason: str = "") -> None:
+        if self._core.closed:
+            return
+        if delay <= 0:
+            self.add(key, reason)
+            return
+        self._metrics.retried()
+        self._delays.schedule(key, self._clock.monotonic() + delay, reason)
+        self._set_timer()
+
+    def add_rate_limited(self, key: K, reason: str = "") -> None:
+        self.add_after(key, self._limiter.when(key), reason)
+
+    def forget(self, key: K) -> None:
+        self._limiter.forget(key)
+
+    def retries(self, key: K) -> int:
+        return self._limiter.retries(key)
+
+    def reasons(self, key: K) -> tuple[str, ...]:
+        return self._reasons.of(key)
+
+    def get(self) -> Turn[K]:
+        return Turn(self)
+
+    def is_busy(self, key: K) -> bool:
+        return self._core.state(key) in (KeyState.RUNNING, KeyState.RUNNING_DIRTY)
+
+    def shut_down(self, *, discard: bool = False) -> None:
+        self._close()
+        if discard:
+            for key in self._core.discard():
+                self._stopwatch.discard(key)
+                self._reasons.discard(key)
+            self._metrics.depth(0)
+        self._drained.set()
+
+    async def shut_down_with_drain(self) -> None:
+        self._close()
+        if self._core.ready or self._core.running:
+            self._drained.clear()
+            await self._drained.wait()
+
+    def __len__(self) -> int:
+        return self._core.ready
+
+    @property
+    def delayed(self) -> int:
+        """Keys that wait for a delay to end."""
+        return len(self._delays)
+
+    def unfinished_work(self) -> float:
+        """Seconds of processing in progress, over all workers (`workqueue_unfinished_work_seconds`)."""
+        return self._stopwatch.unfinished()
+
+    def longest_running(self) -> float:
+        """Seconds of the longest processing in progress (`workqueue_longest_running_processor_seconds`)."""
+        return self._stopwatch.longest()
+
+    async def _take(self) -> K:
+        while not self._core.ready:
+            if self._core.closed:
+                raise ShutDown(f"work queue {self.name!r} is shut down")
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.cancelled():
+                    with suppress(ValueError):
+                        self._waiters.remove(waiter)
+                else:
+                    # Woken and cancelled in the same turn of the loop: the key is still there, for somebody
+                    # else.
+                    self._wake()
+                raise
+        key = self._core.take()
+        self._stopwatch.started(key)
+        self._reasons.start(key)
+        self._metrics.depth(self._core.depth)
+        return key
+
+    def _done(self, key: K) -> None:
+        queued_again = self._core.done(key)
+        self._stopwatch.finished(key)
+        self._reasons.finish(key)
+        if queued_again:
+            self._wake()
+        elif self._core.closed and not self._core.ready and not self._core.running:
+            self._drained.set()
+
+    def _wake(self) -> None:
+        """Wakes one waiting worker, for one ready key."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _set_timer(self) -> None:
+        """Sets the timer to the earliest delay."""
+        due = self._delays.next_due()
+        if due == self._timer_due:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if due is not None:
+            wait = max(0.0, due - self._clock.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(wait, self._add_due)
+        self._timer_due = due
+
+    def _add_due(self) -> None:
+        self._timer = self._timer_due = None
+        for key, reason in self._delays.pop_due(self._clock.monotonic()):
+            self.add(key, reason)
+        self._set_timer()
+
+    def _close(self) -> None:
+        self._core.close()
+        self._delays.clear()
+        self._set_timer()
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+
+class Turn(Generic[K]):
+    """One worker's turn with one key: entered when it gets the key, done with it when it leaves."""
+
+    __slots__ = ("_key", "_queue")
+
+    def __init__(self, queue: WorkQueue[K]) -> None:
+        self._queue = queue
+
+    async def __aenter__(self) -> K:
+        self._key = await self._queue._take()
+        return self._key
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._queue._done(self._key)

@@ -1,0 +1,169 @@
+"""The four guarantees of the queue's state machine, each by example, and all of them against a model."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kubeshard.workqueue.core import KeyState, QueueCore
+
+IDLE, QUEUED, RUNNING, DIRTY = KeyState.IDLE, KeyState.QUEUED, KeyState.RUNNING, KeyState.RUNNING_DIRTY
+
+
+def queue_in(state: KeyState) -> QueueCore[str]:
+    """A queue whose key "k" is in that state, with another key waiting behind it."""
+    queue: QueueCore[str] = QueueCore()
+    if state is not IDLE:
+        queue.add("k")
+    if state in (RUNNING, DIRTY):
+        queue.take()
+    queue.add("other")
+    if state is DIRTY:
+        queue.add("k")
+    assert queue.state("k") is state
+    return queue
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(IDLE, QUEUED), (QUEUED, QUEUED), (RUNNING, DIRTY), (DIRTY, DIRTY)]
+)
+def test_add_follows_the_table(before: KeyState, after: KeyState) -> None:
+    queue = queue_in(before)
+    assert queue.add("k") is (before is not after)
+    assert queue.state("k") is after
+
+
+@pytest.mark.parametrize(("before", "after"), [(RUNNING, IDLE), (DIRTY, QUEUED)])
+def test_done_follows_the_table(before: KeyState, after: KeyState) -> None:
+    queue = queue_in(before)
+    assert queue.done("k") is (after is QUEUED)
+    assert queue.state("k") is after
+
+
+@pytest.mark.parametrize("state", [IDLE, QUEUED])
+def test_done_with_a_key_that_is_not_running_is_an_error(state: KeyState) -> None:
+    with pytest.raises(KeyError):
+        queue_in(state).done("k")
+
+
+def test_fair_keys_are_handed_out_in_the_order_of_their_first_add() -> None:
+    queue: QueueCore[str] = QueueCore()
+    for key in "abcab":
+        queue.add(key)
+    assert [queue.take() for _ in range(3)] == ["a", "b", "c"]
+
+
+def test_stingy_a_key_added_many_times_is_handed_out_once() -> None:
+    queue: QueueCore[str] = QueueCore()
+    for _ in range(100):
+        queue.add("a")
+    assert queue.take() == "a"
+    with pytest.raises(IndexError):
+        queue.take()
+
+
+def test_exclusive_a_key_is_not_handed_out_while_a_worker_has_it() -> None:
+    queue: QueueCore[str] = QueueCore()
+    queue.add("a")
+    queue.take()
+    queue.add("a")
+    assert queue.ready == 0
+
+
+def test_nothing_is_lost_an_add_during_processing_is_handed_out_after_done() -> None:
+    queue: QueueCore[str] = QueueCore()
+    queue.add("a")
+    queue.take()
+    queue.add("a")
+    queue.add("b")
+    queue.done("a")
+    assert [queue.take(), queue.take()] == ["b", "a"]
+
+
+def test_after_close_adds_are_ignored_and_what_was_added_is_handed_out() -> None:
+    queue = queue_in(DIRTY)
+    queue.close()
+    assert queue.add("late") is False
+    assert queue.take() == "other"
+    assert queue.done("k") is True
+    assert queue.take() == "k"
+    assert queue.ready == 0
+
+
+def test_discard_forgets_what_waits_and_keeps_what_runs() -> None:
+    queue = queue_in(DIRTY)
+    assert sorted(queue.discard()) == ["k", "other"]
+    assert (queue.ready, queue.state("k")) == (0, RUNNING)
+    assert queue.done("k") is False
+
+
+class AgainstModel(RuleBasedStateMachine):
+    """The queue against the plainest model of it: a list of what waits, a set of what runs, a set of what to
+    repeat.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue: QueueCore[int] = QueueCore()
+        self.waiting: list[int] = []
+        self.running: set[int] = set()
+        self.again: set[int] = set()
+        self.closed = False
+
+    @rule(key=st.integers(0, 4))
+    def add(self, key: int) -> None:
+        self.queue.add(key)
+        if self.closed:
+            return
+        if key in self.running:
+            self.again.add(key)
+        elif key not in self.waiting:
+            self.waiting.append(key)
+
+    @precondition(lambda self: self.waiting)
+    @rule()
+    def take(self) -> None:
+        key = self.queue.take()
+        assert key not in self.running, "handed to two workers"
+        assert key == self.waiting.pop(0)
+        self.running.add(key)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def done(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.running)))
+        self.running.remove(key)
+        if key in self.again:
+            self.again.remove(key)
+            self.waiting.append(key)
+        self.queue.done(key)
+
+    @rule()
+    def close(self) -> None:
+        self.closed = True
+        self.queue.close()
+
+    @rule()
+    def discard(self) -> None:
+        self.queue.discard()
+        self.waiting.clear()
+        self.again.clear()
+
+    @invariant()
+    def counts_agree(self) -> None:
+        assert self.queue.ready == len(self.waiting)
+        assert self.queue.running == len(self.running)
+        assert self.queue.depth == len(self.waiting) + len(self.again)
+
+    @invariant()
+    def states_agree(self) -> None:
+        for key in range(5):
+            dirty = key in self.waiting or key in self.again
+            expected = (DIRTY if dirty else RUNNING) if key in self.running else (QUEUED if dirty else IDLE)
+            assert self.queue.state(key) is expected
+
+
+TestAgainstModel = AgainstModel.TestCase
+TestAgainstModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubeshard.workqueue.delays import Delays, Due
+
+
+def test_a_key_is_due_at_its_time_and_not_before() -> None:
+    delays: Delays[str] = Delays()
+    delays.schedule("a", 5)
+    assert delays.pop_due(4.9) == []
+    assert delays.pop_due(5) == [Due("a", "")]
+    assert len(delays) == 0
+
+
+def test_a_second_delay_moves_a_key_earlier() -> None:
+    delays: Delays[str] = Delays()
+    delays.schedule("a", 5, "late")
+    delays.schedule("a", 2, "early")
+    assert delays.next_due() == 2
+    assert delays.pop_due(10) == [Due("a", "early")]
+
+
+def test_a_second_delay_never_moves_a_key_later() -> None:
+    delays: Delays[str] = Delays()
+    delays.schedule("a", 2)
+    delays.schedule("a", 5)
+    assert delays.pop_due(2) == [Due("a", "")]
+    assert delays.pop_due(10) == []
+
+
+def test_a_key_that_was_due_can_wait_again() -> None:
+    delays: Delays[str] = Delays()
+    delays.schedule("a", 2)
+    delays.pop_due(2)
+    delays.schedule("a", 9)
+    assert delays.next_due() == 9
+
+
+def test_keys_moved_earlier_over_and_over_take_no_room() -> None:
+    delays: Delays[str] = Delays()
+    for due in range(10_000, 0, -1):
+        delays.schedule("a", due)
+    assert len(delays._heap) < 100
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 100)), max_size=40))
+def test_every_key_is_due_once_at_the_earliest_of_its_times(calls: list[tuple[int, float]]) -> None:
+    delays: Delays[int] = Delays()
+    earliest: dict[int, float] = {}
+    for key, due in calls:
+        delays.schedule(key, due)
+        earliest[key] = min(due, earliest.get(key, due))
+    assert len(delays) == len(earliest)
+    popped: list[tuple[float, int]] = []
+    while (due_at := delays.next_due()) is not None:
+        popped += [(due_at, due.key) for due in delays.pop_due(due_at)]
+    assert sorted(popped) == sorted((due, key) for key, due in earliest.items())
+    assert [due for due, _ in popped] == sorted(due for due, _ in popped)
