@@ -1,1 +1,69 @@
-"""kubeshard.sharding"""
+"""The pure domain of sharding: hash ring, keys, shard states, names on the wire, the ControllerRing type
+and the planner.
+
+Guaranteed: everything here is a function of its arguments; the same available shards and the same object
+give the same decision in every process, and the same assignment as the reference (protocol 0.3). No I/O, no
+clocks, no controllers.
+"""
+
+from kubeshard.sharding.api import (
+    ControllerRing,
+    ControllerRingSpec,
+    ControllerRingStatus,
+    RingGroupResource,
+    RingResource,
+)
+from kubeshard.sharding.classification import Problem, ResourceNotInRing, RingEntry, RingResources
+from kubeshard.sharding.keys import GeneratedName, KeyRefused, controlled_key, main_key
+from kubeshard.sharding.leases import Change, LeaseBook, Shard
+from kubeshard.sharding.names import (
+    RING_LABEL,
+    SHARDER_IDENTITY,
+    STATE_LABEL,
+    SYSTEM_NAMESPACE,
+    drain_label,
+    shard_label,
+    webhook_config_name,
+    webhook_path,
+)
+from kubeshard.sharding.planner import Action, Decision, RingView, TypeMeta, hash_key, plan
+from kubeshard.sharding.ring import HashRing, ring_of
+from kubeshard.sharding.states import LeaseTimes, ShardState, state_of
+
+__all__ = [
+    "RING_LABEL",
+    "SHARDER_IDENTITY",
+    "STATE_LABEL",
+    "SYSTEM_NAMESPACE",
+    "Action",
+    "Change",
+    "ControllerRing",
+    "ControllerRingSpec",
+    "ControllerRingStatus",
+    "Decision",
+    "GeneratedName",
+    "HashRing",
+    "KeyRefused",
+    "LeaseBook",
+    "LeaseTimes",
+    "Problem",
+    "ResourceNotInRing",
+    "RingEntry",
+    "RingGroupResource",
+    "RingResource",
+    "RingResources",
+    "RingView",
+    "Shard",
+    "ShardState",
+    "TypeMeta",
+    "controlled_key",
+    "drain_label",
+    "hash_key",
+    "main_key",
+    "plan",
+    "ring_of",
+    "shard_label",
+    "state_of",
+    "webhook_config_name",
+    "webhook_path",
+]

@@ -1,0 +1,72 @@
+"""ControllerRing, the one custom resource of the protocol (1.1).
+
+The class is complete: it declares every field, so status is written with PUT. `kubeshard.sharding.crd`
+renders the schema. RBAC of a reader: get, list, watch on `controllerrings`; of the sharder also update on
+`controllerrings/status`.
+"""
+
+from __future__ import annotations
+
+from kubeshard.core.conditions import Condition
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import KubeObject, Struct, field
+from kubeshard.core.selectors import LabelSelector, Selector
+from kubeshard.sharding.names import RING_LABEL
+
+GROUP = "sharding.timebertt.dev"
+VERSION = "v1alpha1"
+
+READY = "Ready"
+"""The condition that the reference writes too. Its meaning is the reference's, whatever other conditions
+say.
+"""
+
+
+class RingGroupResource(Struct, omit_defaults=False):
+    """A resource of a ring. Both fields are required by the schema; the core group is `""`."""
+
+    group: str = ""
+    resource: str = ""
+
+    @property
+    def group_resource(self) -> GroupResource:
+        return GroupResource(self.group, self.resource)
+
+
+class RingResource(RingGroupResource):
+    """A main resource: the objects that the controller reconciles, and what it creates for them."""
+
+    controlled_resources: tuple[RingGroupResource, ...] = ()
+
+
+class ControllerRingSpec(Struct):
+    resources: tuple[RingResource, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    """Replaces the sharder's default selector entirely; `{}` selects every namespace, kube-system too."""
+
+
+class ControllerRingStatus(Struct, omit_defaults=False):
+    """Zeros are encoded: the schema requires both numbers."""
+
+    observed_generation: int = 0
+    shards: int = 0
+    available_shards: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class ControllerRing(
+    KubeObject, group=GROUP, version=VERSION, plural="controllerrings", namespaced=False, complete=True
+):
+    """A set of controller instances and the resources whose objects are spread over them."""
+
+    spec: ControllerRingSpec = field(default_factory=ControllerRingSpec)
+    status: ControllerRingStatus | None = None
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def lease_selector(self) -> Selector:
+        """Selects the Leases of the ring's shards."""
+        return Selector.equals(RING_LABEL, self.metadata.name)

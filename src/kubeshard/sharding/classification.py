@@ -1,0 +1,133 @@
+"""What a resource is to a ring: main, controlled, or none of its business.
+
+Guaranteed: webhook, resync and watch ask the same object, so they always agree (protocol 14-A3): a resource
+that is both main and controlled is main, and each resource is worked on once. Entries that no ring may
+shard are left out and reported; the rest of the ring works (reliability 4.1).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.names import is_dns_subdomain
+from kubeshard.sharding.api import RingResource
+
+FORBIDDEN = frozenset(
+    {
+        GroupResource("coordination.k8s.io", "leases"),
+        GroupResource("sharding.timebertt.dev", "controllerrings"),
+        GroupResource("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+        GroupResource("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+        GroupResource("", "events"),
+        GroupResource("events.k8s.io", "events"),
+    }
+)
+"""What the sharder itself lives on: its own webhook in front of these would lock it out."""
+
+
+class ResourceNotInRing(LookupError):
+    """The ring does not list the resource. The message is the protocol's."""
+
+    def __init__(self, resource: GroupResource) -> None:
+        super().__init__(f'object\'s resource "{resource}" was not found in ControllerRing')
+
+
+@dataclass(frozen=True, slots=True)
+class RingEntry:
+    """A resource of a ring. `owners` are the main resources that list it as controlled; empty for a main
+    resource.
+    """
+
+    resource: GroupResource
+    owners: frozenset[GroupResource] = frozenset()
+
+    @property
+    def main(self) -> bool:
+        return not self.owners
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A mistake in a ring's resources. `conflict`: a resource has a second role, which is ignored; else it
+    is left out.
+    """
+
+    resource: GroupResource
+    message: str
+    conflict: bool
+
+
+class RingResources:
+    """The resources of a ring, each once, in the order in which a resync works on them: an entry's main
+    resource before the resources that it controls. `problems` is what a person should know about.
+    """
+
+    __slots__ = ("_by_resource", "entries", "problems")
+
+    def __init__(self, resources: Iterable[RingResource]) -> None:
+        listed = tuple(resources)
+        problems: list[Problem] = []
+        mains = {main.group_resource for main in listed if _accepted(main.group_resource, problems)}
+        owners: dict[GroupResource, set[GroupResource]] = {}
+        order: list[GroupResource] = []
+        for main in listed:
+            owner = main.group_resource
+            if owner not in mains:
+                continue
+            order.append(owner)
+            for controlled in main.controlled_resources:
+                resource = controlled.group_resource
+                if resource in mains:
+                    problems.append(
+                        Problem(
+                            resource,
+                            f'"{resource}" is a main resource and controlled by "{owner}": main counts',
+                            True,
+                        )
+                    )
+                elif resource in owners:
+                    if owner not in owners[resource]:
+                        problems.append(
+                            Problem(resource, f'"{resource}" is controlled by several main resources', True)
+                        )
+                    owners[resource].add(owner)
+                elif _accepted(resource, problems):
+                    owners[resource] = {owner}
+                    order.append(resource)
+        self.entries = tuple(
+            RingEntry(resource, frozenset(owners.get(resource, ()))) for resource in dict.fromkeys(order)
+        )
+        self.problems = tuple(dict.fromkeys(problems))
+        self._by_resource = {entry.resource: entry for entry in self.entries}
+
+    def entry(self, resource: GroupResource) -> RingEntry:
+        """The resource's entry. Raises ResourceNotInRing."""
+        try:
+            return self._by_resource[resource]
+        except KeyError:
+            raise ResourceNotInRing(resource) from None
+
+    def __contains__(self, resource: object) -> bool:
+        return resource in self._by_resource
+
+
+_RESOURCE = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def _accepted(resource: GroupResource, problems: list[Problem]) -> bool:
+    """Whether a ring may shard the resource; if not, the reason is added to `problems`."""
+    if resource in FORBIDDEN:
+        problem = f'"{resource}" cannot be sharded: the sharder itself depends on it'
+    elif resource.group and not is_dns_subdomain(resource.group):
+        problem = f'"{resource}": the group is neither "" nor a DNS name'
+    elif _RESOURCE.fullmatch(resource.resource) is None:
+        problem = (
+            f'"{resource}": the resource must be a plural name in lower case, without wildcard or subresource'
+        )
+    else:
+        return True
+    problems.append(Problem(resource, problem, False))
+    return False

@@ -1,0 +1,85 @@
+"""Hash keys: what of an object decides on its shard (protocol 2.2).
+
+`<group>/<Kind>/<namespace>/<name>` of the object itself for a main resource, of its controller for a
+controlled one, so that both land on the same shard. Empty parts stay empty; the version never takes part.
+The messages are part of the wire contract: the webhook answers with them.
+
+Not guaranteed: that a namespaced object and its *cluster-scoped* owner share a key; the owner's key has no
+namespace (protocol 14-A5).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from kubeshard.core.objects import ObjectMeta, OwnerReference
+
+
+class KeyRefused(ValueError):
+    """The object cannot be keyed. The message is the protocol's."""
+
+
+class GeneratedName(KeyRefused):
+    """A main object that is being created with generateName: it has a key only once the server named it."""
+
+
+def main_key(api_version: str, kind: str, meta: ObjectMeta, namespace: str = "") -> str:
+    """The key of an object of a main resource.
+
+    `namespace` stands in where the metadata has none (API servers before 1.22 during a create). Raises
+    KeyRefused without a kind or name, GeneratedName where the name is still to be generated.
+    """
+    if not api_version and not kind:
+        raise KeyRefused("apiVersion and kind must not be empty")
+    if not meta.name:
+        if meta.generate_name:
+            raise GeneratedName(
+                "generateName is not supported on ring resources that are not controlled by another resource"
+            )
+        raise KeyRefused("name must not be empty")
+    try:
+        group = _group(api_version)
+    except ValueError:
+        group = ""
+    return f"{group}/{kind}/{meta.namespace or namespace}/{meta.name}"
+
+
+def controlled_key(meta: ObjectMeta, namespace: str = "") -> str:
+    """The key of an object's controller, in the object's own namespace; `""` when it has no controller.
+
+    Raises KeyRefused for a controller reference with missing or malformed parts. The object's own name is
+    irrelevant.
+    """
+    reference = controller_reference_of(meta)
+    if reference is None:
+        return ""
+    if not reference.api_version:
+        raise KeyRefused("apiVersion of controller reference must not be empty")
+    if not reference.kind:
+        raise KeyRefused("kind of controller reference must not be empty")
+    if not reference.name:
+        raise KeyRefused("name of controller reference must not be empty")
+    try:
+        group = _group(reference.api_version)
+    except ValueError as error:
+        raise KeyRefused(f"invalid apiVersion of controller reference: {error}") from None
+    return f"{group}/{reference.kind}/{meta.namespace or namespace}/{reference.name}"
+
+
+def controller_reference_of(meta: ObjectMeta) -> OwnerReference | None:
+    """The first owner reference that says `controller: true`."""
+    for reference in meta.owner_references:
+        if reference.controller:
+            return reference
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _group(api_version: str) -> str:
+    """The group, as leniently as the reference reads it: an empty part or a lone slash is no error, a
+    second slash is.
+    """
+    if api_version.count("/") > 1:
+        raise ValueError(f"unexpected GroupVersion string: {api_version}")
+    group, slash, _ = api_version.partition("/")
+    return group if slash else ""

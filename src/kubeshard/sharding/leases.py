@@ -1,0 +1,261 @@
+"""The lease book: which shards live, judged by what this process saw change.
+
+A Lease is judged by the moment its record (uid and spec) was last *seen to change*, on this process's own
+monotonic clock, with the states and durations of `states`; never by the times that shards write, so no
+clock skew, future or forged renewTime can kill or keep a shard (reliability F5, protocol 14-A11b). A Lease
+first seen counts from that sight.
+
+Guaranteed:
+- Older versions of a Lease never replace newer ones, whatever order watch events and quorum reads arrive
+  in.
+- A Lease that was held when it was deleted leaves a tombstone: its shard stays available until twice its
+  duration after the last observed renewal (reliability F6, protocol 14-A23).
+- A shard is available if any of its Leases is (the same name in several namespaces, protocol 14-A13); names
+  that are no label values are never available (14-A13b); of more than `max_shards` the oldest count
+  (reliability 4.2).
+- An incomplete Lease passes through the states like any other, counted from first sight with 15 s (14-A12).
+
+Not guaranteed: that the book is up to date. `fresh` tells whether it can be (reliability F10). Sans-IO:
+every method that judges takes the time; the caller feeds events, relists and quorum reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kubeshard.core.builtin import Lease
+from kubeshard.core.names import is_label_value
+from kubeshard.core.objects import Key
+from kubeshard.core.versions import compare
+from kubeshard.sharding.names import RING_LABEL
+from kubeshard.sharding.states import DEFAULT_DURATION, LeaseTimes, ShardState, state_of
+
+STALE_AFTER = 6.0
+"""Seconds without any sign of held Leases, which change every 2 s, after which the book may be out of
+date.
+"""
+
+MAX_DURATION = 300.0
+"""Seconds that a held Lease is believed without renewal, whatever duration it claims."""
+
+TOMBSTONE_KEPT = 600.0
+"""Seconds after its end at which a tombstone that nobody settled is forgotten."""
+
+
+class Shard(NamedTuple):
+    """One Lease, judged. `deleted`: the Lease is gone and this is its tombstone."""
+
+    lease: Lease
+    ring: str
+    state: ShardState
+    times: LeaseTimes
+    deleted: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.lease.metadata.name
+
+    @property
+    def key(self) -> Key:
+        return self.lease.key
+
+    @property
+    def valid(self) -> bool:
+        """Whether objects may be labelled with the name."""
+        return bool(self.name) and is_label_value(self.name)
+
+
+class Change(NamedTuple):
+    """What an observation changed. `rings` are all rings that the Lease belongs or belonged to."""
+
+    key: Key
+    rings: frozenset[str]
+    before: ShardState | None
+    after: ShardState | None
+    availability: bool
+    """Whether a ring may have gained or lost a shard by it."""
+
+
+class LeaseBook:
+    """See the module. Not thread-safe; one per process."""
+
+    def __init__(self, *, max_shards: int = 500) -> None:
+        self._max_shards = max_shards
+        self._records: dict[Key, _Record] = {}
+        self._heard: float | None = None
+        self._available: dict[str, tuple[float, tuple[str, ...]]] = {}  # ring -> (valid until, names)
+
+    # What happened:
+
+    def observe(self, lease: Lease, now: float) -> Change | None:
+        """A Lease as a watch event, a list or a read showed it. None if that is no news."""
+        self._heard = now
+        old = self._records.get(lease.key)
+        if old is not None and old.newer_or_same(lease.metadata.resource_version):
+            return None  # seen before, or a late echo of the deleted object
+        ring = lease.metadata.label(RING_LABEL)
+        if not ring:
+            return self.forget(lease.key, now) if old is not None else None
+        if old is not None and not old.deleted and old.same_record(lease):
+            new = _Record(lease, ring, old.changed)
+        else:
+            new = _Record(lease, ring, now)
+        return self._put(lease.key, old, new, now)
+
+    def forget(self, key: Key, now: float, resource_version: str = "") -> Change | None:
+        """The Lease was deleted, or left the ring-label selector, at `resource_version` if that is known."""
+        self._heard = now
+        old = self._records.get(key)
+        if old is None or old.deleted or old.newer_than(resource_version):
+            return None
+        held = old.state(now).available
+        return self._put(
+            key, old, _Record(old.lease, old.ring, old.changed, deleted=True) if held else None, now
+        )
+
+    def bury(self, key: Key, now: float) -> Change | None:
+        """Ends a tombstone for good: nobody can hold the Lease again (its namespace is gone)."""
+        old = self._records.get(key)
+        return self._put(key, old, None, now) if old is not None and old.deleted else None
+
+    def confirm(self, now: float) -> None:
+        """A complete list was read from the server and fed to `observe`: the book was up to date at `now`."""
+        self._heard = now
+
+    # What it means:
+
+    def available(self, ring: str, now: float) -> tuple[str, ...]:
+        """Names of the ring's available shards, ascending. Remembered until something changes, so it is
+        cheap to ask.
+        """
+        remembered = self._available.get(ring)
+        if remembered is not None and now < remembered[0]:
+            return remembered[1]
+        shards = [shard for shard in self.shards(ring, now) if shard.valid and shard.state.available]
+        if len(shards) > self._max_shards:
+            shards.sort(key=lambda shard: (shard.lease.metadata.creation_timestamp or "", shard.key))
+            del shards[self._max_shards :]
+        # Availability is lost by an observation, or by the end of a tombstone.
+        until = min(
+            (now + shard.times.to_uncertain for shard in shards if shard.deleted), default=float("inf")
+        )
+        names = tuple(sorted({shard.name for shard in shards}))
+        self._available[ring] = (until, names)
+        return names
+
+    def shard(self, key: Key, now: float) -> Shard | None:
+        """The Lease (or tombstone) of this namespace and name."""
+        record = self._records.get(key)
+        return record.judged(now) if record is not None else None
+
+    def shards(self, ring: str, now: float) -> list[Shard]:
+        """All Leases of a ring with their states, tombstones included; ordered by namespace and name."""
+        self._prune(now)
+        return [record.judged(now) for _, record in sorted(self._records.items()) if record.ring == ring]
+
+    def leases_of(self, ring: str, shard: str) -> list[Key]:
+        """Where a shard's Leases are or were: more than one for a duplicate name, none for a name never
+        seen.
+        """
+        return sorted(
+            key for key, record in self._records.items() if record.ring == ring and key.name == shard
+        )
+
+    def rings(self) -> frozenset[str]:
+        return frozenset(record.ring for record in self._records.values())
+
+    def fresh(self, now: float) -> bool:
+        """Whether decisions may rest on the book: it was fed, and held Leases were not silent for more than
+        6 s.
+        """
+        if self._heard is None:
+            return False
+        return now - self._heard <= STALE_AFTER or not any(
+            record.self_held and not record.deleted for record in self._records.values()
+        )
+
+    def silence(self, now: float) -> float:
+        """Seconds since the last sign; infinite before the first one."""
+        return float("inf") if self._heard is None else now - self._heard
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def _put(self, key: Key, old: _Record | None, new: _Record | None, now: float) -> Change:
+        if new is None:
+            self._records.pop(key, None)
+        else:
+            self._records[key] = new
+        change = _difference(key, old, new, now)
+        for ring in change.rings:
+            self._available.pop(ring, None)
+        return change
+
+    def _prune(self, now: float) -> None:
+        """Keeps tombstones from piling up where no leader settles them."""
+        for key, record in list(self._records.items()):
+            if record.deleted and record.times(now).to_uncertain < -TOMBSTONE_KEPT:
+                del self._records[key]
+
+
+def duplicates(shards: Iterable[Shard]) -> dict[str, list[Key]]:
+    """Names with Leases in several namespaces, and where these are."""
+    places: dict[str, list[Key]] = {}
+    for shard in shards:
+        if not shard.deleted:
+            places.setdefault(shard.name, []).append(shard.key)
+    return {name: keys for name, keys in places.items() if len(keys) > 1}
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    lease: Lease
+    ring: str
+    changed: float
+    """When the lease's record was last seen to change."""
+    deleted: bool = False
+
+    @property
+    def self_held(self) -> bool:
+        holder = self.lease.spec.holder_identity
+        return bool(holder) and holder == self.lease.metadata.name
+
+    def same_record(self, lease: Lease) -> bool:
+        return self.lease.metadata.uid == lease.metadata.uid and self.lease.spec == lease.spec
+
+    # Versions of all Leases are ordered, so this also holds between a Lease and a namesake created later.
+
+    def newer_than(self, resource_version: str) -> bool:
+        return bool(resource_version) and compare(self.lease.metadata.resource_version, resource_version) > 0
+
+    def newer_or_same(self, resource_version: str) -> bool:
+        return bool(resource_version) and compare(self.lease.metadata.resource_version, resource_version) >= 0
+
+    def times(self, now: float) -> LeaseTimes:
+        spec = self.lease.spec
+        seconds = spec.lease_duration_seconds
+        if seconds is None or seconds <= 0 or spec.renew_time is None or spec.acquire_time is None:
+            return LeaseTimes(DEFAULT_DURATION, self.changed - now)
+        duration = min(float(seconds), MAX_DURATION) if self.self_held else float(seconds)
+        return LeaseTimes(duration, self.changed + duration - now)
+
+    def state(self, now: float) -> ShardState:
+        times = self.times(now)
+        if self.deleted and times.to_uncertain <= 0:
+            return ShardState.DEAD
+        return state_of(self.self_held, times)
+
+    def judged(self, now: float) -> Shard:
+        return Shard(self.lease, self.ring, self.state(now), self.times(now), self.deleted)
+
+
+def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) -> Change:
+    """Old and new are judged at the same moment: the passing of time alone is no change (protocol 15.2)."""
+    before = old.state(now) if old is not None else None
+    after = new.state(now) if new is not None else None
+    rings = frozenset(record.ring for record in (old, new) if record is not None)
+    was, is_ = before is not None and before.available, after is not None and after.available
+    moved = len(rings) > 1 and (was or is_)
+    return Change(key, rings, before, after, availability=was != is_ or moved)

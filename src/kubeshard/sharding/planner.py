@@ -1,0 +1,156 @@
+"""What is to be done with one object: the one decision of sharding.
+
+Guaranteed: the decision depends on nothing but the arguments; resync, settle passes, the watch on
+unassigned objects and the webhook call the same function, so they agree wherever their views do. Sources:
+protocol 4.2 step 2, 14-A3, A4, A6, A8, A9, A18.
+
+| key | available shards | current shard | object | action |
+|---|---|---|---|---|
+| refused | | | | REFUSED with the protocol's message |
+| empty, or foreign controller | | | | NOTHING |
+| any | none | | | NOTHING |
+| any | some | none or `""` | | ASSIGN |
+| any | some | = target | | NOTHING (a leftover drain label too) |
+| any | some | not available | | MOVE |
+| any | some | available | main, without drain label | DRAIN |
+| any | some | available | main, with drain label | WAIT |
+| any | some | available | controlled, owner's drain pending | WAIT |
+| any | some | available | controlled | MOVE |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import NamedTuple
+
+from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.owners import group_kind_of
+from kubeshard.sharding.classification import RingEntry, RingResources
+from kubeshard.sharding.keys import KeyRefused, controlled_key, controller_reference_of, main_key
+from kubeshard.sharding.names import drain_label, shard_label
+from kubeshard.sharding.ring import HashRing
+
+ALREADY_ASSIGNED = "object is already assigned"
+NOT_ASSIGNABLE = "object should not be assigned"
+NO_SHARD = "there is no available shard"
+ASSIGNING = "assigning object"
+NOT_SELECTED = "namespace is not selected"
+DRAIN_PENDING = "drain is pending"
+OWNER_DRAIN_PENDING = "drain of the owner is pending"
+
+
+class Action(Enum):
+    NOTHING = auto()
+    ASSIGN = auto()
+    """The object has no shard: set the label."""
+    MOVE = auto()
+    """The object's shard is not available, or the object is controlled: replace the label."""
+    DRAIN = auto()
+    """The object's shard works on it: ask it to let go."""
+    WAIT = auto()
+    """Something else must happen first, and will be seen by a later pass."""
+    REFUSED = auto()
+    """The object cannot be keyed."""
+
+
+class Decision(NamedTuple):
+    """`target` is the shard that should own the object (`""` if none), `source` the one named by its
+    label.
+    """
+
+    action: Action
+    target: str = ""
+    source: str = ""
+    reason: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RingView:
+    """One ring as one process sees it at one moment. `available` are the names in `hashring`."""
+
+    name: str
+    resources: RingResources
+    hashring: HashRing
+    namespaces: Container[str] | None = None
+    """Selected namespaces; None selects all. Cluster-scoped objects are always selected (14-A4)."""
+    owner_kinds: Mapping[GroupResource, frozenset[GroupKind]] = field(default_factory=dict)
+    """Per controlled resource the kinds that may control it (14-A6); a resource without entry may be
+    controlled by any.
+    """
+    shard_label: str = ""
+    drain_label: str = ""
+    available: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shard_label", shard_label(self.name))
+        object.__setattr__(self, "drain_label", drain_label(self.name))
+        object.__setattr__(self, "available", frozenset(self.hashring.shards))
+
+    def selects(self, namespace: str) -> bool:
+        return not namespace or self.namespaces is None or namespace in self.namespaces
+
+
+class TypeMeta(NamedTuple):
+    """What an object says it is. Lists of the metadata form do not say it: the caller knows it from the
+    request.
+    """
+
+    api_version: str
+    kind: str
+
+
+def plan(
+    view: RingView,
+    entry: RingEntry,
+    type_: TypeMeta,
+    meta: ObjectMeta,
+    *,
+    namespace: str = "",
+    draining: Container[str] = (),
+) -> Decision:
+    """The decision by the table above. Never raises.
+
+    `namespace` stands in where the metadata has none (see `keys`); `draining` are the keys of main objects
+    whose drain is pending, as the same pass saw them.
+    """
+    source = meta.label(view.shard_label)
+    if not view.selects(meta.namespace or namespace):
+        return Decision(Action.NOTHING, source=source, reason=NOT_SELECTED)
+    try:
+        key = hash_key(view, entry, type_, meta, namespace)
+    except KeyRefused as refused:
+        return Decision(Action.REFUSED, source=source, reason=str(refused))
+    if not key:
+        return Decision(Action.NOTHING, source=source, reason=NOT_ASSIGNABLE)
+    target = view.hashring.owner(key)
+    if not target:
+        return Decision(Action.NOTHING, source=source, reason=NO_SHARD, key=key)
+    if source == target:
+        return Decision(Action.NOTHING, target, source, ALREADY_ASSIGNED, key)
+    if not source:
+        return Decision(Action.ASSIGN, target, source, ASSIGNING, key)
+    if source not in view.available:
+        return Decision(Action.MOVE, target, source, key=key)
+    if not entry.main:
+        if key in draining:
+            return Decision(Action.WAIT, target, source, OWNER_DRAIN_PENDING, key)
+        return Decision(Action.MOVE, target, source, key=key)
+    if meta.has_label(view.drain_label):
+        return Decision(Action.WAIT, target, source, DRAIN_PENDING, key)
+    return Decision(Action.DRAIN, target, source, key=key)
+
+
+def hash_key(view: RingView, entry: RingEntry, type_: TypeMeta, meta: ObjectMeta, namespace: str = "") -> str:
+    """The object's key in this ring; `""` if it is not to be assigned. Raises KeyRefused (GeneratedName)."""
+    if entry.main:
+        return main_key(type_.api_version, type_.kind, meta, namespace)
+    key = controlled_key(meta, namespace)
+    if key and (kinds := view.owner_kinds.get(entry.resource)) is not None:
+        reference = controller_reference_of(meta)
+        if reference is not None and group_kind_of(reference) not in kinds:
+            return ""
+    return key
