@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.times import micro_time
+from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.incarnation import INCARNATION_ANNOTATION, Incarnation
 from kubeshard.shard.lease_machine import (
     UNHEALTHY_POLL,
@@ -18,7 +19,6 @@ from kubeshard.shard.lease_machine import (
     Get,
     LeaseMachine,
     Put,
-    ShardIdentity,
     State,
     Takeover,
     Wait,

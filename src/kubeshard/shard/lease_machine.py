@@ -37,15 +37,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-import msgspec
-
 from kubeshard.core.builtin import Lease, LeaseSpec
-from kubeshard.core.objects import ObjectMeta
-from kubeshard.core.times import micro_time
 from kubeshard.core.versions import compare
-from kubeshard.shard.incarnation import INCARNATION_ANNOTATION, Incarnation
+from kubeshard.shard.identity import ShardIdentity
+from kubeshard.shard.incarnation import INCARNATION_ANNOTATION
+from kubeshard.shard.lease_record import released, renewed
 from kubeshard.shard.timing import LONGEST_LEASE, SHORTEST_LEASE, LeaseTiming
-from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY
+from kubeshard.sharding.names import SHARDER_IDENTITY
 
 
 class State(Enum):
@@ -77,18 +75,6 @@ class Takeover(Enum):
     """For kubeshard's sharder (reliability 1.6, T8): labels decide who owns an object, not the Lease."""
     AFTER_RECORD = "after-record"
     """For the Go sharder (protocol 3.4): after the record's own duration since it was first seen here."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardIdentity:
-    """Which Lease, and which process of its name. The name is Lease name, holder and label value at once
-    (protocol 3.4).
-    """
-
-    ring: str
-    name: str
-    namespace: str
-    incarnation: Incarnation
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +183,7 @@ class LeaseMachine:
         if self.state is State.RELEASING:
             assert self._lease is not None
             self._asked_release = True
-            return Put(self._released(self._lease, wall), timeout)
+            return Put(released(self._lease, self._shard, wall), timeout)
         if self._lease is None:
             return Create(self._renewed(Lease(), wall), timeout)
         return Put(self._renewed(self._lease, wall), timeout)
@@ -328,7 +314,7 @@ class LeaseMachine:
         elif holder:
             self.state = State.REFUSED
             self.reason = (
-                f"lease {self._shard.namespace}/{self._shard.name} is held by {holder!r}, which is neither "
+                f"lease {self._shard} is held by {holder!r}, which is neither "
                 "this shard nor a sharder: give this shard another name"
             )
             return
@@ -371,47 +357,8 @@ class LeaseMachine:
         cause = self._unhealthy or self._failure
         return f": {cause}" if cause else ""
 
+    def _renewed(self, base: Lease, wall: float) -> Lease:
+        return renewed(base, self._shard, self._timing.lease_duration, wall)
+
     def _retry_pause(self) -> float:
         return self._uniform(self._timing.retry_min, self._timing.retry_max)
-
-    # What is written
-
-    def _renewed(self, base: Lease, wall: float) -> Lease:
-        """`base` as this shard's: everything that is not the shard's own business stays, the sharder's state
-        label too.
-        """
-        spec, now = base.spec, micro_time(wall)
-        same_holder = spec.holder_identity == self._shard.name
-        transitions = spec.lease_transitions or 0
-        if base.metadata.resource_version and not same_holder:
-            transitions += 1
-        meta = base.metadata
-        return msgspec.structs.replace(
-            base,
-            metadata=_merged(meta, self._shard),
-            spec=msgspec.structs.replace(
-                spec,
-                holder_identity=self._shard.name,
-                lease_duration_seconds=int(self._timing.lease_duration),
-                acquire_time=(spec.acquire_time if same_holder else None) or now,
-                renew_time=now,
-                lease_transitions=transitions,
-            ),
-        )
-
-    def _released(self, base: Lease, wall: float) -> Lease:
-        now = micro_time(wall)
-        spec = msgspec.structs.replace(
-            base.spec, holder_identity="", lease_duration_seconds=1, acquire_time=now, renew_time=now
-        )
-        return msgspec.structs.replace(base, metadata=_merged(base.metadata, self._shard), spec=spec)
-
-
-def _merged(meta: ObjectMeta, shard: ShardIdentity) -> ObjectMeta:
-    return msgspec.structs.replace(
-        meta,
-        name=shard.name,
-        namespace=shard.namespace,
-        labels={**(meta.labels or {}), RING_LABEL: shard.ring},
-        annotations={**(meta.annotations or {}), INCARNATION_ANNOTATION: str(shard.incarnation)},
-    )

@@ -1,0 +1,101 @@
+"""A shard's name and place: one string that is Lease name, holder and label value at once (protocol 3.4,
+6.1).
+
+Guaranteed: a name that could not be all three, or a ring that could not be a label key, is refused before
+anything is written, with a message that says what to do (protocol 14-A13b, reliability 4.5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.names import is_dns_label, is_dns_subdomain, is_label_value
+from kubeshard.runtime.environ import hostname, pod_namespace
+from kubeshard.runtime.pod import Pod, boot_id, this_pod
+from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.shard.incarnation import Incarnation
+from kubeshard.sharding.names import MAX_RING_NAME, drain_label, shard_label
+
+
+@dataclass(frozen=True, slots=True)
+class ShardIdentity:
+    """Which Lease, and which process of its name."""
+
+    ring: str
+    name: str
+    namespace: str
+    incarnation: Incarnation
+
+    @property
+    def label(self) -> str:
+        """Key of the label that says whose an object is; ours have `name` as its value."""
+        return shard_label(self.ring)
+
+    @property
+    def drain(self) -> str:
+        """Key of the label that asks for an object back."""
+        return drain_label(self.ring)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def identify(
+    ring: str,
+    name: str | None = None,
+    namespace: str | None = None,
+    *,
+    pod_name_required: bool = False,
+    rng: Rng = SYSTEM_RNG,
+) -> ShardIdentity:
+    """The identity of this process.
+
+    `name` defaults to the pod's name, outside of a pod to the host's; `namespace` to the pod's.
+    `pod_name_required`: the ring's admission policies compare the shard label with the pod's name
+    (reliability F11), so another name is refused. Raises ConfigurationError.
+    """
+    pod = this_pod()
+    check_ring_name(ring)
+    name = name or _default_name(pod)
+    check_shard_name(name)
+    if pod_name_required and (pod is None or pod.name != name):
+        raise ConfigurationError(
+            f"shard name {name!r} is not the name of this pod ({pod.name if pod else 'none found'}): "
+            "the ring's admission policies would refuse every write of this shard"
+        )
+    namespace = namespace or pod_namespace()
+    if not namespace:
+        raise ConfigurationError(
+            "unable to determine shard lease namespace: not running in cluster, please specify LeaseNamespace"
+        )
+    if not is_dns_label(namespace):
+        raise ConfigurationError(f"invalid shard lease namespace {namespace!r}")
+    return ShardIdentity(ring, name, namespace, Incarnation(pod.uid if pod else "", boot_id(), rng.token()))
+
+
+def check_ring_name(ring: str) -> None:
+    """Raises ConfigurationError unless a ControllerRing may have the name."""
+    if not ring:
+        raise ConfigurationError("ControllerRingName is required")
+    if not is_dns_subdomain(ring) or len(ring) > MAX_RING_NAME:
+        raise ConfigurationError(
+            f"invalid ControllerRing name {ring!r}: lower case letters, digits, '-' and '.', "
+            f"at most {MAX_RING_NAME} characters"
+        )
+
+
+def check_shard_name(name: str) -> None:
+    """Raises ConfigurationError unless the name can be a Lease's name and a label value."""
+    if not is_dns_subdomain(name) or not is_label_value(name):
+        raise ConfigurationError(
+            f"invalid shard name {name!r}: it is the name of a Lease and the value of a label, so lower case "
+            "letters, digits, '-' and '.', at most 63 characters; pass another name, for example the pod's"
+        )
+
+
+def _default_name(pod: Pod | None) -> str:
+    """On the host network the host's name is the node's, which several pods share."""
+    if pod is not None and is_label_value(pod.name):
+        return pod.name
+    return hostname()

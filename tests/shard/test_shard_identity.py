@@ -1,0 +1,109 @@
+"""Names that cannot work are refused before anything is written (protocol 6.1, 14-A13b, reliability 4.5)."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.runtime.pod import Pod, boot_id, this_pod
+from kubeshard.shard import identity
+from kubeshard.shard.identity import identify
+
+
+@pytest.fixture
+def in_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "this_pod", lambda: Pod("op-7", "uid-7"))
+    monkeypatch.setattr(identity, "hostname", lambda: "node-1")
+    monkeypatch.setattr(identity, "pod_namespace", lambda: "op-system")
+
+
+@pytest.fixture
+def outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "this_pod", lambda: None)
+    monkeypatch.setattr(identity, "hostname", lambda: "laptop")
+    monkeypatch.setattr(identity, "pod_namespace", lambda: None)
+
+
+@pytest.mark.usefixtures("in_pod")
+def test_in_a_pod_the_pods_name_uid_and_namespace_are_taken_not_the_nodes() -> None:
+    shard = identify("ring")
+    assert (shard.name, shard.namespace, shard.incarnation.pod_uid) == ("op-7", "op-system", "uid-7")
+    assert shard.label == "shard.alpha.sharding.timebertt.dev/ring"
+    assert shard.drain == "drain.alpha.sharding.timebertt.dev/ring"
+
+
+@pytest.mark.usefixtures("outside")
+def test_outside_of_a_pod_the_host_names_the_shard_and_the_namespace_must_be_given() -> None:
+    assert identify("ring", namespace="ns").name == "laptop"
+    with pytest.raises(ConfigurationError) as refusal:
+        identify("ring")
+    assert (
+        str(refusal.value)
+        == "unable to determine shard lease namespace: not running in cluster, please specify LeaseNamespace"
+    )
+
+
+@pytest.mark.usefixtures("outside")
+def test_two_processes_of_one_name_are_two_incarnations() -> None:
+    assert identify("r", "a", "ns").incarnation != identify("r", "a", "ns").incarnation
+
+
+@pytest.mark.usefixtures("outside")
+@pytest.mark.parametrize(
+    ("ring", "name", "namespace", "message"),
+    [
+        ("", "a", "ns", "^ControllerRingName is required$"),
+        ("Ring", "a", "ns", "invalid ControllerRing name 'Ring'"),
+        ("r" * 64, "a", "ns", "invalid ControllerRing name"),
+        ("a/b", "a", "ns", "invalid ControllerRing name"),
+        ("ring", "a" * 64, "ns", "invalid shard name"),
+        ("ring", "Host_1", "ns", "invalid shard name 'Host_1'.*pass another name"),
+        ("ring", "-a", "ns", "invalid shard name"),
+        ("ring", "a", "a.b", "invalid shard lease namespace"),
+    ],
+)
+def test_names_that_the_wire_cannot_carry_are_refused(
+    ring: str, name: str, namespace: str, message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        identify(ring, name, namespace)
+
+
+@pytest.mark.usefixtures("in_pod")
+def test_with_admission_policies_a_name_that_is_not_the_pods_fails_fast() -> None:
+    assert identify("ring", pod_name_required=True).name == "op-7"
+    with pytest.raises(ConfigurationError, match=r"'other' is not the name of this pod \(op-7\)"):
+        identify("ring", "other", pod_name_required=True)
+
+
+def token(claims: object) -> str:
+    payload = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return f"head.{payload}.signature"
+
+
+@pytest.mark.parametrize(
+    ("content", "pod"),
+    [
+        (token({"kubernetes.io": {"pod": {"name": "op-0", "uid": "u"}}}), Pod("op-0", "u")),
+        (token({"kubernetes.io": {"namespace": "x"}}), None),
+        (token({"sub": "legacy"}), None),
+        (token([1]), None),
+        ("no token", None),
+        ("a.###.c", None),
+        (None, None),
+    ],
+)
+def test_the_pod_is_read_from_its_token_or_not_known(
+    tmp_path: Path, content: str | None, pod: Pod | None
+) -> None:
+    if content is not None:
+        (tmp_path / "token").write_text(content)
+    assert this_pod(tmp_path) == pod
+
+
+def test_a_system_without_boot_ids_has_an_empty_one(tmp_path: Path) -> None:
+    assert boot_id(tmp_path / "none") == ""
