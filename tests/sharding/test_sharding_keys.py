@@ -1,0 +1,97 @@
+"""Hash keys and their messages (protocol 2.2)."""
+
+import pytest
+
+from kubeshard.core.objects import ObjectMeta, OwnerReference
+from kubeshard.sharding import GeneratedName, KeyRefused, controlled_key, main_key
+
+
+def controlled_by(**reference: str) -> ObjectMeta:
+    full = {"api_version": "operator/v1", "kind": "Foo", "name": "foo"} | reference
+    return ObjectMeta(
+        generate_name="x-",
+        namespace="bar",
+        owner_references=(OwnerReference(**full, controller=True),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "meta", "key"),
+    [
+        ("v1", "Secret", ObjectMeta(name="foo", namespace="default"), "/Secret/default/foo"),
+        ("apps/v1", "Deployment", ObjectMeta(name="foo", namespace="bar"), "apps/Deployment/bar/foo"),
+        ("apps/v2beta1", "Deployment", ObjectMeta(name="foo", namespace="bar"), "apps/Deployment/bar/foo"),
+        (
+            "rbac.authorization.k8s.io/v1",
+            "ClusterRole",
+            ObjectMeta(name="admin"),
+            "rbac.authorization.k8s.io/ClusterRole//admin",
+        ),
+    ],
+)
+def test_a_main_key_names_group_kind_namespace_and_name(
+    api_version: str, kind: str, meta: ObjectMeta, key: str
+) -> None:
+    assert main_key(api_version, kind, meta) == key
+
+
+def test_the_requests_namespace_stands_in_for_a_missing_one() -> None:
+    assert main_key("v1", "Secret", ObjectMeta(name="foo"), "default") == "/Secret/default/foo"
+    assert main_key("v1", "Secret", ObjectMeta(name="foo", namespace="own"), "default") == "/Secret/own/foo"
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "meta", "message"),
+    [
+        ("", "", ObjectMeta(name="foo"), "apiVersion and kind must not be empty"),
+        ("v1", "Secret", ObjectMeta(), "name must not be empty"),
+        (
+            "v1",
+            "Secret",
+            ObjectMeta(generate_name="foo-"),
+            "generateName is not supported on ring resources that are not controlled by another resource",
+        ),
+    ],
+)
+def test_a_main_object_without_identity_is_refused_in_the_protocols_words(
+    api_version: str, kind: str, meta: ObjectMeta, message: str
+) -> None:
+    with pytest.raises(KeyRefused) as refused:
+        main_key(api_version, kind, meta)
+    assert str(refused.value) == message
+
+
+def test_a_generated_name_is_told_apart_from_other_refusals() -> None:
+    with pytest.raises(GeneratedName):
+        main_key("v1", "Secret", ObjectMeta(generate_name="foo-"))
+
+
+def test_a_controlled_key_is_the_controllers_key_in_the_objects_own_namespace() -> None:
+    assert controlled_key(controlled_by()) == "operator/Foo/bar/foo"
+    assert controlled_key(controlled_by(api_version="v1", kind="Secret")) == "/Secret/bar/foo"
+
+
+def test_an_object_without_controller_has_an_empty_key() -> None:
+    plain = OwnerReference(api_version="v1", kind="Secret", name="foo")
+    assert controlled_key(ObjectMeta(name="x", owner_references=(plain,))) == ""
+    assert controlled_key(ObjectMeta(name="x")) == ""
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ({"api_version": ""}, "apiVersion of controller reference must not be empty"),
+        ({"kind": ""}, "kind of controller reference must not be empty"),
+        ({"name": ""}, "name of controller reference must not be empty"),
+        (
+            {"api_version": "a/b/c"},
+            "invalid apiVersion of controller reference: unexpected GroupVersion string: a/b/c",
+        ),
+    ],
+)
+def test_a_malformed_controller_reference_is_refused_in_the_protocols_words(
+    reference: dict[str, str], message: str
+) -> None:
+    with pytest.raises(KeyRefused) as refused:
+        controlled_key(controlled_by(**reference))
+    assert str(refused.value) == message

@@ -1,0 +1,290 @@
+"""Shard states, their boundaries, and what the lease book makes of observations (protocol 3)."""
+
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from kubeshard.core.builtin import Lease, LeaseSpec
+from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.core.times import micro_time
+from kubeshard.sharding import RING_LABEL, LeaseBook, LeaseTimes, ShardState, state_of
+from kubeshard.sharding.leases import duplicates
+
+READY, EXPIRED, UNCERTAIN = ShardState.READY, ShardState.EXPIRED, ShardState.UNCERTAIN
+DEAD, ORPHANED = ShardState.DEAD, ShardState.ORPHANED
+
+_versions = iter(range(1, 1_000_000))
+
+
+def lease(
+    name: str = "a",
+    *,
+    holder: str | None = "",
+    duration: int | None = 15,
+    renewed: float | None = 0.0,
+    ring: str = "ring",
+    namespace: str = "ns",
+    uid: str = "uid",
+    created: str = "",
+) -> Lease:
+    """A shard's Lease, held by itself unless `holder` says otherwise, newer than all before."""
+    time = None if renewed is None else micro_time(renewed)
+    return Lease(
+        metadata=ObjectMeta(
+            name=name,
+            namespace=namespace,
+            uid=uid,
+            resource_version=str(next(_versions)),
+            labels={RING_LABEL: ring} if ring else None,
+            creation_timestamp=created or None,
+        ),
+        spec=LeaseSpec(
+            holder_identity=name if holder == "" else holder,
+            lease_duration_seconds=duration,
+            acquire_time=time,
+            renew_time=time,
+        ),
+    )
+
+
+A = Key("ns", "a")
+
+
+@pytest.mark.parametrize(
+    ("self_held", "to_expired", "state"),
+    [
+        (True, 0.001, READY),
+        (True, 0.0, EXPIRED),
+        (True, -9.999, EXPIRED),
+        (True, -10.0, UNCERTAIN),
+        (True, -100_000.0, UNCERTAIN),
+        (False, 5.0, DEAD),
+        (False, 0.0, DEAD),
+        (False, -59.999, DEAD),
+        (False, -60.0, ORPHANED),
+    ],
+)
+def test_states_change_exactly_at_their_boundaries(
+    self_held: bool, to_expired: float, state: ShardState
+) -> None:
+    assert state_of(self_held, LeaseTimes(10.0, to_expired)) is state
+
+
+@pytest.mark.parametrize("state", list(ShardState))
+def test_uncertain_expired_and_ready_shards_are_available(state: ShardState) -> None:
+    assert state.available is (state in (UNCERTAIN, EXPIRED, READY))
+    assert ShardState.parse(str(state)) is state
+
+
+def test_an_unrecognised_state_label_reads_as_unknown() -> None:
+    assert ShardState.parse("foo") is ShardState.parse("") is ShardState.UNKNOWN
+
+
+@dataclass
+class Case:
+    what: str
+    lease: Lease
+    age: float
+    state: ShardState
+    member: bool
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("held", lease(), 14.999, READY, True),
+        Case("held, silent for its duration", lease(), 15.0, EXPIRED, True),
+        Case("held, silent for twice its duration", lease(), 30.0, UNCERTAIN, True),
+        Case("released", lease(holder=None, duration=1), 0.0, DEAD, False),
+        Case("released long ago", lease(holder=None, duration=1), 61.0, ORPHANED, False),
+        Case("taken by the sharder", lease(holder="shardlease-controller", duration=30), 89.999, DEAD, False),
+        Case("taken long ago", lease(holder="shardlease-controller", duration=30), 90.0, ORPHANED, False),
+        Case("held by a stranger", lease(holder="b"), 0.0, DEAD, False),
+        Case("incomplete, held", lease(renewed=None), 0.0, EXPIRED, True),
+        Case("incomplete, held, for 15 s", lease(renewed=None), 15.0, UNCERTAIN, True),
+        Case("without duration", lease(duration=None), 0.0, EXPIRED, True),
+        Case("incomplete, not held", lease(holder=None, renewed=None), 59.999, DEAD, False),
+        Case("incomplete, not held, for a minute", lease(holder=None, renewed=None), 60.0, ORPHANED, False),
+        Case("renewed in 2099", lease(renewed=4_070_908_800.0), 30.0, UNCERTAIN, True),
+        Case("renewed in 1970", lease(renewed=0.0), 0.0, READY, True),
+        Case("claims 2^31-1 seconds", lease(duration=2**31 - 1), 600.0, UNCERTAIN, True),
+        Case("of another ring", lease(ring="other"), 0.0, READY, False),
+    ],
+    ids=lambda case: case.what,
+)
+def test_ring_membership_follows_the_state_of_every_kind_of_lease(case: Case) -> None:
+    """protocol 14-D8, A11b, A12"""
+    book = LeaseBook()
+    book.observe(case.lease, now=1000.0)
+    shard = book.shard(A, 1000.0 + case.age)
+    assert shard is not None
+    assert shard.state is case.state
+    assert book.available("ring", 1000.0 + case.age) == (("a",) if case.member else ())
+
+
+def test_a_renewal_counts_from_the_moment_it_was_seen_not_from_the_time_it_carries() -> None:
+    book = LeaseBook()
+    book.observe(lease(renewed=0.0), now=100.0)
+    book.observe(lease(renewed=-50.0), now=110.0)
+    assert book.shard(A, 124.9).state is READY
+    assert book.shard(A, 125.0).state is EXPIRED
+
+
+def test_a_change_of_labels_is_no_renewal() -> None:
+    book = LeaseBook()
+    first = lease()
+    book.observe(first, now=0.0)
+    relabelled = msgspec.structs.replace(
+        first, metadata=msgspec.structs.replace(first.metadata, resource_version="999999999")
+    )
+    book.observe(relabelled, now=14.0)
+    assert book.shard(A, 15.0).state is EXPIRED
+
+
+def test_an_older_version_never_replaces_a_newer_one() -> None:
+    book = LeaseBook()
+    held, released = lease(), lease(holder=None)
+    book.observe(released, now=0.0)
+    assert book.observe(held, now=1.0) is None
+    assert book.available("ring", 1.0) == ()
+
+
+def test_the_shard_of_a_deleted_lease_stays_until_twice_its_duration_after_the_last_renewal() -> None:
+    """protocol 14-A23, reliability F6"""
+    book = LeaseBook()
+    book.observe(lease(), now=0.0)
+    change = book.forget(A, now=10.0)
+    assert change is not None
+    assert change.availability is False
+    assert book.available("ring", 29.999) == ("a",)
+    assert book.available("ring", 30.0) == ()
+    assert book.shard(A, 30.0).state is DEAD
+
+
+def test_a_recreated_lease_lives_on() -> None:
+    book = LeaseBook()
+    book.observe(lease(), now=0.0)
+    book.forget(A, now=10.0)
+    book.observe(lease(uid="new"), now=12.0)
+    assert book.available("ring", 40.0) == ("a",)
+    assert book.shard(A, 40.0).deleted is False
+
+
+def test_a_late_echo_of_a_deleted_lease_does_not_revive_it() -> None:
+    book = LeaseBook()
+    held = lease()
+    book.observe(held, now=0.0)
+    book.forget(A, now=1.0)
+    assert book.observe(held, now=2.0) is None
+    assert book.shard(A, 2.0).deleted
+
+
+def test_a_deletion_older_than_what_was_read_is_ignored() -> None:
+    book = LeaseBook()
+    old, new = lease(uid="old"), lease(uid="new")
+    book.observe(new, now=0.0)
+    assert book.forget(A, 1.0, resource_version=old.metadata.resource_version) is None
+    assert book.shard(A, 1.0).deleted is False
+
+
+def test_a_deleted_lease_that_nobody_held_leaves_nothing() -> None:
+    book = LeaseBook()
+    book.observe(lease(holder=None), now=0.0)
+    book.forget(A, now=1.0)
+    assert book.shard(A, 1.0) is None
+    assert len(book) == 0
+
+
+def test_a_buried_tombstone_ends_at_once() -> None:
+    book = LeaseBook()
+    book.observe(lease(), now=0.0)
+    book.forget(A, now=1.0)
+    change = book.bury(A, now=2.0)
+    assert change is not None
+    assert change.availability
+    assert book.available("ring", 2.0) == ()
+
+
+def test_unsettled_tombstones_do_not_pile_up() -> None:
+    book = LeaseBook()
+    for name in "abcdef":
+        book.observe(lease(name), now=0.0)
+        book.forget(Key("ns", name), now=1.0)
+    book.shards("ring", 10_000.0)
+    assert len(book) == 0
+
+
+def test_a_shard_is_available_if_any_lease_of_its_name_is() -> None:
+    """protocol 14-A13"""
+    book = LeaseBook()
+    book.observe(lease(namespace="n1", holder=None), now=0.0)
+    book.observe(lease(namespace="n2"), now=0.0)
+    assert book.available("ring", 0.0) == ("a",)
+    assert duplicates(book.shards("ring", 0.0)) == {"a": [Key("n1", "a"), Key("n2", "a")]}
+    assert book.leases_of("ring", "a") == [Key("n1", "a"), Key("n2", "a")]
+
+
+@pytest.mark.parametrize("name", ["a" * 64, "a.b-", "-a"])
+def test_a_name_that_is_no_label_value_is_left_out(name: str) -> None:
+    """protocol 14-A13b"""
+    book = LeaseBook()
+    book.observe(lease(name), now=0.0)
+    book.observe(lease("good"), now=0.0)
+    assert book.available("ring", 0.0) == ("good",)
+
+
+def test_of_too_many_shards_the_oldest_count() -> None:
+    book = LeaseBook(max_shards=2)
+    for name, created in [
+        ("c", "2026-01-01T00:00:00Z"),
+        ("a", "2026-01-03T00:00:00Z"),
+        ("b", "2026-01-02T00:00:00Z"),
+    ]:
+        book.observe(lease(name, created=created), now=0.0)
+    assert book.available("ring", 0.0) == ("b", "c")
+
+
+def test_a_relabelled_lease_changes_both_rings() -> None:
+    """protocol 14-A15"""
+    book = LeaseBook()
+    book.observe(lease(ring="one"), now=0.0)
+    change = book.observe(lease(ring="two"), now=1.0)
+    assert change is not None
+    assert change.rings == {"one", "two"}
+    assert change.availability
+    assert (book.available("one", 1.0), book.available("two", 1.0)) == ((), ("a",))
+
+
+@pytest.mark.parametrize(
+    ("then", "flips"),
+    [
+        (lease(), False),
+        (lease(holder=None), True),
+        (lease(holder="shardlease-controller", duration=30), True),
+    ],
+)
+def test_only_a_changed_availability_is_reported_as_such(then: Lease, flips: bool) -> None:
+    book = LeaseBook()
+    assert book.observe(lease(), now=0.0).availability
+    change = book.observe(msgspec.structs.replace(then, metadata=lease().metadata), now=20.0)
+    assert change is not None
+    assert change.availability is flips
+
+
+def test_a_silent_book_is_stale_after_six_seconds_while_leases_are_held() -> None:
+    """reliability F10"""
+    book = LeaseBook()
+    assert not book.fresh(0.0)
+    book.observe(lease(), now=0.0)
+    assert book.fresh(6.0)
+    assert not book.fresh(6.001)
+    book.confirm(7.0)
+    assert book.fresh(13.0)
+
+
+def test_silence_is_normal_where_no_lease_is_held() -> None:
+    book = LeaseBook()
+    book.confirm(0.0)
+    book.observe(lease(holder=None), now=0.0)
+    assert book.fresh(1000.0)
