@@ -1,0 +1,42 @@
+"""How long to wait before the next attempt to list or watch.
+
+Growing, jittered, and back at the start after a quiet time. Source: framework 2.5.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kubeshard.runtime.rng import Rng
+
+
+class BackoffPolicy(NamedTuple):
+    """Durations in seconds. A wait is the current base plus up to `jitter` times the base, so the longest
+    wait is `cap * (1 + jitter)`.
+    """
+
+    initial: float = 0.8
+    factor: float = 2.0
+    cap: float = 30.0
+    jitter: float = 1.0
+    reset_after: float = 120.0
+
+
+class Backoff:
+    """Counts failures of one list/watch. Not a timer: it only says how long to wait."""
+
+    def __init__(self, policy: BackoffPolicy, rng: Rng) -> None:
+        self._policy = policy
+        self._rng = rng
+        self._base = policy.initial
+        self._last = float("-inf")
+
+    def failed(self, now: float) -> float:
+        """The wait after a failure at `now` (monotonic seconds)."""
+        policy = self._policy
+        if now - self._last > policy.reset_after:
+            self._base = policy.initial
+        self._last = now
+        base = self._base
+        self._base = min(base * policy.factor, policy.cap)
+        return base + self._rng.uniform(0.0, base * policy.jitter)

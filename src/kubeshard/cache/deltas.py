@@ -1,0 +1,47 @@
+"""What changed in a store, as handlers see it.
+
+Guaranteed per key: the deltas told to one handler, applied in order, always give the store's content; an
+`Added` is never told for a key that is there, an `Updated` or `Deleted` never for one that is not. Not
+guaranteed: every state in between (the API server itself does not), any order between keys or kinds. Source:
+framework 2.7, 2.9, 2.10.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, TypeVar
+
+from kubeshard.core.objects import KubeObject
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class Added(NamedTuple, Generic[T]):
+    """The object entered the cache. `initial`: it was there before the handler could know, because the cache
+    has just been filled or the handler has just been added.
+    """
+
+    object: T
+    initial: bool = False
+
+
+class Updated(NamedTuple, Generic[T]):
+    """The same object (same UID) at another resourceVersion."""
+
+    old: T
+    new: T
+
+
+class Deleted(NamedTuple, Generic[T]):
+    """The object left this cache. **It may still exist**: leaving the selector looks the same as being
+    deleted.
+
+    `object` is the last known state. `final` True: the state with which it left (its resourceVersion is that
+    of the deletion, or of the write that moved it out). False, a tombstone: it was found missing, replaced by
+    an object with another UID, or unreadable; the state is the last one seen before and may be old.
+    """
+
+    object: T
+    final: bool = True
+
+
+Delta = Added[T] | Updated[T] | Deleted[T]

@@ -1,0 +1,312 @@
+"""The list/watch state machine: how a cache becomes, and stays, a copy of what the server has.
+
+Sans-IO: no network, no clock.
+The driver carries out `request`, tells the machine what happened, and applies the returned change to its
+store:
+
+    state   input                                    change              next state
+    ------  ---------------------------------------  ------------------  -----------------------------------
+    STREAM  event                                    -                   STREAM
+            bookmark that ends the initial events    Replace             WATCH
+            refused: Invalid (option not known)      -                   LIST
+            refused: NotFound                        -                   PAUSE, then start
+            ended; any other error                   -                   PAUSE, then LIST
+    LIST    item                                     -                   LIST
+            listed                                   Replace             OPEN at the list's version
+            any error                                -                   PAUSE, then start
+    OPEN    opened                                   -                   WATCH
+            refused: transient                       -                   PAUSE, then OPEN at the same version
+            refused: Gone, any other                 -                   PAUSE, then start
+    WATCH   event                                    Apply, Remove       WATCH
+            event older than the last version        - (counted)         WATCH
+            bookmark                                 Advance             WATCH
+            ended; silent past the read deadline     -                   OPEN at the last version
+            ended within 1 s without an event        -                   PAUSE, then start
+            connection broke; ERROR event: Throttled -                   PAUSE, then OPEN at the last version
+            ERROR event: Gone, any other             -                   PAUSE, then start
+    PAUSE   elapsed                                  -                   where the pause leads
+
+"start" is STREAM, or LIST where the server does not know streaming lists: one that refused as Invalid, and
+then answered a list, is not asked again. Transient are Throttled, Unavailable, Timeout and UnexpectedResponse.
+The last version is that of the newest event or bookmark.
+
+Guaranteed: a full read is always consistent (resourceVersion `""`, never `"0"`: reliability T12), so the copy
+never goes back in time; nothing is replaced before a full read is complete; every error leads to a pause with
+growing, jittered length and then to another attempt, for ever. Not guaranteed: intermediate states of an
+object. Source: framework 2.5, 2.6; KEP-3157.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Generic, Literal, NamedTuple, TypeVar
+
+from kubeshard.cache.backoff import Backoff, BackoffPolicy
+from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.errors import (
+    ApiError,
+    Invalid,
+    NotFound,
+    Throttled,
+    Timeout,
+    Unavailable,
+    UnexpectedResponse,
+)
+from kubeshard.core.objects import Key, KubeObject
+from kubeshard.core.versions import compare
+from kubeshard.runtime.rng import Rng
+
+T = TypeVar("T", bound=KubeObject)
+
+EventType = Literal["ADDED", "MODIFIED", "DELETED"]
+
+SHORT_STREAM = 1.0
+"""A watch that ends sooner, and without an event, is taken for a failure (seconds)."""
+
+FAILURES = BackoffPolicy()
+NOT_SERVED = BackoffPolicy(cap=5.0)
+"""Between looks for a kind that is not installed: at most 10 s with jitter."""
+
+_TRANSIENT = (Throttled, Unavailable, Timeout, UnexpectedResponse)
+
+
+class State(Enum):
+    STREAM = "reading everything through a watch that begins with the existing objects"
+    LIST = "reading everything through a paged list"
+    OPEN = "opening a watch at a known version"
+    WATCH = "following changes"
+    PAUSE = "waiting before another attempt"
+
+
+# Requests: what the driver is to do now.
+
+
+class List(NamedTuple):
+    """List everything, consistently, in pages."""
+
+
+class Watch(NamedTuple):
+    """Open a watch with bookmarks. `initial`: it begins with all existing objects, `resource_version` is then
+    `""`.
+    """
+
+    resource_version: str
+    initial: bool = False
+
+
+class Pause(NamedTuple):
+    seconds: float
+
+
+Request = List | Watch | Pause
+
+
+# Changes: what the driver is to do to its store. An entry that could not be decoded stands for its object.
+
+
+class Replace(NamedTuple, Generic[T]):
+    """These are all objects as of the version."""
+
+    entries: Mapping[Key, T | UndecodableObject]
+    resource_version: str
+
+
+class Apply(NamedTuple, Generic[T]):
+    entry: T | UndecodableObject
+
+
+class Remove(NamedTuple, Generic[T]):
+    entry: T | UndecodableObject
+
+
+class Advance(NamedTuple):
+    """Nothing else has happened up to the version."""
+
+    resource_version: str
+
+
+class StreamingLists:
+    """Remembers, for one server, the API groups that refuse streaming lists (aggregated API servers have
+    their own mind).
+    """
+
+    def __init__(self, *, enabled: bool = True) -> None:
+        self._enabled = enabled
+        self._refused: set[str] = set()
+
+    def offered_by(self, group: str) -> bool:
+        return self._enabled and group not in self._refused
+
+    def refused_by(self, group: str) -> None:
+        self._refused.add(group)
+
+
+class ListWatch(Generic[T]):
+    """One list/watch. `state`, `request`, `resource_version` and `last_error` may be read at any time.
+
+    `now` arguments are monotonic seconds. An input that the current state does not take is a bug of the
+    driver and raises AssertionError.
+    """
+
+    def __init__(self, group: str, streaming: StreamingLists, rng: Rng) -> None:
+        self._group = group
+        self._streaming = streaming
+        self._failures = Backoff(FAILURES, rng)
+        self._not_served = Backoff(NOT_SERVED, rng)
+        self._buffer: dict[Key, T | UndecodableObject] = {}  # of an incomplete full read
+        self._streaming_refused = False  # in this round
+        self._opened_at = 0.0
+        self._heard = False  # an event or bookmark on this watch
+        self._after_pause: State = State.LIST
+        self.resource_version = ""  # empty: unknown, a full read comes next
+        self.last_error: ApiError | None = None
+        self.stale_events = 0
+        self.state: State
+        self.request: Request
+        self._start()
+
+    def item(self, entry: T | UndecodableObject) -> None:
+        """One object of the list."""
+        assert self.state is State.LIST
+        assert entry.key is not None
+        self._buffer[entry.key] = entry
+
+    def listed(self, resource_version: str, now: float) -> Replace[T] | None:
+        """The list is complete. One without a version nobody could watch from: then it counts as failed."""
+        assert self.state is State.LIST
+        if resource_version in ("", "0"):
+            self.failed(UnexpectedResponse("the list came without a resourceVersion"), now)
+            return None
+        if self._streaming_refused:
+            self._streaming.refused_by(self._group)
+        self._open(resource_version)
+        return self._complete(resource_version)
+
+    def opened(self, now: float) -> None:
+        """The watch was accepted."""
+        assert self.state in (State.STREAM, State.OPEN)
+        self._opened_at = now
+        self._heard = False
+        if self.state is State.OPEN:
+            self.state = State.WATCH
+            self.last_error = None
+
+    def event(self, type_: EventType, entry: T | UndecodableObject) -> Apply[T] | Remove[T] | None:
+        """An object came, changed or left."""
+        key, version = entry.key, entry.metadata.resource_version
+        if self.state is State.STREAM:
+            assert key is not None
+            if type_ == "DELETED":
+                self._buffer.pop(key, None)
+            else:
+                self._buffer[key] = entry
+            return None
+        assert self.state is State.WATCH
+        self._heard = True
+        # Equal versions are no duplicates for sure: one transaction of the server can touch several objects.
+        if version and compare(version, self.resource_version) < 0:
+            self.stale_events += 1
+            return None
+        self.resource_version = version or self.resource_version
+        return Remove(entry) if type_ == "DELETED" else Apply(entry)
+
+    def bookmark(self, resource_version: str, *, ends_initial_events: bool) -> Replace[T] | Advance | None:
+        """Nothing else has happened up to this version."""
+        assert self.state in (State.STREAM, State.WATCH)
+        self._heard = True
+        if self.state is State.STREAM:
+            if not ends_initial_events:
+                return None
+            self.state = State.WATCH
+            return self._complete(resource_version)
+        if compare(resource_version, self.resource_version) < 0:
+            return None
+        self.resource_version = resource_version
+        return Advance(resource_version)
+
+    def ended(self, now: float) -> None:
+        """The server closed the watch in good order."""
+        assert self.state in (State.STREAM, State.WATCH)
+        if self.state is State.STREAM:
+            self.failed(Unavailable("the watch ended before all existing objects had been sent"), now)
+        elif self._was_short(now):
+            self._pause(Unavailable("the watch ended at once"), now, self._beginning())
+        else:
+            self._open(self.resource_version)
+
+    def failed(self, error: ApiError, now: float) -> None:
+        """The current request failed: refused, or its connection broke or stayed silent past the read
+        deadline.
+        """
+        match self.state:
+            case State.STREAM if isinstance(error, Invalid):
+                self._streaming_refused = True
+                self.last_error = error
+                self._list()
+            case State.STREAM if not isinstance(error, NotFound):
+                self._pause(error, now, State.LIST)
+            case State.WATCH if isinstance(error, Timeout) and not self._was_short(now):
+                self.last_error = error
+                self._open(self.resource_version)
+            case State.OPEN | State.WATCH if isinstance(error, _TRANSIENT):
+                self._pause(error, now, State.OPEN)
+            case State.PAUSE:
+                raise AssertionError("nothing was asked for")
+            case _:
+                self._pause(error, now, self._beginning())
+
+    def error_event(self, error: ApiError, now: float) -> None:
+        """The server sent an ERROR event: this watch is over."""
+        if self.state is State.WATCH and not isinstance(error, Throttled):
+            self._pause(error, now, self._beginning())
+        else:
+            self.failed(error, now)
+
+    def elapsed(self) -> None:
+        """The pause is over."""
+        assert self.state is State.PAUSE
+        match self._after_pause:
+            case State.OPEN:
+                self._open(self.resource_version)
+            case State.LIST:
+                self._list()
+            case _:
+                self._start()
+
+    # Transitions
+
+    def _beginning(self) -> State:
+        return State.STREAM if self._streaming.offered_by(self._group) else State.LIST
+
+    def _start(self) -> None:
+        if self._beginning() is State.LIST:
+            self._list()
+            return
+        self._buffer = {}
+        self._streaming_refused = False
+        self.state, self.request = State.STREAM, Watch("", initial=True)
+
+    def _list(self) -> None:
+        self._buffer = {}
+        self.state, self.request = State.LIST, List()
+
+    def _open(self, resource_version: str) -> None:
+        self.resource_version = resource_version
+        self.state, self.request = State.OPEN, Watch(resource_version)
+
+    def _complete(self, resource_version: str) -> Replace[T]:
+        entries, self._buffer = self._buffer, {}
+        self.resource_version = resource_version
+        self.last_error = None
+        return Replace(entries, resource_version)
+
+    def _pause(self, error: ApiError, now: float, after: State) -> None:
+        self._buffer = {}
+        self.last_error = error
+        backoff = self._not_served if isinstance(error, NotFound) else self._failures
+        self._after_pause = after
+        self.state, self.request = State.PAUSE, Pause(backoff.failed(now))
+
+    def _was_short(self, now: float) -> bool:
+        return not self._heard and now - self._opened_at < SHORT_STREAM

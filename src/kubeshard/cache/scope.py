@@ -1,0 +1,52 @@
+"""Which objects of a kind a cache holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kubeshard.core.kinds import Kind
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.selectors import FieldSelector, Selector
+
+ALL_NAMESPACES = ""
+"""The part of a store that one cluster-wide list/watch feeds; no namespace has this name."""
+
+EVERYTHING = Selector.everything()
+ANY_FIELDS = FieldSelector.everything()
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A part of all objects of a kind, by namespaces, labels and fields. Hashable: informers are shared by
+    it.
+
+    `namespaces` None is all of them (one list/watch); a set costs one list/watch per namespace and needs RBAC
+    in these namespaces only. Kinds without namespaces ignore it.
+    """
+
+    namespaces: frozenset[str] | None = None
+    labels: Selector = EVERYTHING
+    fields: FieldSelector = ANY_FIELDS
+
+    def parts(self, kind: Kind) -> tuple[str, ...]:
+        """The namespaces to list and watch one by one, or only ALL_NAMESPACES."""
+        if self.namespaces is None or not kind.namespaced:
+            return (ALL_NAMESPACES,)
+        return tuple(sorted(self.namespaces))
+
+    def covers(self, kind: Kind, namespace: str) -> bool:
+        """Whether objects in the namespace can be in this scope at all."""
+        return self.namespaces is None or not kind.namespaced or namespace in self.namespaces
+
+    def may_select(self, kind: Kind, metadata: ObjectMeta) -> bool:
+        """False when the object is surely not in this scope. Of field selectors only those on name and
+        namespace can be judged here; others count as fulfilled.
+        """
+        if not self.covers(kind, metadata.namespace) or not self.labels.matches(metadata.labels):
+            return False
+        known = {"metadata.name": metadata.name, "metadata.namespace": metadata.namespace}
+        return all(
+            (known[term.path] == term.value) is not term.negated
+            for term in self.fields.requirements
+            if term.path in known
+        )

@@ -1,0 +1,238 @@
+"""The objects of one informer in memory, with indexes.
+
+Guaranteed: a change is visible as a whole or not at all (a replacement swaps everything at once); lists are
+snapshots that later changes do not touch; iteration order depends on the history only, not on hashes. Objects
+are shared with all readers and immutable: to change one is to copy it (`msgspec.structs.replace`). Not
+guaranteed: that the store is up to date; `resource_version` says up to where it is. Not for use by several
+threads. Source: framework 2.7, 2.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
+from kubeshard.cache.scope import ALL_NAMESPACES
+from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.objects import Key, KubeObject, ObjectMeta
+from kubeshard.core.versions import at_least, newest
+
+T = TypeVar("T", bound=KubeObject)
+
+IndexFunction = Callable[[T], Iterable[str]]
+"""The values under which an object is found; pure. One that raises is a programming error and ends the
+informer.
+"""
+
+
+class Store(Generic[T]):
+    """Objects by namespace and name, and by the values of named indexes.
+
+    A store is fed in `parts`: ALL_NAMESPACES, or each namespace by its own list/watch. An object that could
+    not be decoded is no object: lists skip it, `get` raises its UndecodableObject, so that nobody takes it
+    for absent.
+    """
+
+    def __init__(self, parts: Iterable[str] = (ALL_NAMESPACES,)) -> None:
+        self._objects: dict[str, dict[str, T]] = {}  # namespace -> name -> object; no empty namespace
+        self._undecodable: dict[Key, UndecodableObject] = {}  # no key that is in _objects
+        self._indexes: dict[str, _Index[T]] = {}
+        self._versions = dict.fromkeys(parts, "")  # part -> version up to which it is complete
+
+    # Reading
+
+    def __len__(self) -> int:
+        return sum(map(len, self._objects.values()))
+
+    def get(self, key: Key) -> T | None:
+        """The object, or None. Raises UndecodableObject if the server has it but it does not fit its class."""
+        objects = self._objects.get(key[0])
+        found = objects.get(key[1]) if objects else None
+        if found is None and key in self._undecodable:
+            raise self._undecodable[key]
+        return found
+
+    def metadata(self, key: Key) -> ObjectMeta | None:
+        """What identifies the object, decodable or not; None if it is not here."""
+        entry = self._objects.get(key[0], {}).get(key[1]) or self._undecodable.get(key)
+        return entry.metadata if entry is not None else None
+
+    def list(self, namespace: str | None = None) -> Sequence[T]:
+        """All objects, or those of one namespace."""
+        if namespace is not None:
+            return list(self._objects.get(namespace, {}).values())
+        return [obj for objects in self._objects.values() for obj in objects.values()]
+
+    def by_index(self, name: str, value: str, namespace: str | None = None) -> Sequence[T]:
+        """The objects that the index function filed under `value`. Raises KeyError for an index that was
+        never added.
+        """
+        found = self._indexes[name].lookup(value)
+        return [obj for obj in found if namespace is None or obj.metadata.namespace == namespace]
+
+    @property
+    def undecodable(self) -> Mapping[Key, UndecodableObject]:
+        return self._undecodable
+
+    @property
+    def resource_version(self) -> str:
+        """The version up to which all parts are complete; `""` before the first full read of each."""
+        return min(self._versions.values(), key=lambda version: (len(version), version), default="")
+
+    def complete_up_to(self, namespace: str) -> str:
+        """The version up to which objects of the namespace are complete."""
+        versions = self._versions
+        return versions[namespace] if namespace in versions else versions.get(ALL_NAMESPACES, "")
+
+    # Writing: by the informer only
+
+    def add_index(self, name: str, function: IndexFunction[T]) -> None:
+        """File all present and future objects under the function's values. Raises ValueError if the name is
+        taken.
+        """
+        if name in self._indexes:
+            raise ValueError(f"index {name!r} exists")
+        index = _Index(function)
+        for obj in self.list():
+            index.put(obj.key, obj)
+        self._indexes[name] = index
+
+    def has_index(self, name: str) -> bool:
+        return name in self._indexes
+
+    def replace(
+        self, entries: Mapping[Key, T | UndecodableObject], resource_version: str, part: str = ALL_NAMESPACES
+    ) -> Sequence[Delta[T]]:
+        """Make the part hold exactly these entries. Returns what that changed: deletions first, then the
+        rest.
+        """
+        initial = not self._versions[part]
+        before = self._take_part(part)
+        gone: list[Delta[T]] = []
+        come: list[Delta[T]] = []
+        for key, entry in entries.items():
+            old = before.get(key[0], {}).get(key[1])
+            if isinstance(entry, UndecodableObject):
+                self._undecodable[key] = entry
+                continue
+            self._objects.setdefault(key[0], {})[key[1]] = entry
+            if old is None:
+                come.append(Added(entry, initial))
+            elif old.metadata.uid != entry.metadata.uid:
+                gone.append(Deleted(old, final=False))
+                come.append(Added(entry, initial))
+            elif old.metadata.resource_version != entry.metadata.resource_version:
+                come.append(Updated(old, entry))
+        for namespace, objects in before.items():
+            left = self._objects.get(namespace, {})
+            gone.extend(Deleted(old, final=False) for name, old in objects.items() if name not in left)
+        for delta in (*gone, *come):
+            self._file(delta)
+        self._versions[part] = resource_version
+        return gone + come
+
+    def apply(self, entry: T | UndecodableObject, part: str = ALL_NAMESPACES) -> tuple[Delta[T], ...]:
+        """An object was added or modified. An entry that is here already, or older, changes nothing."""
+        metadata = entry.metadata
+        self.advance(metadata.resource_version, part)
+        if isinstance(entry, UndecodableObject):
+            return self._withhold(entry)
+        namespace, name = metadata.namespace, metadata.name
+        old = self._objects.get(namespace, {}).get(name)
+        delta: tuple[Delta[T], ...]
+        if old is None:
+            if self._undecodable:
+                self._undecodable.pop(Key(namespace, name), None)
+            delta = (Added(entry),)
+        elif old.metadata.uid != metadata.uid:
+            delta = (Deleted(old, final=False), Added(entry))
+        elif at_least(old.metadata.resource_version, metadata.resource_version):
+            return ()
+        else:
+            delta = (Updated(old, entry),)
+        self._objects.setdefault(namespace, {})[name] = entry
+        if self._indexes:
+            for change in delta:
+                self._file(change)
+        return delta
+
+    def remove(self, entry: T | UndecodableObject, part: str = ALL_NAMESPACES) -> tuple[Delta[T], ...]:
+        """An object left: deleted, or no longer selected. `entry` is its last state."""
+        self.advance(entry.metadata.resource_version, part)
+        key = Key(entry.metadata.namespace, entry.metadata.name)
+        self._undecodable.pop(key, None)
+        old = self._pop(key)
+        if old is None:
+            return ()
+        if isinstance(entry, UndecodableObject) or old.metadata.uid != entry.metadata.uid:
+            return (Deleted(old, final=False),)
+        return (Deleted(entry),)
+
+    def advance(self, resource_version: str, part: str = ALL_NAMESPACES) -> None:
+        """Nothing else has happened in the part up to this version."""
+        self._versions[part] = newest(resource_version, self._versions[part])
+
+    def _withhold(self, entry: UndecodableObject) -> tuple[Delta[T], ...]:
+        assert entry.key is not None
+        old = self._pop(entry.key)
+        self._undecodable[entry.key] = entry
+        return () if old is None else (Deleted(old, final=False),)
+
+    def _pop(self, key: Key) -> T | None:
+        objects = self._objects.get(key.namespace)
+        old = objects.pop(key.name, None) if objects else None
+        if old is None:
+            return None
+        if not objects:
+            del self._objects[key.namespace]
+        self._file(Deleted(old))
+        return old
+
+    def _take_part(self, part: str) -> dict[str, dict[str, T]]:
+        if part == ALL_NAMESPACES:
+            before, self._objects, self._undecodable = self._objects, {}, {}
+            return before
+        for key in [key for key in self._undecodable if key.namespace == part]:
+            del self._undecodable[key]
+        objects = self._objects.pop(part, None)
+        return {} if objects is None else {part: objects}
+
+    def _file(self, delta: Delta[T]) -> None:
+        for index in self._indexes.values():
+            match delta:
+                case Added(obj):
+                    index.put(obj.key, obj)
+                case Updated(old, new):
+                    index.move(old.key, old, new)
+                case Deleted(obj):
+                    index.drop(obj.key, obj)
+
+
+class _Index(Generic[T]):
+    """value -> key -> object; no empty value."""
+
+    def __init__(self, function: IndexFunction[T]) -> None:
+        self._function = function
+        self._filed: dict[str, dict[Key, T]] = {}
+
+    def lookup(self, value: str) -> Iterable[T]:
+        return self._filed.get(value, {}).values()
+
+    def put(self, key: Key, obj: T) -> None:
+        for value in self._function(obj):
+            self._filed.setdefault(value, {})[key] = obj
+
+    def move(self, key: Key, old: T, new: T) -> None:
+        values = set(self._function(new))
+        self._drop_values(key, (value for value in self._function(old) if value not in values))
+        self.put(key, new)
+
+    def drop(self, key: Key, old: T) -> None:
+        self._drop_values(key, self._function(old))
+
+    def _drop_values(self, key: Key, values: Iterable[str]) -> None:
+        for value in values:
+            filed = self._filed.get(value)
+            if filed is not None and filed.pop(key, None) is not None and not filed:
+                del self._filed[value]

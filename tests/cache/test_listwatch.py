@@ -1,0 +1,356 @@
+"""The list/watch machine, transition by transition. Times are monotonic seconds; the rng draws its upper
+bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from kubeshard.cache.listwatch import (
+    Advance,
+    Apply,
+    List,
+    ListWatch,
+    Pause,
+    Remove,
+    Replace,
+    State,
+    StreamingLists,
+    Watch,
+)
+from kubeshard.core.errors import (
+    ApiError,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    Throttled,
+    Timeout,
+    Unavailable,
+    UnexpectedResponse,
+)
+from kubeshard.core.objects import Key, KubeObject, ObjectMeta
+
+
+class Thing(KubeObject, version="v1"):
+    pass
+
+
+class TopRng:
+    def uniform(self, low: float, high: float) -> float:
+        return high
+
+    def token(self) -> str:
+        return "token"
+
+
+def thing(name: str, version: int) -> Thing:
+    return Thing(metadata=ObjectMeta(name=name, uid=f"uid-{name}", resource_version=str(version)))
+
+
+Machine = ListWatch[Thing]
+A5 = thing("a", 5)
+
+
+def in_stream(streaming: StreamingLists | None = None) -> Machine:
+    machine: Machine = ListWatch("apps", streaming or StreamingLists(), TopRng())
+    machine.opened(0.0)
+    machine.event("ADDED", A5)
+    return machine
+
+
+def in_list() -> Machine:
+    machine: Machine = ListWatch("apps", StreamingLists(enabled=False), TopRng())
+    machine.item(A5)
+    return machine
+
+
+def in_open() -> Machine:
+    machine = in_list()
+    machine.listed("10", 0.0)
+    return machine
+
+
+def in_watch(*, heard: bool = True) -> Machine:
+    machine = in_open()
+    machine.opened(0.0)
+    if heard:
+        machine.bookmark("11", ends_initial_events=False)
+    return machine
+
+
+def in_pause() -> Machine:
+    machine = in_open()
+    machine.failed(Unavailable("down"), 0.0)
+    return machine
+
+
+STARTS: dict[State, Callable[[], Machine]] = {
+    State.STREAM: in_stream,
+    State.LIST: in_list,
+    State.OPEN: in_open,
+    State.WATCH: in_watch,
+    State.PAUSE: in_pause,
+}
+FIRST_PAUSE = Pause(1.6)
+
+
+@dataclass(frozen=True)
+class Row:
+    state: State
+    input: str
+    do: Callable[[Machine], Any]
+    change: Any
+    next: State
+    request: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.state.name}: {self.input} -> {self.next.name}"
+
+
+def fails(error: type[ApiError], now: float = 60.0) -> Callable[[Machine], None]:
+    return lambda machine: machine.failed(error("no"), now)
+
+
+def error_event(error: type[ApiError]) -> Callable[[Machine], None]:
+    return lambda machine: machine.error_event(error("no"), 60.0)
+
+
+S, L, O, W, P = State.STREAM, State.LIST, State.OPEN, State.WATCH, State.PAUSE  # noqa: E741
+
+TABLE = [
+    Row(S, "event", lambda m: m.event("ADDED", thing("b", 6)), None, S, Watch("", initial=True)),
+    Row(S, "bookmark", lambda m: m.bookmark("7", ends_initial_events=False), None, S),
+    Row(
+        S,
+        "bookmark that ends the initial events",
+        lambda m: m.bookmark("7", ends_initial_events=True),
+        Replace({Key("", "a"): A5}, "7"),
+        W,
+    ),
+    Row(S, "refused: option not known", fails(Invalid), None, L, List()),
+    Row(S, "ended", lambda m: m.ended(60.0), None, P, FIRST_PAUSE),
+    Row(S, "connection broke", fails(Unavailable), None, P, FIRST_PAUSE),
+    Row(S, "kind not served", fails(NotFound), None, P, FIRST_PAUSE),
+    Row(S, "error event: gone", error_event(Gone), None, P, FIRST_PAUSE),
+    Row(L, "item", lambda m: m.item(thing("b", 6)), None, L, List()),
+    Row(L, "listed", lambda m: m.listed("10", 1.0), Replace({Key("", "a"): A5}, "10"), O, Watch("10")),
+    Row(L, "listed without version", lambda m: m.listed("", 1.0), None, P, FIRST_PAUSE),
+    Row(L, "listed at version 0", lambda m: m.listed("0", 1.0), None, P, FIRST_PAUSE),
+    Row(L, "any error", fails(UnexpectedResponse), None, P, FIRST_PAUSE),
+    Row(L, "gone", fails(Gone), None, P, FIRST_PAUSE),
+    Row(O, "opened", lambda m: m.opened(1.0), None, W),
+    Row(O, "refused: throttled", fails(Throttled), None, P, FIRST_PAUSE),
+    Row(O, "refused: gone", fails(Gone), None, P, FIRST_PAUSE),
+    Row(W, "added", lambda m: m.event("ADDED", thing("b", 12)), Apply(thing("b", 12)), W),
+    Row(W, "modified", lambda m: m.event("MODIFIED", thing("a", 12)), Apply(thing("a", 12)), W),
+    Row(W, "deleted", lambda m: m.event("DELETED", thing("a", 12)), Remove(thing("a", 12)), W),
+    Row(W, "event at the version", lambda m: m.event("DELETED", thing("a", 11)), Remove(thing("a", 11)), W),
+    Row(W, "event older than the version", lambda m: m.event("ADDED", thing("a", 9)), None, W),
+    Row(W, "bookmark", lambda m: m.bookmark("20", ends_initial_events=False), Advance("20"), W),
+    Row(W, "old bookmark", lambda m: m.bookmark("9", ends_initial_events=False), None, W),
+    Row(W, "ended", lambda m: m.ended(60.0), None, O, Watch("11")),
+    Row(W, "silent past the read deadline", fails(Timeout), None, O, Watch("11")),
+    Row(W, "connection broke", fails(Unavailable), None, P, FIRST_PAUSE),
+    Row(W, "error event: gone", error_event(Gone), None, P, FIRST_PAUSE),
+    Row(W, "error event: throttled", error_event(Throttled), None, P, FIRST_PAUSE),
+    Row(W, "error event: any other", error_event(Unavailable), None, P, FIRST_PAUSE),
+    Row(P, "elapsed", lambda m: m.elapsed(), None, O, Watch("10")),
+]
+
+
+@pytest.mark.parametrize("row", TABLE, ids=str)
+def test_transition(row: Row) -> None:
+    machine = STARTS[row.state]()
+    assert machine.state is row.state
+
+    assert row.do(machine) == row.change
+    assert machine.state is row.next
+    if row.request is not None:
+        assert machine.request == row.request
+
+
+@pytest.mark.parametrize(
+    ("begin", "do", "leads_to"),
+    [
+        (in_stream, fails(Unavailable), List()),
+        (in_stream, lambda m: m.ended(60.0), List()),
+        (in_stream, error_event(Gone), List()),
+        (in_open, fails(Throttled), Watch("10")),
+        (in_open, fails(Unavailable), Watch("10")),
+        (in_open, fails(Timeout), Watch("10")),
+        (in_open, fails(UnexpectedResponse), Watch("10")),
+        (in_open, fails(Gone), List()),
+        (in_open, fails(NotFound), List()),
+        (in_open, fails(Forbidden), List()),
+        (in_watch, fails(Unavailable), Watch("11")),
+        (in_watch, error_event(Throttled), Watch("11")),
+        (in_watch, error_event(Gone), List()),
+        (in_watch, error_event(Unavailable), List()),
+        (lambda: in_watch(heard=False), lambda m: m.ended(0.9), List()),
+        (in_list, fails(Unavailable), List()),
+    ],
+)
+def test_after_a_pause_the_position_is_kept_only_if_it_is_still_good(
+    begin: Callable[[], Machine], do: Callable[[Machine], None], leads_to: object
+) -> None:
+    machine = begin()
+    do(machine)
+    assert machine.state is State.PAUSE
+    machine.elapsed()
+    assert machine.request == leads_to
+
+
+def test_every_state_and_input_without_a_row_is_refused_as_a_drivers_bug() -> None:
+    inputs: dict[str, tuple[Callable[[Machine], Any], set[State]]] = {
+        "item": (lambda m: m.item(A5), {L}),
+        "listed": (lambda m: m.listed("10", 0.0), {L}),
+        "opened": (lambda m: m.opened(0.0), {S, O}),
+        "event": (lambda m: m.event("ADDED", thing("a", 50)), {S, W}),
+        "bookmark": (lambda m: m.bookmark("50", ends_initial_events=False), {S, W}),
+        "ended": (lambda m: m.ended(60.0), {S, W}),
+        "failed": (fails(Unavailable), {S, L, O, W}),
+        "elapsed": (lambda m: m.elapsed(), {P}),
+    }
+    for do, taken_in in inputs.values():
+        for state, begin in STARTS.items():
+            if state in taken_in:
+                do(begin())
+            else:
+                with pytest.raises(AssertionError):
+                    do(begin())
+
+
+def test_full_reads_never_ask_for_any_cached_version() -> None:
+    machine: Machine = ListWatch("", StreamingLists(), TopRng())
+    assert machine.request == Watch("", initial=True)
+    machine.opened(0.0)
+    machine.bookmark("7", ends_initial_events=True)
+    machine.error_event(Gone("expired"), 10.0)
+    machine.elapsed()
+    assert machine.request == Watch("", initial=True)
+
+
+def test_objects_deleted_during_the_initial_stream_are_not_in_the_replacement() -> None:
+    machine = in_stream()
+    machine.event("ADDED", thing("b", 6))
+    machine.event("DELETED", thing("a", 8))
+    machine.event("MODIFIED", thing("b", 9))
+    assert machine.bookmark("9", ends_initial_events=True) == Replace({Key("", "b"): thing("b", 9)}, "9")
+
+
+def test_the_initial_stream_goes_on_as_the_watch() -> None:
+    machine = in_stream()
+    machine.bookmark("7", ends_initial_events=True)
+    assert machine.event("ADDED", thing("b", 8)) == Apply(thing("b", 8))
+    machine.ended(60.0)
+    assert machine.request == Watch("8")
+
+
+def test_nothing_of_a_broken_full_read_reaches_the_next_one() -> None:
+    machine = in_stream()
+    machine.failed(Unavailable("broke"), 1.0)
+    machine.elapsed()
+    machine.item(thing("b", 6))
+    assert machine.listed("7", 2.0) == Replace({Key("", "b"): thing("b", 6)}, "7")
+
+
+def test_a_server_that_refuses_streaming_lists_is_not_asked_again() -> None:
+    streaming = StreamingLists()
+    machine = in_stream(streaming)
+    machine.failed(Invalid("unknown option"), 1.0)
+    machine.listed("7", 2.0)
+    assert not streaming.offered_by("apps")
+    assert streaming.offered_by("another-aggregated-server")
+    machine.failed(Gone("expired"), 3.0)
+    machine.elapsed()
+    assert machine.request == List()
+
+
+def test_a_request_that_is_invalid_as_a_list_too_says_nothing_about_streaming_lists() -> None:
+    streaming = StreamingLists()
+    machine = in_stream(streaming)
+    machine.failed(Invalid("field label not supported"), 1.0)
+    machine.failed(Invalid("field label not supported"), 2.0)
+    machine.elapsed()
+    assert machine.request == Watch("", initial=True)
+
+
+def test_a_streaming_list_that_broke_is_tried_again_in_the_next_round() -> None:
+    machine = in_stream()
+    machine.failed(Unavailable("broke"), 1.0)
+    machine.elapsed()
+    machine.listed("7", 2.0)
+    machine.failed(Gone("expired"), 3.0)
+    machine.elapsed()
+    assert machine.request == Watch("", initial=True)
+
+
+def test_bookmarks_move_the_position_from_which_a_watch_resumes() -> None:
+    machine = in_watch()
+    machine.bookmark("99", ends_initial_events=False)
+    machine.failed(Unavailable("reset"), 60.0)
+    machine.elapsed()
+    assert machine.request == Watch("99")
+
+
+def test_stale_events_are_counted_and_do_not_move_the_position() -> None:
+    machine = in_watch()
+    machine.event("MODIFIED", thing("a", 9))
+    assert machine.stale_events == 1
+    assert machine.resource_version == "11"
+
+
+def test_versions_compare_as_numbers() -> None:
+    machine = in_watch()
+    machine.bookmark("99", ends_initial_events=False)
+    assert machine.event("ADDED", thing("b", 100)) == Apply(thing("b", 100))
+
+
+def test_a_short_silent_watch_is_a_failure_and_a_short_busy_one_is_not() -> None:
+    silent, busy, long = in_watch(heard=False), in_watch(), in_watch(heard=False)
+    silent.ended(0.5)
+    busy.ended(0.5)
+    long.ended(1.0)
+    assert silent.state is State.PAUSE
+    assert busy.request == Watch("11")
+    assert long.request == Watch("10")
+
+
+def test_pauses_grow_to_the_cap_and_start_over_after_two_quiet_minutes() -> None:
+    machine = in_list()
+    pauses = []
+    now = 0.0
+    for _ in range(8):
+        machine.failed(Unavailable("down"), now)
+        assert isinstance(machine.request, Pause)
+        pauses.append(machine.request.seconds)
+        now += machine.request.seconds
+        machine.elapsed()
+    assert pauses == pytest.approx([1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 60.0, 60.0])  # base + 100 % jitter
+
+    machine.failed(Unavailable("down"), now + 121.0)
+    assert machine.request == FIRST_PAUSE
+
+
+def test_a_kind_that_is_not_installed_is_looked_for_at_least_every_ten_seconds() -> None:
+    machine = in_list()
+    for turn in range(10):
+        machine.failed(NotFound("no such kind"), turn * 10.0)
+        assert isinstance(machine.request, Pause)
+        assert machine.request.seconds <= 10.0
+        machine.elapsed()
+    assert isinstance(machine.last_error, NotFound)
+
+
+def test_the_last_error_is_forgotten_when_listing_or_watching_works_again() -> None:
+    machine = in_open()
+    machine.failed(Unavailable("down"), 0.0)
+    assert isinstance(machine.last_error, Unavailable)
+    machine.elapsed()
+    machine.opened(2.0)
+    assert machine.last_error is None
