@@ -1,1 +1,59 @@
-"""kubeshard.controller"""
+"""What a controller is: the reconciler's contract, triggers with predicates and mapping, and the workers that
+run it.
+
+Guaranteed: one object of a controller is reconciled by one worker at a time, no trigger is lost, a failing or
+hanging reconcile harms neither its neighbours nor the process. Not guaranteed: exclusion between processes,
+which is the business of whoever starts the workers (`kubeshard.manager`). A tour in reading order:
+`controller`, `watch`, `reconciler`, `context`, `runner`.
+"""
+
+from kubeshard.controller.context import Context
+from kubeshard.controller.controller import Controller
+from kubeshard.controller.gate import Gate
+from kubeshard.controller.in_flight import InFlight
+from kubeshard.controller.predicates import (
+    Predicate,
+    always,
+    annotations_changed,
+    changed,
+    generation_changed,
+    label_selector,
+    labels_changed,
+    matching,
+    never,
+    on,
+    resource_version_changed,
+)
+from kubeshard.controller.reconciler import ReconcileFn, Reconciler, ReconcilerWrapper
+from kubeshard.controller.request import Request, Result
+from kubeshard.controller.sources import ChannelSource, Enqueue, Source, TimerSource
+from kubeshard.controller.watch import Index, Watch
+
+__all__ = [
+    "ChannelSource",
+    "Context",
+    "Controller",
+    "Enqueue",
+    "Gate",
+    "InFlight",
+    "Index",
+    "Predicate",
+    "ReconcileFn",
+    "Reconciler",
+    "ReconcilerWrapper",
+    "Request",
+    "Result",
+    "Source",
+    "TimerSource",
+    "Watch",
+    "always",
+    "annotations_changed",
+    "changed",
+    "generation_changed",
+    "label_selector",
+    "labels_changed",
+    "matching",
+    "never",
+    "on",
+    "resource_version_changed",
+]

@@ -1,0 +1,139 @@
+"""What a reconcile has at hand."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, TypeVar
+
+from kubeshard.cache import Cache, OwnWrites
+from kubeshard.client import Client
+from kubeshard.controller.reader import ControllerReader
+from kubeshard.core import Form, Key, KubeObject, NotFound, Selector, form_of
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import Logger
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class EventSink(Protocol):
+    """Where a reconcile's Kubernetes events go. Never waits, never raises."""
+
+    def event(
+        self,
+        regarding: KubeObject,
+        type: Literal["Normal", "Warning"],
+        reason: str,
+        message: str,
+        *,
+        action: str,
+        related: KubeObject | None = None,
+    ) -> None: ...
+
+
+class Context:
+    """One run of a reconciler.
+
+    `client` writes, and is fenced when the manager is sharded; what it writes is seen by later `get` and
+    `list` of this and later runs for the same key. `cache` is for reads that need no such promise. `reasons`:
+    a few of the triggers, for logs and traces only. `log` and every other logger of the task carry
+    controller, object and reconcile id.
+    """
+
+    def __init__(
+        self,
+        *,
+        key: Key,
+        form: Form[Any],
+        client: Client,
+        reader: ControllerReader,
+        writes: OwnWrites,
+        events: EventSink,
+        log: Logger,
+        clock: Clock,
+        reconcile_id: str = "",
+        reasons: tuple[str, ...] = (),
+    ) -> None:
+        self.key = key
+        self.form = form
+        """The primary kind, as it is read."""
+        self.client = client
+        self.log = log
+        self.clock = clock
+        self.reconcile_id = reconcile_id
+        self.reasons = reasons
+        self.fresh = False
+        """Whether `get` and `list` ask the API server instead of the cache."""
+        self._reader = reader
+        self._writes = writes
+        self._events = events
+
+    @property
+    def cache(self) -> Cache:
+        return self._reader.cache
+
+    async def get(self, target: type[T] | Form[T], name: str, namespace: str | None = None) -> T | None:
+        """The object, or None. `namespace` None: that of the reconciled object; ignored for kinds without
+        namespaces.
+
+        From the cache, which must have the kind declared, once it shows what runs for this key wrote to that
+        kind; waits for that for a few seconds at most. Raises CacheBehind, UndeclaredKind, UndecodableObject;
+        of a `fresh` context ApiErrors.
+        """
+        form = form_of(target)
+        if not form.kind.namespaced:
+            namespace = ""
+        elif namespace is None:
+            namespace = self.key.namespace
+        self._reader.require(form)
+        if self.fresh:
+            try:
+                return await self.client.get(form, name, namespace)
+            except NotFound:
+                return None
+        await self._writes.settled(self.cache, form)
+        return self._reader.get(form, name, namespace)
+
+    async def list(
+        self,
+        target: type[T] | Form[T],
+        namespace: str | None = None,
+        *,
+        index: tuple[str, str] | None = None,
+        labels: Selector | None = None,
+    ) -> Sequence[T]:
+        """All objects, or those of a namespace, under an index's value, with matching labels; a snapshot in
+        no order.
+
+        As `get`. Of a `fresh` context also objects that the cache does not hold because they are another
+        shard's.
+        """
+        form = form_of(target)
+        self._reader.require(form)
+        if self.fresh:
+            return await self._reader.list_live(self.client, form, namespace, index=index, labels=labels)
+        await self._writes.settled(self.cache, form)
+        return self._reader.list(form, namespace, index=index, labels=labels)
+
+    def event(
+        self,
+        regarding: KubeObject,
+        type: Literal["Normal", "Warning"],
+        reason: str,
+        message: str,
+        *,
+        action: str = "Reconcile",
+        related: KubeObject | None = None,
+    ) -> None:
+        """Tells people what happened to an object, in their words: `kubectl describe` shows it. Sent in the
+        background; similar events are aggregated. RBAC: `create` and `patch` on `events` in `events.k8s.io`.
+        """
+        self._events.event(regarding, type, reason, message, action=action, related=related)
+
+    def reading_live(self) -> Context:
+        """This run with a `fresh` context: for the first reconcile after the object became ours, when the
+        cache may still lack what others just did (reliability F14c).
+        """
+        live = copy.copy(self)
+        live.fresh = True
+        return live

@@ -1,0 +1,94 @@
+"""A controller, declared: what triggers it, what it does, how fast. A manager starts it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from kubeshard.controller.predicates import Predicate
+from kubeshard.controller.reconciler import Reconciler, ReconcilerWrapper
+from kubeshard.controller.sources import Source
+from kubeshard.controller.watch import Index, Watch, as_watch
+from kubeshard.core import Form, KubeObject
+from kubeshard.workqueue import Limiter
+
+T = TypeVar("T", bound=KubeObject)
+
+_NAME = re.compile(r"[a-z0-9]([-._a-z0-9]{0,61}[a-z0-9])?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Controller(Generic[T]):
+    """Reconciles the objects of one kind, the primary one.
+
+    `name` is unique in the process: it labels metrics, logs and events (`<name>-controller`), and is the
+    field manager of its writes. `owns`: kinds whose changes trigger their owner of the primary kind. `maps`:
+    kinds whose changes trigger what `Watch.to` gives. `sources`: other triggers. `indexes`: for `ctx.list`.
+
+    `workers`: how many objects at once. `limiter`: delays of retries (default: 0.2 s doubling to 60 s, plus
+    jitter); one limiter belongs to one controller. `reconcile_timeout`: seconds after which a run is
+    cancelled and counts as failed. `needs_leadership`: run in one process at a time; has no effect on
+    controllers of a sharding ring, each of whose objects is reconciled by one shard anyway. `wrappers`:
+    around every run, the first one outermost.
+
+    Raises ValueError for what cannot work.
+    """
+
+    name: str
+    reconciler: Reconciler[T]
+    primary: Watch[T] | type[T] | Form[T]
+    owns: Sequence[Watch[Any] | type[Any] | Form[Any]] = ()
+    maps: Sequence[Watch[Any]] = ()
+    sources: Sequence[Source] = ()
+    indexes: Sequence[Index[Any]] = ()
+    workers: int = 1
+    limiter: Limiter | None = None
+    reconcile_timeout: float = 600.0
+    needs_leadership: bool = True
+    wrappers: tuple[ReconcilerWrapper, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(
+                f"controller name {self.name!r}: lower case letters, digits, '-', '.' and '_', at most 63"
+            )
+        if self.workers < 1 or self.reconcile_timeout <= 0:
+            raise ValueError(f"controller {self.name}: workers and reconcile_timeout must be positive")
+        for watch in self.maps:
+            if watch.to is None:
+                raise ValueError(
+                    f"controller {self.name}: the watch of {watch.form} in maps needs a map function `to`"
+                )
+        for watch in (self.primary_watch, *self.owned_watches):
+            if watch.to is not None:
+                raise ValueError(
+                    f"controller {self.name}: the map function of {watch.form} belongs into maps"
+                )
+
+    @property
+    def primary_watch(self) -> Watch[T]:
+        return as_watch(self.primary)
+
+    @property
+    def owned_watches(self) -> Sequence[Watch[Any]]:
+        return tuple(as_watch(watch) for watch in self.owns)
+
+    @property
+    def watches(self) -> Iterator[Watch[Any]]:
+        """All of them, the primary one first."""
+        yield self.primary_watch
+        yield from self.owned_watches
+        yield from self.maps
+
+    def wrapped(self, wrapper: ReconcilerWrapper) -> Controller[T]:
+        """A copy whose every run goes through `wrapper`, outside of those that it has."""
+        return dataclasses.replace(self, wrappers=(wrapper, *self.wrappers))
+
+    def filtered(self, when: Predicate[T]) -> Controller[T]:
+        """A copy whose primary watch must satisfy `when` instead; combine with the `when` of `primary_watch`
+        as needed.
+        """
+        return dataclasses.replace(self, primary=dataclasses.replace(self.primary_watch, when=when))

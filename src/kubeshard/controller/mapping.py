@@ -1,0 +1,70 @@
+"""From a change of some object to the keys that have to be reconciled.
+
+Guaranteed: an update maps the old and the new object, so that what an object lost notices it as well as what
+it gained; each key comes once. Source: framework 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from kubeshard.cache.deltas import Delta, Updated
+from kubeshard.core import Form, Key, Kind, KubeObject, Selector
+from kubeshard.core.owners import group_kind_of
+
+T = TypeVar("T", bound=KubeObject)
+U = TypeVar("U", bound=KubeObject)
+
+
+class Reader(Protocol):
+    """What a map function may read: the cached objects of declared kinds. Never waits."""
+
+    def get(self, target: type[U] | Form[U], name: str, namespace: str = "") -> U | None: ...
+
+    def list(
+        self,
+        target: type[U] | Form[U],
+        namespace: str | None = None,
+        *,
+        index: tuple[str, str] | None = None,
+        labels: Selector | None = None,
+    ) -> Sequence[U]: ...
+
+
+MapFunction = Callable[[Reader, T], Iterable[Key]]
+"""The keys of primary objects that depend on the given object. Synchronous and quick: it runs inside the
+informer.
+"""
+
+KeysOf = Callable[[Delta[Any]], Iterable[Key]]
+
+
+def to_itself(delta: Delta[Any]) -> Iterable[Key]:
+    return _each(delta, lambda obj: (obj.key,))
+
+
+def to_owner(owner: Kind, *, controller_only: bool = True) -> KeysOf:
+    """The owners of that kind, whatever their version; without `controller_only` also those that do not
+    control it.
+    """
+    wanted = owner.group_kind
+
+    def owners(obj: KubeObject) -> Iterable[Key]:
+        meta = obj.metadata
+        namespace = meta.namespace if owner.namespaced else ""
+        for reference in meta.owner_references:
+            if (reference.controller or not controller_only) and group_kind_of(reference) == wanted:
+                yield Key(namespace, reference.name)
+
+    return lambda delta: _each(delta, owners)
+
+
+def mapped_by(function: MapFunction[Any], reader: Reader) -> KeysOf:
+    return lambda delta: _each(delta, lambda obj: function(reader, obj))
+
+
+def _each(delta: Delta[Any], keys: Callable[[Any], Iterable[Key]]) -> Iterable[Key]:
+    if isinstance(delta, Updated):
+        return dict.fromkeys((*keys(delta.old), *keys(delta.new)))
+    return dict.fromkeys(keys(delta.object))

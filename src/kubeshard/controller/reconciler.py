@@ -1,0 +1,59 @@
+"""The contract between a controller and the code that its author writes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+from kubeshard.controller.context import Context
+from kubeshard.controller.request import Result
+from kubeshard.core import Key, KubeObject
+
+T_contra = TypeVar("T_contra", bound=KubeObject, contravariant=True)
+
+
+class Reconciler(Protocol[T_contra]):
+    """Makes the world match one object. Subclass it, and implement `reconcile`.
+
+    Guaranteed: one object is reconciled by one worker at a time; a change during a run leads to another run
+    afterwards; the object is the newest that the cache has, and includes what earlier runs for this object
+    wrote; each run has its own reconcile id in the logs and its own deadline
+    (`Controller.reconcile_timeout`).
+
+    Not guaranteed: one run per change (changes are collapsed), any order between objects, or that the object
+    still is as given when something is written.
+
+    How a run ends (framework 2.15):
+
+    | outcome | what happens next |
+    |---|---|
+    | None, `Result()` | nothing until the next trigger; the key's backoff starts anew |
+    | `Result(requeue_after=s)` | another run in `s` seconds; the key's backoff starts anew |
+    | `Conflict`, `NotOurs`, `AlreadyExists`, `CacheBehind` | stale reads: retried with backoff, quietly |
+    | `Terminal` | an error line; nothing until the next trigger, and the key's backoff goes on |
+    | any other exception, also the run's timeout | an error line; retried with backoff |
+
+    Cancellation means that the right to work has ended: do not catch it, or only to let go of something.
+    """
+
+    async def reconcile(self, ctx: Context, obj: T_contra, /) -> Result | None:
+        """Make the world match `obj`, which is shared and immutable."""
+        ...
+
+    async def gone(self, ctx: Context, key: Key, /) -> Result | None:
+        """The object is not in the cache: deleted, or it left the cache's scope (with sharding: it is another
+        shard's now).
+
+        For forgetting what is kept in memory about it. Never the place to delete things in the cluster: that
+        is what owner references and finalizers are for.
+        """
+        return None
+
+
+ReconcileFn = Callable[[Context, Any], Awaitable[Result | None]]
+"""One run: the context and the primary object, or None where it is gone."""
+
+ReconcilerWrapper = Callable[[ReconcileFn], ReconcileFn]
+"""Adds behaviour around every run of a controller: `wrapper(inner)` is called once, when the controller
+starts.
+"""

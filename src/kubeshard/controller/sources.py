@@ -1,0 +1,76 @@
+"""Triggers that come from no watch: events in memory, and time.
+
+expiries = ChannelSource()
+Controller(..., sources=[expiries, TimerSource(300, every_ring)])
+expiries.trigger(Key("", "my-ring"), "lease expired")
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from kubeshard.core import Key
+
+
+class Enqueue(Protocol):
+    """Puts a key into the controller's queue, now or after some seconds. `reason` is for logs."""
+
+    def __call__(self, key: Key, reason: str = "", *, after: float = 0.0) -> None: ...
+
+
+class Source(Protocol):
+    """Something that triggers reconciles on its own."""
+
+    async def run(self, enqueue: Enqueue) -> None:
+        """Calls `enqueue` until cancelled; runs while the controller runs. Returning is fine: there is no
+        more to come. An exception ends the process.
+        """
+        ...
+
+
+class ChannelSource:
+    """Triggers by a call. Keys triggered before the controller runs are kept, each once. For one event loop's
+    thread.
+    """
+
+    def __init__(self) -> None:
+        self._early: dict[Key, str] = {}
+        self._enqueue: Enqueue | None = None
+
+    def trigger(self, key: Key, reason: str = "") -> None:
+        if self._enqueue is None:
+            self._early.setdefault(key, reason)
+        else:
+            self._enqueue(key, reason)
+
+    async def run(self, enqueue: Enqueue) -> None:
+        assert self._enqueue is None, "a channel source belongs to one controller"
+        self._enqueue = enqueue
+        try:
+            for key, reason in self._early.items():
+                enqueue(key, reason)
+            self._early.clear()
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self._enqueue = None
+
+
+class TimerSource:
+    """Triggers the keys that `keys` gives, every `interval` seconds; for the first time after the first
+    interval.
+    """
+
+    def __init__(self, interval: float, keys: Callable[[], Iterable[Key]], reason: str = "timer") -> None:
+        if interval <= 0:
+            raise ValueError(f"interval {interval} s must be positive")
+        self._interval = interval
+        self._keys = keys
+        self._reason = reason
+
+    async def run(self, enqueue: Enqueue) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            for key in self._keys():
+                enqueue(key, self._reason)

@@ -1,0 +1,56 @@
+"""What a controller looks at, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from kubeshard.cache.scope import Scope
+from kubeshard.cache.store import IndexFunction
+from kubeshard.controller.mapping import MapFunction
+from kubeshard.controller.predicates import Predicate, always
+from kubeshard.core import Form, KubeObject, form_of
+
+T = TypeVar("T", bound=KubeObject)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch(Generic[T]):
+    """Changes of a kind as triggers of reconciles. RBAC: `list` and `watch` on the resource.
+
+    `target`: a class, or `metadata_only(...)`. `when`: which changes count; objects that do not count are
+    cached all the same. `scope`: narrows the scope in which the manager caches the kind. `to`: the map
+    function, for watches in `Controller.maps` only. `any_owner`: in `Controller.owns`, also owners that do
+    not control the object.
+    """
+
+    target: type[T] | Form[T]
+    when: Predicate[T] = always
+    scope: Scope | None = None
+    to: MapFunction[T] | None = None
+    any_owner: bool = False
+
+    @property
+    def form(self) -> Form[T]:
+        return form_of(self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Index(Generic[T]):
+    """Cached objects of a kind filed under strings: `ctx.list(Website, index=("theme", "dark"))`."""
+
+    target: type[T] | Form[T]
+    name: str
+    function: IndexFunction[T]
+
+
+def as_watch(target: Watch[Any] | type[Any] | Form[Any]) -> Watch[Any]:
+    return target if isinstance(target, Watch) else Watch(target)
+
+
+def narrowed(scope: Scope, by: Scope) -> Scope:
+    """What is in both scopes."""
+    namespaces = scope.namespaces
+    if by.namespaces is not None:
+        namespaces = by.namespaces if namespaces is None else namespaces & by.namespaces
+    return Scope(namespaces, scope.labels & by.labels, scope.fields & by.fields)

@@ -1,0 +1,78 @@
+"""What the manager asks of sharding, and of everything else that grants the right to work.
+
+`kubeshard.shard.Sharding` implements `Membership`; the manager knows nothing else about sharding. A right to
+work is a `Tenure`: entered when it is acquired, and left in one of three ways (reliability 1.6, T27):
+
+| how | the manager | the tenure |
+|---|---|---|
+| graceful stop | drains the workers, calls `stopped_cleanly`, leaves | gives the right back at once |
+| graceful stop, but work hangs | cancels the workers, leaves | is silent: the right expires by itself |
+| `lost` returns | cancels all work at once, leaves; exit code 1 | has nothing to give back |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from kubeshard.cache import Scope
+from kubeshard.client import Client
+from kubeshard.controller.controller import Controller
+from kubeshard.controller.gate import Gate
+from kubeshard.core import GroupKind
+
+HealthGate = Callable[[], str | None]
+"""Why this process is not fit to keep its right to work, or None. Safe to call from any thread; never waits.
+Unfit: the event loop does not turn, an informer has heard nothing for long, a worker is far over its own
+limit (reliability F15).
+"""
+
+
+class Tenure(Protocol):
+    """The right to work, while it lasts."""
+
+    @property
+    def gate(self) -> Gate:
+        """Closed while no further reconcile may begin."""
+        ...
+
+    async def lost(self) -> str:
+        """Returns the reason as soon as the right is about to end and work has to be cancelled; else waits
+        for ever.
+        """
+        ...
+
+    def stopped_cleanly(self) -> None:
+        """All work has ended by itself, nothing is in flight: leaving may give the right back."""
+        ...
+
+
+class Membership(Protocol):
+    """A process's part in a ring of shards. Called in the order of the methods."""
+
+    async def prepare(self, client: Client, controllers: Sequence[Controller[Any]]) -> None:
+        """Learns what the ring shards, waiting for it if need be. Raises ConfigurationError for what cannot
+        work.
+        """
+        ...
+
+    def scopes(self) -> Mapping[GroupKind, Scope]:
+        """The kinds of which this process caches its own share only."""
+        ...
+
+    def client(self, client: Client) -> Client:
+        """The client for controllers: what it writes is fenced."""
+        ...
+
+    def wrap(self, controller: Controller[Any]) -> Controller[Any]:
+        """The controller as a shard runs it; the very same one if its primary kind is not sharded by the
+        ring.
+        """
+        ...
+
+    def held(self, health: HealthGate) -> AbstractAsyncContextManager[Tenure]:
+        """Enters when the right to work is acquired, however long that takes. The Lease is renewed only while
+        `health` gives None.
+        """
+        ...
