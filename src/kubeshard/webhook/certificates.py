@@ -1,0 +1,252 @@
+"""The serving certificate of a webhook server, and its replacement while the server runs.
+
+Guaranteed: only a pair that works is ever served. A pair is tried on a fresh TLS context first, by a
+handshake of a client that trusts exactly this certificate: a half-written file, a key of another certificate,
+an expired or not yet valid certificate or one for other names is refused, and the last good pair stays
+(reliability 4.6). New connections see a new pair, existing ones keep theirs. TLS 1.3 is the minimum unless
+1.2 is allowed (then with AEAD suites only); ALPN offers HTTP/1.1 only (reliability 5.3).
+
+Not guaranteed: that clients trust the certificate; that is the caBundle's business.
+
+| metric | |
+|---|---|
+| `certwatcher_read_certificate_total` | reads of a pair |
+| `certwatcher_read_certificate_errors_total` | reads that gave no usable pair |
+| `cert_not_after` | end of validity of the served certificate, seconds since the epoch; 0 without one |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from kubeshard.core.errors import ConfigurationError, KubeshardError
+from kubeshard.core.times import second_time
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.logs import get_logger
+
+_LOG = get_logger("kubeshard.webhook")
+
+
+class CertificatePair(NamedTuple):
+    """PEM: the certificate, followed by intermediate ones if there are any, and its private key."""
+
+    certificate: bytes
+    private_key: bytes
+
+
+class UnusableCertificate(KubeshardError):
+    """A pair that no client could use, or that is no pair. The message says why."""
+
+
+class CertificateSource(Protocol):
+    """Where a serving certificate comes from, and comes from again."""
+
+    async def load(self, serving: ServingCertificate) -> None:
+        """Bring the first pair, before the server listens. Raises ConfigurationError when there is none to be
+        had."""
+        ...
+
+    async def run(self, serving: ServingCertificate) -> None:
+        """Bring every later pair, until cancelled."""
+        ...
+
+
+class ServingCertificate:
+    """A live TLS context and the pair in it.
+
+    `server_name` is a DNS name that the certificate must be valid for: the one by which the API server calls
+    (`<service>.<namespace>.svc`). `""` does not check names.
+    """
+
+    def __init__(
+        self,
+        server_name: str = "",
+        *,
+        allow_tls_1_2: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        self._server_name = server_name
+        self._minimum = ssl.TLSVersion.TLSv1_2 if allow_tls_1_2 else ssl.TLSVersion.TLSv1_3
+        self._clock = clock
+        self._pair: CertificatePair | None = None
+        self._not_after = 0.0
+        self.context = _server_context(self._minimum)
+        """The live context: give it to the server once, it is changed in place."""
+        metrics = registry or CollectorRegistry()
+        self.reads = Counter("certwatcher_read_certificate", "Reads of a certificate.", registry=metrics)
+        self.errors = Counter(
+            "certwatcher_read_certificate_errors", "Reads that gave no usable certificate.", registry=metrics
+        )
+        Gauge(
+            "cert_not_after",
+            "End of validity of the served certificate, seconds since the epoch.",
+            registry=metrics,
+        ).set_function(lambda: self._not_after)
+
+    @property
+    def not_after(self) -> float:
+        """Seconds since the epoch until which the served certificate is valid; 0.0 before the first one."""
+        return self._not_after
+
+    def install(self, pair: CertificatePair) -> bool:
+        """Serve `pair` from now on. False if it is served already.
+
+        Raises UnusableCertificate, and the pair served before stays.
+        """
+        if pair == self._pair:
+            return False
+        fresh = _server_context(self._minimum)
+        try:
+            _load(fresh, pair)
+            not_after = _try_handshake(fresh, pair.certificate, self._server_name)
+        except (ssl.SSLError, ValueError) as error:
+            raise UnusableCertificate(f"unusable certificate: {_reason(error)}") from None
+        _load(self.context, pair)
+        self._pair = pair
+        self._not_after = not_after
+        _LOG.info("Serving certificate installed", not_after=second_time(not_after))
+        return True
+
+    def ready(self) -> bool:
+        """Whether clients can be served: there is a certificate and it has not expired. For readiness
+        checks."""
+        return self._pair is not None and self._clock.wall() < self._not_after
+
+
+class CertificateFiles:
+    """A certificate from two files, as cert-manager and mounted Secrets provide it, read again when they
+    change.
+
+    The files are looked at every `interval` seconds. A mounted Secret is replaced by swapping a symbolic
+    link, so the identity of the files behind the paths changes with it.
+    """
+
+    def __init__(self, certificate: str | Path, private_key: str | Path, *, interval: float = 10.0) -> None:
+        self._paths = (Path(certificate), Path(private_key))
+        self._interval = interval
+        self._seen: tuple[object, ...] = ()
+
+    async def load(self, serving: ServingCertificate) -> None:
+        """Raises ConfigurationError when the files are missing, unreadable or no usable pair."""
+        self._seen = self._identity()
+        try:
+            self._read(serving)
+        except (OSError, UnusableCertificate) as error:
+            raise ConfigurationError(f"webhook certificate {self._paths[0]}: {error}") from error
+
+    async def run(self, serving: ServingCertificate) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            seen = self._identity()
+            if seen == self._seen:
+                continue
+            try:
+                self._read(serving)
+            except (OSError, UnusableCertificate) as error:
+                _LOG.warning(
+                    "Changed certificate files are unusable, serving the last good pair",
+                    path=self._paths[0],
+                    error=error,
+                )
+            self._seen = seen
+
+    def _read(self, serving: ServingCertificate) -> None:
+        serving.reads.inc()
+        try:
+            certificate, private_key = (path.read_bytes() for path in self._paths)
+            serving.install(CertificatePair(certificate, private_key))
+        except (OSError, UnusableCertificate):
+            serving.errors.inc()
+            raise
+
+    def _identity(self) -> tuple[object, ...]:
+        return tuple(_identity_of(path) for path in self._paths)
+
+
+def _identity_of(path: Path) -> tuple[int, ...]:
+    try:
+        stat = path.stat()
+    except OSError:
+        return ()
+    return (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
+
+
+def _server_context(minimum: ssl.TLSVersion) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = minimum
+    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")  # of TLS 1.2; those of 1.3 are AEAD anyway
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _load(context: ssl.SSLContext, pair: CertificatePair) -> None:
+    with _as_file(pair.certificate + b"\n" + pair.private_key) as path:
+        # The callback keeps OpenSSL from asking for a passphrase on the terminal.
+        context.load_cert_chain(path, password=_no_passphrase)
+
+
+def _no_passphrase() -> str:
+    raise ValueError("the private key is encrypted")
+
+
+@contextlib.contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """A path to `content`, since OpenSSL's Python interface takes paths only. On Linux in memory: a private
+    key from a Secret never gets onto a disk, and the root file system may be read-only."""
+    if hasattr(os, "memfd_create"):
+        with open(os.memfd_create("certificate", os.MFD_CLOEXEC), "wb", buffering=0) as file:
+            file.write(content)
+            yield f"/proc/self/fd/{file.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile() as named:
+            named.write(content)
+            named.flush()
+            yield named.name
+
+
+def _try_handshake(server_context: ssl.SSLContext, certificate: bytes, server_name: str) -> float:
+    """What a client says that trusts this certificate and nothing else: its end of validity, or
+    ssl.SSLError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = bool(server_name)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(cadata=_first(certificate))
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(to_client, to_server, server_hostname=server_name or None)
+    server = server_context.wrap_bio(to_server, to_client, server_side=True)
+    _advance(client.do_handshake)
+    _advance(server.do_handshake)
+    client.do_handshake()
+    peer = client.getpeercert()
+    assert peer is not None
+    return float(ssl.cert_time_to_seconds(str(peer["notAfter"])))
+
+
+def _advance(step: Callable[[], None]) -> None:
+    with contextlib.suppress(ssl.SSLWantReadError):
+        step()
+
+
+def _first(certificate: bytes) -> str:
+    """The leaf: a trusted intermediate behind it would say nothing about it."""
+    end = b"-----END CERTIFICATE-----"
+    head, found, _ = certificate.partition(end)
+    if not found:
+        raise ValueError("no certificate in PEM form")
+    return (head + end).decode("ascii", "replace")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    return getattr(error, "reason", None) or str(error)

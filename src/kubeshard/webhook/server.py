@@ -1,0 +1,99 @@
+"""The admission webhook server: an `AdmissionApp` over HTTPS with a certificate that may change.
+
+Guaranteed: the port opens only after `after` returned (caches are synced) and there is a certificate, and is
+closed before `running` is left; requests in flight are answered. The limits of reliability 4.3 hold: 5 s for
+headers and TLS handshake, 10 s for a body, 90 s idle, 7 MiB, 256 requests at a time.
+
+RBAC: none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from prometheus_client import CollectorRegistry
+
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.runtime.asgi import AsgiServer, Limits, ListenError, MissingExtraError
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.logs import get_logger
+from kubeshard.webhook.app import AdmissionApp
+from kubeshard.webhook.certificates import CertificateSource, ServingCertificate
+from kubeshard.webhook.metrics import WebhookMetrics
+from kubeshard.webhook.review import AdmissionHandler
+
+DEFAULT_PORT = 9443
+
+_LOG = get_logger("kubeshard.webhook")
+
+
+class WebhookServer:
+    """`routes` maps path prefixes to handlers; for the other parameters see `ServingCertificate` and
+    `Limits`."""
+
+    def __init__(
+        self,
+        routes: Mapping[str, AdmissionHandler],
+        certificates: CertificateSource,
+        *,
+        host: str = "",
+        port: int = DEFAULT_PORT,
+        server_name: str = "",
+        allow_tls_1_2: bool = False,
+        after: Callable[[], Awaitable[object]] | None = None,
+        registry: CollectorRegistry | None = None,
+        limits: Limits | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._app = AdmissionApp(routes, metrics=WebhookMetrics(registry), clock=clock)
+        self._certificates = certificates
+        self._serving = ServingCertificate(
+            server_name, allow_tls_1_2=allow_tls_1_2, clock=clock, registry=registry
+        )
+        self._http = AsgiServer(self._app, host, port, self._serving.context, limits)
+        self._after = after
+        self._listening = False
+
+    @property
+    def port(self) -> int:
+        """The real port; 0 before the server listened."""
+        return self._http.port
+
+    def ready(self) -> bool:
+        """Whether API servers can call: the port is open and the served certificate has not expired."""
+        return self._listening and self._serving.ready()
+
+    async def run(self) -> None:
+        """Serves until cancelled. Raises ConfigurationError for a port that cannot be listened on, a missing
+        extra, or no usable certificate to begin with.
+        """
+        async with self.running():
+            await asyncio.Event().wait()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[WebhookServer]:
+        """Serves while the block runs. Raises as `run`."""
+        if self._after is not None:
+            await self._after()
+        await self._certificates.load(self._serving)
+        async with _configuration_errors(), self._http, asyncio.TaskGroup() as tasks:
+            renewal = tasks.create_task(self._certificates.run(self._serving))
+            self._listening = True
+            _LOG.info("Webhook server is listening", port=self.port)
+            try:
+                yield self
+            finally:
+                self._listening = False
+                renewal.cancel()
+
+
+@asynccontextmanager
+async def _configuration_errors() -> AsyncIterator[None]:
+    try:
+        yield
+    except ListenError as error:
+        raise ConfigurationError(error.strerror) from error
+    except MissingExtraError as error:
+        raise ConfigurationError(str(error)) from error
