@@ -1,0 +1,82 @@
+"""Programs started for a test or a demo, that never outlive it.
+
+Guaranteed on Linux: a child dies with its parent, however that ends - the kernel sends it SIGKILL. Everything
+a child prints goes to its log file. Start children from the main thread: the kernel's promise is about the
+thread that started them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+class Child:
+    """A running program."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self.log = log
+        parent = os.getpid()
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(  # noqa: S603 - a command of ours
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=None if environment is None else dict(environment),
+                # A process group of its own: a terminal's Ctrl-C is for the parent, which stops its children
+                # in order. art_new_session=True, eexec_fn=lambda: _die_with(parent),
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative: ended by that signal."""
+        return self._process.poll()
+
+    @property
+    def running(self) -> bool:
+        return self.exit_code is None
+
+    def signal(self, number: int) -> None:
+        if self.running:
+            self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self, grace: float = 10.0) -> int:
+        """SIGTERM, and SIGKILL after `grace` seconds. Returns the exit code."""
+        self.signal(signal.SIGTERM)
+        try:
+            return self._process.wait(grace)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self._process.returncode
+
+    def tail(self, lines: int = 20) -> str:
+        """The end of its log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def _die_with(parent: int) -> None:
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before the kernel knew
+            os._exit(1)

@@ -1,0 +1,299 @@
+"""A real Kubernetes control plane on this machine, for tests and demos: etcd, kube-apiserver and what else is
+asked for.
+
+    with ControlPlane() as kube:
+        config = await load_config(kubeconfig=kube.kubeconfig)
+
+Guaranteed: it listens on the loopback interface only, on free ports, with data in a folder of its own; `start` returns when
+the API server says that it is ready; nothing is left running when the block is left or the process dies;
+after a failure the logs stay and the error names their folder. Not guaranteed: durability (etcd does not sync
+to disk).
+
+Every program is started with the rights of a cluster administrator.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import socket
+import ssl
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kubeshard.core.errors import KubeshardError
+from kubeshard.testing.assets import CORE_PROGRAMS, find_assets
+from kubeshard.testing.child import Child
+
+_READY_WITHIN = 60.0
+_POLL = 0.05
+
+
+class ControlPlaneFailed(KubeshardError):
+    """A program ended or did not become ready; the message has the end of its log and where the rest is."""
+
+
+class ControlPlane:
+    """`controller_manager`: garbage collection, namespaces, Deployments and ReplicaSets work. `pods`:
+    kube-scheduler and kwok with one pretended node as well, so that pods become ready. `feature_gates`: of
+    kube-apiserver. `arguments`: more flags for it. `folder`: for data and logs instead of a temporary one; it
+    is kept.
+    """
+
+    def __init__(
+        self,
+        *,
+        controller_manager: bool = False,
+        pods: bool = False,
+        feature_gates: Sequence[str] = (),
+        arguments: Sequence[str] = (),
+        folder: Path | None = None,
+    ) -> None:
+        programs = list(CORE_PROGRAMS)
+        if controller_manager or pods:
+            programs.append("kube-controller-manager")
+        if pods:
+            programs += ["kube-scheduler", "kwok"]
+        self._assets = find_assets(programs)
+        self._controller_manager = controller_manager or pods
+        self._pods = pods
+        self._feature_gates = feature_gates
+        self._arguments = arguments
+        self._given_folder = folder
+        self._children: list[Child] = []
+        self._token = secrets.token_urlsafe(24)
+
+    def start(self) -> Self:
+        """Raises ControlPlaneFailed."""
+        self.spawn()
+        self.wait_ready()
+        return self
+
+    def spawn(self) -> None:
+        """Start the programs without waiting for them; `wait_ready` or `ready` tell when they serve."""
+        if self._given_folder is not None:
+            self._given_folder.mkdir(parents=True, exist_ok=True)
+        self.folder = self._given_folder or Path(tempfile.mkdtemp(prefix="kubeshard-kube-"))
+        self._port = free_port()
+        self._start_etcd_and_api_server()
+        self._write_kubeconfig()
+
+    def ready(self) -> bool:
+        """Whether the API server serves. Raises ControlPlaneFailed if a program has ended."""
+        for child in self._children:
+            if not child.running:
+                raise self._failed(f"{child.name} ended with exit code {child.exit_code}", child)
+        return self._answers("/readyz")
+
+    def wait_ready(self, within: float = _READY_WITHIN) -> None:
+        deadline = time.monotonic() + within
+        while not self.ready():
+            if time.monotonic() > deadline:
+                raise self._failed(f"kube-apiserver was not ready within {within:.0f} s", self._children[-1])
+            time.sleep(_POLL)
+        self._start_controllers()
+
+    def stop(self, *, keep_logs: bool = False) -> None:
+        for child in reversed(self._children):
+            # etcd and the API server hold nothing that a clean stop would save.
+            child.kill()
+        self._children.clear()
+        if self._given_folder is None and not keep_logs:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.stop(keep_logs=True)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Of a cluster administrator."""
+        return self.folder / "kubeconfig"
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self._port}"
+
+    @property
+    def kubectl_path(self) -> Path:
+        return self._assets / "kubectl"
+
+    def kubectl(self, *arguments: str, input: str | None = None, check: bool = True) -> str:
+        """What `kubectl` prints. Raises ControlPlaneFailed with what it says when it fails, unless `check` is
+        False.
+        """
+        done = subprocess.run(  # noqa: S603 - kubectl
+            [str(self.kubectl_path), "--kubeconfig", str(self.kubeconfig), *arguments],
+            input=input,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            raise ControlPlaneFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def _start_etcd_and_api_server(self) -> None:
+        client, peer = free_port(), free_port()
+        self._run(
+            "etcd",
+            f"--data-dir={self.folder / 'etcd'}",
+            f"--listen-client-urls=http://127.0.0.1:{client}",
+            f"--advertise-client-urls=http://127.0.0.1:{client}",
+            f"--listen-peer-urls=http://127.0.0.1:{peer}",
+            f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
+            f"--initial-cluster=default=http://127.0.0.1:{peer}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        )
+        key = self.folder / "service-account.key"
+        _write_rsa_key(key)
+        tokens = self.folder / "tokens.csv"
+        tokens.touch(mode=0o600)
+        tokens.write_text(f'{self._token},admin,admin,"system:masters"\n')
+        self._run(
+            "kube-apiserver",
+            f"--etcd-servers=http://127.0.0.1:{client}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self._port}",
+            f"--cert-dir={self.folder / 'certificates'}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-signing-key-file={key}",
+            f"--service-account-key-file={key}",
+            f"--token-auth-file={tokens}",
+            "--authorization-mode=RBAC",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--advertise-address=10.9.9.9",
+            "--endpoint-reconciler-type=none",
+            # The second one would keep pods off a node until a node controller, which does not run, calls it
+            # ready. -disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+            # [f"--feature-gates={','.join(self._feature_gates)}"] if self._feature_gates else []),
+            # elf._arguments,
+        )
+
+    def _start_controllers(self) -> None:
+        if self._controller_manager:
+            self._run(
+                "kube-controller-manager",
+                f"--kubeconfig={self.kubeconfig}",
+                "--controllers=deployment-controller,replicaset-controller,garbage-collector-controller,namesp
+                ace-controller", "--leader-elect=false", "--bind-address=127.0.0.1",
+                f"--secure-port={free_port()}", "--kube-api-qps=500", "--kube-api-burst=500",
+                "--concurrent-deployment-syncs=20", "--concurrent-replicaset-syncs=20",
+            )
+        if self._pods:
+            self._run(
+                "kube-scheduler",
+                f"--kubeconfig={self.kubeconfig}",
+                "--leader-elect=false",
+                "--bind-address=127.0.0.1",
+                f"--secure-port={free_port()}",
+            )
+            self.kubectl("apply", "-f", "-", input=json.dumps(_NODE))
+            self._run(
+                "kwok",
+                f"--kubeconfig={self.kubeconfig}",
+                "--manage-all-nodes=true",
+                f"--config={files('kubeshard.testing') / 'kube' / 'stages.yaml'}",
+                f"--server-address=127.0.0.1:{free_port()}",
+            )
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [str(self._assets / program), *arguments]
+        self._children.append(Child(program, command, self.folder / f"{program}.log"))
+
+    def _answers(self, path: str) -> bool:
+        certificate = self.folder / "certificates" / "apiserver.crt"
+        request = urllib.request.Request(  # noqa: S310 - always https
+            self.url + path, headers={"Authorization": f"Bearer {self._token}"}
+        )
+        try:
+            context = ssl.create_default_context(cafile=str(certificate))
+            with urllib.request.urlopen(request, timeout=2, context=context) as answer:  # noqa: S310
+                return bool(answer.status == 200)
+        except (OSError, ssl.SSLError):
+            return False
+
+    def _write_kubeconfig(self) -> None:
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": "kubeshard",
+                    "cluster": {
+                        "server": self.url,
+                        "certificate-authority": str(self.folder / "certificates" / "apiserver.crt"),
+                    },
+                }
+            ],
+            "users": [{"name": "admin", "user": {"token": self._token}}],
+            "contexts": [{"name": "kubeshard", "context": {"cluster": "kubeshard", "user": "admin"}}],
+            "current-context": "kubeshard",
+        }
+        self.kubeconfig.touch(mode=0o600)
+        self.kubeconfig.write_text(json.dumps(document, indent=1))
+
+    def _failed(self, problem: str, child: Child) -> ControlPlaneFailed:
+        return ControlPlaneFailed(
+            f"{problem}; its last words:\n{child.tail()}\nall logs are in {self.folder}"
+        )
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_until(condition: Callable[[], bool], within: float = 30.0, what: str = "the condition") -> None:
+    """Poll a condition; raises AssertionError naming `what` when it does not hold in time."""
+    deadline = time.monotonic() + within
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not hold within {within:.0f} s")
+        time.sleep(_POLL)
+
+
+_NODE = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "pretended", "annotations": {"kwok.x-k8s.io/node": "fake"}},
+    "status": {
+        "allocatable": {"cpu": "1000", "memory": "1Ti", "pods": "100000"},
+        "capacity": {"cpu": "1000", "memory": "1Ti", "pods": "100000"},
+    },
+}
+
+
+def _write_rsa_key(path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    path.touch(mode=0o600)
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.TraditionalOpenSSL,
+            serialization.NoEncryption(),
+        )
+    )

@@ -1,0 +1,72 @@
+"""Fixtures on a real control plane. It is started by the first test that needs it and serves the whole session."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeshard.client import Client, load_config
+from kubeshard.core import ConfigMap, Namespace, ObjectMeta
+from kubeshard.testing.control_plane import ControlPlane, wait_until
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    """etcd and kube-apiserver, without controllers: nothing is garbage-collected, no pod runs."""
+    with ControlPlane() as kube:
+        yield kube
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(control_plane: ControlPlane) -> Path:
+    return control_plane.kubeconfig
+
+
+@pytest.fixture
+async def kube_client(kubeconfig: Path) -> AsyncIterator[Client]:
+    """A cluster administrator's client."""
+    async with Client(await load_config(kubeconfig=str(kubeconfig))) as client:
+        yield client
+
+
+@pytest.fixture
+async def namespace(kube_client: Client) -> AsyncIterator[str]:
+    """A namespace of the test's own. It is deleted afterwards, but stays Terminating: nobody here finalizes it."""
+    name = f"test-{os.getpid()}-{next(_numbers)}"
+    await kube_client.create(Namespace(metadata=ObjectMeta(name=name)))
+    yield name
+    await kube_client.delete_collection(ConfigMap, name)
+    await kube_client.delete(Namespace, name)
+
+
+InstallCrd = Callable[[Mapping[str, Any]], None]
+
+
+@pytest.fixture(scope="session")
+def install_crd(control_plane: ControlPlane) -> InstallCrd:
+    """Applies a CustomResourceDefinition manifest and waits until its kind is served."""
+
+    def install(manifest: Mapping[str, Any]) -> None:
+        control_plane.kubectl(
+            "apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(manifest)
+        )
+        name = manifest["metadata"]["name"]
+        control_plane.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=20s")
+        plural, _, group = name.partition(".")
+        version = manifest["spec"]["versions"][0]["name"]
+        path = f"/apis/{group}/{version}/{plural}"
+        wait_until(
+            lambda: '"items"' in control_plane.kubectl("get", "--raw", path, check=False),
+            20,
+            f"{path} served",
+        )
+
+    return install
