@@ -1,1 +1,35 @@
-"""kubeshard.client"""
+"""Access to a Kubernetes API server: configuration, credentials, typed and metadata-only requests, lists,
+watches, fenced writes.
+
+Start at `client.Client`; `fence` says what a shard's writes guarantee. Guaranteed by the package: no request
+without a deadline, no write sent twice, no answer taken for what it is not. Not offered: caches
+(`kubeshard.cache`).
+"""
+
+from kubeshard.client.client import Client
+from kubeshard.client.config import ClusterConfig
+from kubeshard.client.discovery import Discovery, KindNotServed
+from kubeshard.client.fence import Fence
+from kubeshard.client.limiter import Limiter, TokenBucketLimiter
+from kubeshard.client.listing import ListStream
+from kubeshard.client.loading import in_cluster_config, load_config
+from kubeshard.client.retry import RetryPolicy
+from kubeshard.client.watching import WatchEvent, WatchStream
+from kubeshard.client.writes import WriteRecord
+
+__all__ = [
+    "Client",
+    "ClusterConfig",
+    "Discovery",
+    "Fence",
+    "KindNotServed",
+    "Limiter",
+    "ListStream",
+    "RetryPolicy",
+    "TokenBucketLimiter",
+    "WatchEvent",
+    "WatchStream",
+    "WriteRecord",
+    "in_cluster_config",
+    "load_config",
+]

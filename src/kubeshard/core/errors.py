@@ -1,7 +1,6 @@
 """Errors of the API server by cause, never by message text.
 
-Catch the class, not the code: `except NotFound`. `ApiError.status` is the server's `Status` object where
-there was one.
+Catch the class, not the code: `except NotFound`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,30 @@
+"""Asking the server what we may do."""
+
+from __future__ import annotations
+
+from kubeshard.core.objects import KubeObject, Struct, field
+
+
+class ResourceAttributes(Struct):
+    verb: str = ""
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class AccessReviewSpec(Struct):
+    resource_attributes: ResourceAttributes | None = None
+
+
+class AccessReviewStatus(Struct):
+    allowed: bool = False
+    reason: str = ""
+
+
+class SelfSubjectAccessReview(KubeObject, group="authorization.k8s.io", version="v1", namespaced=False):
+    """Whether the sender may do something. RBAC: none, every authenticated user may ask."""
+
+    spec: AccessReviewSpec = field(default_factory=AccessReviewSpec)
+    status: AccessReviewStatus = field(default_factory=AccessReviewStatus)

@@ -1,0 +1,111 @@
+"""The client: typed and metadata-only access to one API server.
+
+Every method takes a class, or a `Form` of it (`metadata_only(Website)`), and returns that form. Errors are
+classes by cause (`kubeshard.core.errors`), raised after 401 was answered by renewed credentials and 429/503
+by waiting as the server asked.
+
+Guaranteed: a request ends within its deadline, and the server gives a write up when the client does; an
+answer that is not what was asked for (HTML, a redirect, an empty body, another kind) is UnexpectedResponse;
+nothing is written twice. Not guaranteed: that a write that raised Timeout or Unavailable did not take effect
+- read before repeating it.
+
+`with_*`, `fenced` and `on_write` give views: cheap, sharing connections, leaving the client they were made
+from as it is. A client and its views belong to one event loop. RBAC: each method the verb of its name on the
+resource (`apply` and patches: `patch`; an apply that creates: `create` too).
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from kubeshard.client.access import AccessReviewSpec, ResourceAttributes, SelfSubjectAccessReview
+from kubeshard.client.config import ClusterConfig
+from kubeshard.client.connection import Connection, where
+from kubeshard.client.limiter import Limiter
+from kubeshard.client.loading import load_config
+from kubeshard.client.reading import Reads
+from kubeshard.client.requests import JSON, collection_path
+from kubeshard.client.retry import RetryPolicy
+from kubeshard.client.status import error_of
+from kubeshard.client.writing import Writes
+from kubeshard.core.encoding import encode
+from kubeshard.core.objects import form_of
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.runtime.transport import HttpResponse, Transport
+
+
+class Client(Reads, Writes):
+    """Access to one API server as one user. Close it, or use it as an async context manager."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        *,
+        transport: Transport | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: Rng = SYSTEM_RNG,
+        limiter: Limiter | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        """Raises ConfigurationError for unusable certificates. `limiter` bounds the request rate (default: no
+        limit).
+        """
+        connection = Connection(
+            config, transport=transport, clock=clock, rng=rng, limiter=limiter, retry=retry or RetryPolicy()
+        )
+        super().__init__(connection)
+
+    @classmethod
+    async def connect(cls, kubeconfig: str | None = None, context: str | None = None) -> Client:
+        """A client of the configuration that `load_config` finds. Nothing is sent yet."""
+        return cls(await load_config(kubeconfig, context))
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connections, also those of the views; requests under way fail."""
+        await self._connection.close()
+
+    async def can_i(
+        self,
+        verb: str,
+        group: str,
+        resource: str,
+        namespace: str = "",
+        *,
+        name: str = "",
+        subresource: str = "",
+    ) -> bool:
+        """Whether RBAC (or whatever authorizes) allows it now; `namespace=""` asks for all namespaces."""
+        attributes = ResourceAttributes(
+            verb=verb, group=group, resource=resource, namespace=namespace, name=name, subresource=subresource
+        )
+        review = SelfSubjectAccessReview(spec=AccessReviewSpec(resource_attributes=attributes))
+        form = form_of(SelfSubjectAccessReview)
+        request = self._request("POST", collection_path(form.kind, ""), JSON, encode(review))
+        return self._decoded(form, request, await self._connection.send(request), None).status.allowed
+
+    async def raw(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        *,
+        accept: str = JSON,
+        content_type: str = JSON,
+    ) -> HttpResponse:
+        """Any request to the server, for paths without a kind (`/version`, `/readyz`). Never fenced. Raises
+        ApiError.
+        """
+        request = self._request(method, target, accept, body, content_type)
+        answer = await self._connection.exchange(request)
+        if not 200 <= answer.status < 300:
+            raise error_of(where(request), answer.status, answer.headers, answer.body)
+        return answer

@@ -1,0 +1,75 @@
+"""Where the API server is and how to prove who we are, as plain data.
+
+A `ClusterConfig` is made by `kubeshard.client.loading` (kubeconfig files or the pod's service account) or by
+hand; nothing in it is bound to an event loop, so several clients may be made of one. Credentials that change
+(token files, exec plugins) are here only by description: `kubeshard.client.credentials` makes them live.
+Source: framework 1.1, reliability 4.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How the connection is secured. Certificates are PEM text; `insecure` accepts any server, `server_name`
+    is the name that the server's certificate must have (default: the host of the URL).
+    """
+
+    ca: str | None = None
+    insecure: bool = False
+    server_name: str | None = None
+    certificate: str | None = None
+    key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BearerToken:
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    """A token that somebody else rotates: read again when a minute old, and after a 401."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class BasicAuth:
+    username: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecPlugin:
+    """A command that prints an ExecCredential (client.authentication.k8s.io v1 or v1beta1)."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    api_version: str = "client.authentication.k8s.io/v1"
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+
+
+Auth = BearerToken | TokenFile | BasicAuth | ExecPlugin | None
+"""None: anonymous, or the client certificate alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """One API server and one user. `namespace` is what the context names as default; `impersonate` holds
+    request headers.
+    """
+
+    server: str
+    tls: Tls = Tls()
+    auth: Auth = None
+    namespace: str = "default"
+    proxy: str | None = None
+    context: str = ""
+    impersonate: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,214 @@
+"""One server, as the verbs need it: authenticated, retried, limited, observed requests.
+
+Shared by all views of a client. Guaranteed: every request carries valid credentials (renewed once after a
+401); 429 and 503 with `Retry-After` are waited out; each attempt has the deadline of the request, waiting in
+between has not; failures are errors by cause. Belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from kubeshard.client.config import BasicAuth, BearerToken, ClusterConfig, ExecPlugin, TokenFile
+from kubeshard.client.credentials import (
+    ANONYMOUS,
+    Credential,
+    Credentials,
+    FixedCredentials,
+    TokenFileCredentials,
+)
+from kubeshard.client.exec_plugin import ExecCredentials
+from kubeshard.client.limiter import Limiter
+from kubeshard.client.retry import RetryPolicy
+from kubeshard.client.status import check, error_of, is_json, unexpected
+from kubeshard.client.tls import load_client_certificate, ssl_context
+from kubeshard.core.errors import ApiError, Timeout, Unavailable
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.http import AiohttpTransport
+from kubeshard.runtime.rng import Rng
+from kubeshard.runtime.transport import (
+    HttpRequest,
+    HttpResponse,
+    HttpStream,
+    Transport,
+    TransportError,
+    TransportTimeout,
+)
+
+log = logging.getLogger("kubeshard.client")
+
+Observer = Callable[[str, str, int, float], None]
+"""Called after each attempt with method, host, status code (0: no answer) and seconds."""
+
+_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+_WARNINGS_REMEMBERED = 256
+
+
+class Connection:
+    """The transport and what surrounds every request. `transport` replaces the real one (simulation)."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        *,
+        transport: Transport | None,
+        clock: Clock,
+        rng: Rng,
+        limiter: Limiter | None,
+        retry: RetryPolicy,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.rng = rng
+        self.observers: list[Observer] = []
+        self._host = urlsplit(config.server).netloc
+        self._limiter = limiter
+        self._retry = retry
+        self._credentials = _credentials(config, clock)
+        self._presented: tuple[str, str] | None = None
+        self._warned: set[str] = set()
+        self._ssl = ssl_context(config) if transport is None else None
+        self.transport: Transport = transport or AiohttpTransport(
+            config.server, self._ssl, server_hostname=config.tls.server_name, proxy=config.proxy
+        )
+
+    async def send(self, request: HttpRequest) -> bytes:
+        """The body of a JSON answer with status 2xx. Raises ApiError by cause, ConfigurationError for
+        unusable credentials.
+        """
+        answer = await self.exchange(request)
+        check(where(request), answer.status, answer.headers, answer.body)
+        return answer.body
+
+    async def exchange(self, request: HttpRequest) -> HttpResponse:
+        """Whatever the server finally answers. Raises Timeout or Unavailable where there was no answer."""
+        attempts = _Attempts()
+        while True:
+            authorized = await self._prepare(request, attempts)
+            started = self.clock.monotonic()
+            try:
+                answer = await self.transport.request(authorized)
+            except TransportError as error:
+                raise self._failed(request, error, started) from error
+            self._observe(request, answer.status, started, answer.headers.get("warning"))
+            if not await self._again(attempts, answer.status, answer.headers):
+                return answer
+
+    @asynccontextmanager
+    async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream]:
+        """A 2xx JSON answer as a stream of bytes. While iterating it raises TransportError: see `broken`."""
+        attempts = _Attempts()
+        while True:
+            authorized = await self._prepare(request, attempts)
+            started = self.clock.monotonic()
+            opened = self.transport.stream(authorized)
+            try:
+                stream = await opened.__aenter__()
+            except TransportError as error:
+                raise self._failed(request, error, started) from error
+            self._observe(request, stream.status, started, stream.headers.get("warning"))
+            if 200 <= stream.status < 300 and is_json(stream.headers):
+                break
+            try:
+                body = await stream.read()
+            except TransportError as error:
+                raise broken(request, error) from error
+            finally:
+                await opened.__aexit__(None, None, None)
+            if await self._again(attempts, stream.status, stream.headers):
+                continue
+            if 200 <= stream.status < 300:
+                raise unexpected(where(request), stream.status, stream.headers, body)
+            raise error_of(where(request), stream.status, stream.headers, body)
+        try:
+            yield stream
+        finally:
+            await opened.__aexit__(None, None, None)
+
+    async def close(self) -> None:
+        await self.transport.close()
+
+    async def _prepare(self, request: HttpRequest, attempts: _Attempts) -> HttpRequest:
+        if self._limiter is not None:
+            await self._limiter.acquire()
+        attempts.made += 1
+        attempts.used = await self._credentials.current()
+        self._present(attempts.used)
+        if attempts.used.authorization is None:
+            return request
+        return request._replace(headers={**request.headers, "Authorization": attempts.used.authorization})
+
+    def _present(self, credential: Credential) -> None:
+        """Uses the client certificate that an exec plugin gave, on new connections."""
+        if credential.certificate is None or credential.certificate == self._presented or self._ssl is None:
+            return
+        load_client_certificate(self._ssl, *credential.certificate)
+        self._presented = credential.certificate
+        if isinstance(self.transport, AiohttpTransport):
+            self.transport.renew()
+
+    async def _again(self, attempts: _Attempts, status: int, headers: Mapping[str, str]) -> bool:
+        """Whether to try once more, after having waited as long as the server asked."""
+        if status == 401 and not attempts.renewed:
+            attempts.renewed = True
+            return await self._credentials.renew(attempts.used)
+        delay = self._retry.delay(attempts.made, status, headers, self.rng)
+        if delay is None:
+            return False
+        log.debug("the API server asks to come back: status %d, waiting %.1f s", status, delay)
+        await asyncio.sleep(delay)
+        return True
+
+    def _failed(self, request: HttpRequest, error: TransportError, started: float) -> ApiError:
+        self._observe(request, 0, started, None)
+        return broken(request, error)
+
+    def _observe(self, request: HttpRequest, code: int, started: float, warning: str | None) -> None:
+        for observer in self.observers:
+            observer(request.method, self._host, code, self.clock.monotonic() - started)
+        for text in _WARNING.findall(warning) if warning else ():
+            if text not in self._warned and len(self._warned) < _WARNINGS_REMEMBERED:
+                self._warned.add(text)
+                log.warning("the API server warns: %s", text)
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """What has been tried for one request."""
+
+    made: int = 0
+    renewed: bool = False
+    used: Credential = ANONYMOUS
+
+
+def where(request: HttpRequest) -> str:
+    """How messages name a request: method and path."""
+    return f"{request.method} {request.target.partition('?')[0]}"
+
+
+def broken(request: HttpRequest, error: TransportError) -> ApiError:
+    """The error by cause of a connection that broke or stayed silent."""
+    if isinstance(error, TransportTimeout):
+        return Timeout(str(error), reason="Timeout")
+    return Unavailable(str(error))
+
+
+def _credentials(config: ClusterConfig, clock: Clock) -> Credentials:
+    match config.auth:
+        case BearerToken(token):
+            return FixedCredentials(f"Bearer {token}")
+        case TokenFile():
+            return TokenFileCredentials(config.auth, clock)
+        case BasicAuth(username, password):
+            return FixedCredentials("Basic " + base64.b64encode(f"{username}:{password}".encode()).decode())
+        case ExecPlugin():
+            return ExecCredentials(config, config.auth, clock)
+        case None:
+            return FixedCredentials()

@@ -1,0 +1,86 @@
+"""Credentials that stay valid: what goes into the `Authorization` header, now.
+
+Guaranteed: a rotated token file is noticed within a minute, and at once after a 401; asking is cheap between
+changes; any number of concurrent requests cause one renewal. Not guaranteed: that what is returned is
+accepted - a 401 after a renewal is final. An instance belongs to one event loop; every client makes its own
+from the `ClusterConfig`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from kubeshard.client.config import TokenFile
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.runtime.clock import Clock
+
+TOKEN_FILE_AGE = 60.0
+"""Seconds after which a token file is read again; the kubelet renews bound tokens long before they expire."""
+
+
+class Credential(NamedTuple):
+    """`authorization` is the header's value, `certificate` PEM texts of a client certificate and its key."""
+
+    authorization: str | None = None
+    certificate: tuple[str, str] | None = None
+
+
+ANONYMOUS = Credential()
+
+
+class Credentials(Protocol):
+    async def current(self) -> Credential:
+        """What to send now. Raises ConfigurationError when it cannot be had."""
+        ...
+
+    async def renew(self, rejected: Credential) -> bool:
+        """The server refused `rejected` with 401: whether there is now another one worth a try."""
+        ...
+
+
+class FixedCredentials:
+    """A token, user name and password, or nothing (anonymous, or the certificate of the TLS settings
+    alone).
+    """
+
+    def __init__(self, authorization: str | None = None) -> None:
+        self._credential = Credential(authorization)
+
+    async def current(self) -> Credential:
+        return self._credential
+
+    async def renew(self, rejected: Credential) -> bool:
+        return False
+
+
+class TokenFileCredentials:
+    """A token in a file that somebody else rotates. While a new read fails the last good token goes on being
+    used.
+    """
+
+    def __init__(self, source: TokenFile, clock: Clock) -> None:
+        self._path = source.path
+        self._clock = clock
+        self._credential: Credential | None = None
+        self._read_at = 0.0
+
+    async def current(self) -> Credential:
+        if self._credential is None or self._clock.monotonic() - self._read_at >= TOKEN_FILE_AGE:
+            return self._read()
+        return self._credential
+
+    async def renew(self, rejected: Credential) -> bool:
+        return self._read() != rejected
+
+    def _read(self) -> Credential:
+        self._read_at = self._clock.monotonic()
+        try:
+            token = self._path.read_text().strip()
+            if not token:
+                raise ConfigurationError(f"{self._path}: the token file is empty")
+        except (OSError, UnicodeDecodeError, ConfigurationError) as error:
+            if self._credential is not None:
+                return self._credential
+            raise ConfigurationError(f"cannot read the token file: {error}") from error
+        self._credential = Credential(f"Bearer {token}")
+        return self._credential

@@ -1,0 +1,130 @@
+"""Discovery: which kinds the server serves, by which names.
+
+Guaranteed: the group's preferred version where none is asked for (the next one that has the kind, where that
+one has not); answers are remembered, and asked for once more before a kind is declared missing, so a CRD
+created a moment ago is found. Not guaranteed: that what is remembered is still served. RBAC: none beyond
+`system:discovery`, which every authenticated user has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from kubeshard.core.encoding import decoder
+from kubeshard.core.errors import NotFound, UnexpectedResponse
+from kubeshard.core.kinds import Kind
+from kubeshard.core.objects import Struct
+
+S = TypeVar("S", bound=Struct)
+
+Fetch = Callable[[str], Awaitable[bytes]]
+"""GETs a path and returns the JSON body."""
+
+
+class KindNotServed(NotFound):
+    """The server has no such kind (or not in this version): its CRD is not installed."""
+
+
+class _Version(Struct):
+    version: str = ""
+
+
+class _Group(Struct):
+    kind: str = ""
+    versions: tuple[_Version, ...] = ()
+    preferred_version: _Version = _Version()
+
+
+class _Resource(Struct):
+    name: str = ""
+    kind: str = ""
+    namespaced: bool = False
+
+
+class _ResourceList(Struct):
+    kind: str = ""
+    resources: tuple[_Resource, ...] = ()
+
+
+class Discovery:
+    """The kinds of one server, remembered."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+        self._versions: dict[str, tuple[str, ...]] = {}
+        self._kinds: dict[tuple[str, str], tuple[Kind, ...]] = {}
+
+    async def kind(
+        self, group: str, *, kind: str | None = None, resource: str | None = None, version: str | None = None
+    ) -> Kind:
+        """The kind by its name (`Website`) or its resource (`websites`). `group` is `""` for the core group.
+
+        Raises KindNotServed, TypeError unless exactly one of `kind` and `resource` is given.
+        """
+        if (kind is None) == (resource is None):
+            raise TypeError("name the kind by either kind= or resource=")
+        known = (group, version or "") in self._kinds or group in self._versions
+        found = await self._find(group, version, kind, resource)
+        if found is None and known:
+            self.forget(group)
+            found = await self._find(group, version, kind, resource)
+        if found is None:
+            name = f"{kind or resource}{f'.{group}' if group else ''}{f'/{version}' if version else ''}"
+            raise KindNotServed(
+                f"the server does not serve {name}: is its CRD installed?", code=404, reason="NotFound"
+            )
+        return found
+
+    def forget(self, group: str) -> None:
+        """Asks the server again when the group is needed next."""
+        self._versions.pop(group, None)
+        for key in [key for key in self._kinds if key[0] == group]:
+            del self._kinds[key]
+
+    async def _find(
+        self, group: str, version: str | None, kind: str | None, resource: str | None
+    ) -> Kind | None:
+        for candidate in (version,) if version else await self._versions_of(group):
+            for served in await self._kinds_of(group, candidate):
+                if served.kind == kind or served.plural == resource:
+                    return served
+        return None
+
+    async def _versions_of(self, group: str) -> tuple[str, ...]:
+        if group not in self._versions:
+            self._versions[group] = await self._read_versions(group) if group else ("v1",)
+        return self._versions[group]
+
+    async def _read_versions(self, group: str) -> tuple[str, ...]:
+        answer = await self._get(f"/apis/{group}", _Group, "APIGroup")
+        if answer is None:
+            return ()
+        preferred = answer.preferred_version.version
+        return (preferred, *(entry.version for entry in answer.versions if entry.version != preferred))
+
+    async def _kinds_of(self, group: str, version: str) -> tuple[Kind, ...]:
+        key = (group, version)
+        if key not in self._kinds:
+            path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+            answer = await self._get(path, _ResourceList, "APIResourceList")
+            self._kinds[key] = tuple(
+                Kind(group, version, entry.kind, entry.name, entry.namespaced)
+                for entry in (answer.resources if answer else ())
+                if "/" not in entry.name
+            )
+        return self._kinds[key]
+
+    async def _get(self, path: str, type_: type[S], kind: str) -> S | None:
+        try:
+            body = await self._fetch(path)
+            answer: Any = decoder(type_).decode(body)
+        except NotFound:
+            return None
+        except msgspec.DecodeError as error:
+            raise UnexpectedResponse(f"GET {path}: {error}") from error
+        if answer.kind != kind:
+            raise UnexpectedResponse(f"GET {path}: asked for {kind}, got {answer.kind or 'no kind'}")
+        return answer  # type: ignore[no-any-return] # both structs have a kind, their common base has not

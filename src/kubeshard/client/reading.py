@@ -1,0 +1,123 @@
+"""The reading verbs: get, list, watch."""
+
+from __future__ import annotations
+
+import builtins
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from kubeshard.client.listing import ListStream
+from kubeshard.client.requests import accept, object_path, query
+from kubeshard.client.view import View
+from kubeshard.client.watching import WatchStream
+from kubeshard.core.objects import Form, KubeObject, form_of
+from kubeshard.core.selectors import FieldSelector, Selector
+from kubeshard.runtime.transport import HttpRequest
+
+log = logging.getLogger("kubeshard.client")
+
+T = TypeVar("T", bound=KubeObject)
+
+LIST_TIMEOUT = 60.0
+"""A list may take the server long; its own limit for requests is a minute."""
+WATCH_SECONDS = (240.0, 480.0)
+"""How long a watch lasts by default, drawn at random: so watches opened together do not end together
+(reliability T30).
+"""
+WATCH_IDLE_TIMEOUT = 90.0
+"""The server sends a bookmark about every minute; more silence than this is a dead connection (reliability
+T30).
+"""
+
+
+class Reads(View):
+    """RBAC: each method the verb of its name on the resource; `list_all` is `list`."""
+
+    async def get(
+        self, target: type[T] | Form[T], name: str, namespace: str = "", *, subresource: str | None = None
+    ) -> T:
+        """One object, as it is now. Raises NotFound, UndecodableObject."""
+        form = form_of(target)
+        request = self._request("GET", object_path(form.kind, name, namespace, subresource), accept(form))
+        return self._decoded(form, request, await self._connection.send(request), subresource)
+
+    def list(
+        self,
+        target: type[T] | Form[T],
+        namespace: str | None = None,
+        *,
+        label_selector: Selector | None = None,
+        field_selector: FieldSelector | None = None,
+        page_size: int | None = 500,
+        resource_version: str = "",
+        timeout: float = LIST_TIMEOUT,
+        on_restart: Callable[[], None] | None = None,
+    ) -> ListStream[T]:
+        """The objects of a namespace, or of all (None): `async for obj in client.list(Website)`. See
+        `ListStream`.
+        """
+        form = form_of(target)
+        return ListStream(
+            self._connection,
+            form,
+            form.kind.path(namespace),
+            self._headers(),
+            label_selector=label_selector,
+            field_selector=field_selector,
+            page_size=page_size,
+            resource_version=resource_version,
+            timeout=timeout,
+            on_restart=on_restart,
+        )
+
+    async def list_all(
+        self, target: type[T] | Form[T], namespace: str | None = None, **options: Any
+    ) -> builtins.list[T]:
+        """All objects at once; options as of `list`. What does not fit its class is logged and left out: a
+        caller that must know of it uses `list`.
+        """
+        objects: builtins.list[T] = []
+        stream = self.list(target, namespace, on_restart=objects.clear, **options)
+        async for obj in stream:
+            objects.append(obj)  # noqa: PERF401 - a restart clears what there is so far
+        for problem in stream.undecodable:
+            log.warning("left out of a list: %s", problem)
+        return objects
+
+    def watch(
+        self,
+        target: type[T] | Form[T],
+        namespace: str | None = None,
+        *,
+        label_selector: Selector | None = None,
+        field_selector: FieldSelector | None = None,
+        resource_version: str = "",
+        send_initial_events: bool = False,
+        timeout_seconds: float | None = None,
+        idle_timeout: float | None = WATCH_IDLE_TIMEOUT,
+    ) -> WatchStream[T]:
+        """Events from `resource_version` on: `async with client.watch(Website) as events: async for event in
+        events`.
+
+        `""` begins with the objects there are. `send_initial_events` asks for them followed by a bookmark
+        (`event.ends_initial_events`): Invalid from a server that does not know it. Opening has the deadline
+        of a list.
+        """
+        form = form_of(target)
+        seconds = self._connection.rng.uniform(*WATCH_SECONDS) if timeout_seconds is None else timeout_seconds
+        target_path = form.kind.path(namespace) + query(
+            {
+                "watch": True,
+                "allowWatchBookmarks": True,
+                "resourceVersion": resource_version,
+                "labelSelector": str(label_selector or ""),
+                "fieldSelector": str(field_selector or ""),
+                "timeoutSeconds": max(1, int(seconds)),
+                "sendInitialEvents": send_initial_events,
+                "resourceVersionMatch": "NotOlderThan" if send_initial_events else None,
+            }
+        )
+        headers = {**self._headers(), "Accept": accept(form)}
+        request = HttpRequest("GET", target_path, headers, None, LIST_TIMEOUT, idle_timeout)
+        return WatchStream(self._connection, form, request)

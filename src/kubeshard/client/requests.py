@@ -1,0 +1,76 @@
+"""Building requests: paths, queries and headers of the Kubernetes API (protocol 15.1). Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from kubeshard.core.kinds import Kind
+from kubeshard.core.objects import Form
+from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch
+
+JSON = "application/json"
+_PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+_PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+
+Patch = MergePatch | JsonPatch | ApplyPatch
+
+
+def accept(form: Form[Any]) -> str:
+    """`Accept` for one object, or a watch, of the form."""
+    return _PARTIAL if form.metadata_only else JSON
+
+
+def accept_list(form: Form[Any]) -> str:
+    return _PARTIAL_LIST if form.metadata_only else JSON
+
+
+def patch_content_type(patch: Patch) -> str:
+    match patch:
+        case MergePatch():
+            return "application/merge-patch+json"
+        case JsonPatch():
+            return "application/json-patch+json"
+        case ApplyPatch():
+            return "application/apply-patch+yaml"
+
+
+def object_path(kind: Kind, name: str, namespace: str, subresource: str | None = None) -> str:
+    """The path of one object. Raises ValueError for a missing name, or a namespace that does not go with the
+    kind's scope.
+    """
+    if not name:
+        raise ValueError(f"{kind}: an object's name is missing")
+    return _scoped(kind, namespace).path(namespace, name, subresource)
+
+
+def collection_path(kind: Kind, namespace: str) -> str:
+    """The path to create objects at, or to delete a collection of. Raises ValueError as `object_path`
+    does.
+    """
+    return _scoped(kind, namespace).path(namespace)
+
+
+def query(parameters: Mapping[str, str | int | float | bool | None]) -> str:
+    """`?a=b&c=true`, or nothing; None and empty values are left out."""
+    given = [
+        (name, str(value).lower() if isinstance(value, bool) else str(value))
+        for name, value in parameters.items()
+        if value is not None and value != "" and value is not False
+    ]
+    return "?" + urlencode(given, quote_via=quote) if given else ""
+
+
+def server_timeout(seconds: float | None) -> str | None:
+    """The `timeout` parameter: the server gives up when the client does. Whole seconds, at least one."""
+    return None if seconds is None else f"{max(1, math.ceil(seconds))}s"
+
+
+def _scoped(kind: Kind, namespace: str) -> Kind:
+    if kind.namespaced and not namespace:
+        raise ValueError(f"{kind} is namespaced: a namespace is missing")
+    if namespace and not kind.namespaced:
+        raise ValueError(f"{kind} is cluster-scoped: it takes no namespace, not {namespace!r}")
+    return kind

@@ -1,0 +1,34 @@
+"""When to send a request again.
+
+Only when the server said that it did nothing and when to come back: 429 or 503 with `Retry-After` (framework
+1.1). A broken connection is never answered by sending a write again: it may have taken effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kubeshard.client.status import retry_after_of
+from kubeshard.runtime.rng import Rng
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """`tries` in all; a server that asks for more than `longest` seconds gets its error handed to the caller
+    at once.
+    """
+
+    tries: int = 10
+    longest: float = 60.0
+
+    def delay(self, attempt: int, status: int, headers: Mapping[str, str], rng: Rng) -> float | None:
+        """Seconds to wait before the next try, or None: the answer is final. `attempt` counts from 1.
+
+        A tenth of jitter, and at least as much after a `Retry-After: 0`, so that clients turned away together
+        do not return together.
+        """
+        wanted = retry_after_of(headers) if status in (429, 503) else None
+        if wanted is None or wanted > self.longest or attempt >= self.tries:
+            return None
+        return wanted + rng.uniform(0.0, max(wanted, 1.0) * 0.1)

@@ -1,0 +1,169 @@
+"""What an answer means: the server's `Status`, as an error by cause.
+
+Guaranteed: an answer becomes data only if it has status 2xx and JSON in its body; what says "the object is
+not there" or "somebody else was first" is believed only from an API server's own words, never from a load
+balancer's page (reliability 4.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kubeshard.core.encoding import decoder
+from kubeshard.core.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    Throttled,
+    Timeout,
+    Unauthorized,
+    Unavailable,
+    UnexpectedResponse,
+)
+from kubeshard.core.objects import Struct
+
+
+class Status(Struct):
+    """metav1.Status."""
+
+    kind: str = ""
+    status: str = ""
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: dict[str, Any] | None = None
+
+
+class TypeMeta(Struct):
+    """What every object begins with."""
+
+    api_version: str = ""
+    kind: str = ""
+
+
+def is_json(headers: Mapping[str, str]) -> bool:
+    return headers.get("content-type", "").startswith("application/json")
+
+
+def check(where: str, status: int, headers: Mapping[str, str], body: bytes) -> None:
+    """Raises the error that an answer stands for; returns for a JSON answer with status 2xx. `where` names
+    the request.
+    """
+    if not 200 <= status < 300:
+        raise error_of(where, status, headers, body)
+    if not body:
+        raise UnexpectedResponse(f"{where}: status {status} with an empty body", code=status)
+    if not is_json(headers):
+        raise unexpected(where, status, headers, body)
+
+
+def error_of(where: str, code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
+    """The error of an answer that is not 2xx."""
+    status = _status(headers, body)
+    retry_after = retry_after_of(headers)
+    if status is not None:
+        return from_status(where, status, code, retry_after)
+    if (
+        code == 404
+        and headers.get("content-type", "").startswith("text/plain")
+        and body.startswith(b"404 page")
+    ):
+        # The API server's own answer to a path of a group or version that it does not serve.
+        return NotFound(f"{where}: the server does not serve this path", code=code, reason="NotFound")
+    by_code = _TRANSIENT.get(code) or (Unavailable if code >= 500 else None)
+    if by_code is None:
+        return unexpected(where, code, headers, body)
+    if code == 503 and retry_after is not None:
+        by_code = Throttled
+    return by_code(f"{where}: status {code}: {_excerpt(body)}", code=code, retry_after=retry_after)
+
+
+def from_status(where: str, status: Status, code: int = 0, retry_after: float | None = None) -> ApiError:
+    """The error of a Status; in a watch it comes as the object of an ERROR event."""
+    code = code or status.code
+    details = status.details or {}
+    if retry_after is None and details.get("retryAfterSeconds"):
+        retry_after = float(details["retryAfterSeconds"])
+    cause = _BY_REASON.get(status.reason) or _BY_CODE.get(code) or (Unavailable if code >= 500 else ApiError)
+    if code == 503 and retry_after is not None:
+        cause = Throttled
+    return cause(
+        f"{where}: {status.message or status.reason or code}",
+        code=code,
+        reason=status.reason,
+        retry_after=retry_after,
+        details=details,
+    )
+
+
+def unexpected(where: str, code: int, headers: Mapping[str, str], body: bytes) -> UnexpectedResponse:
+    """An answer that no API server gives; the message shows what it was, because the cause is between here
+    and there.
+    """
+    location = f" to {headers['location']}" if "location" in headers else ""
+    what = headers.get("content-type", "no content type")
+    return UnexpectedResponse(
+        f"{where}: status {code}{location} ({what}) is no answer of an API server: {_excerpt(body)}",
+        code=code,
+    )
+
+
+def retry_after_of(headers: Mapping[str, str]) -> float | None:
+    """Seconds; None where absent or a date (which no API server sends)."""
+    value = headers.get("retry-after", "")
+    return float(value) if value.isdecimal() else None
+
+
+_BY_REASON: Mapping[str, type[ApiError]] = {
+    "NotFound": NotFound,
+    "AlreadyExists": AlreadyExists,
+    "Conflict": Conflict,
+    "Gone": Gone,
+    "Expired": Gone,
+    "Invalid": Invalid,
+    "BadRequest": Invalid,
+    "Forbidden": Forbidden,
+    "Unauthorized": Unauthorized,
+    "TooManyRequests": Throttled,
+    "Timeout": Timeout,
+    "ServerTimeout": Timeout,
+    "ServiceUnavailable": Unavailable,
+    "InternalError": Unavailable,
+}
+_TRANSIENT: Mapping[int, type[ApiError]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    408: Timeout,
+    429: Throttled,
+    504: Timeout,
+}
+_BY_CODE: Mapping[int, type[ApiError]] = {
+    **_TRANSIENT,
+    400: Invalid,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+}
+
+
+def _status(headers: Mapping[str, str], body: bytes) -> Status | None:
+    if not is_json(headers):
+        return None
+    try:
+        status: Status = decoder(Status).decode(body)
+    except msgspec.DecodeError:
+        return None
+    return status if status.kind == "Status" else None
+
+
+def _excerpt(body: bytes) -> str:
+    text = " ".join(body[:200].decode(errors="replace").split())
+    return repr(text) if text else "empty body"

@@ -1,0 +1,162 @@
+"""Watches: the events of a stream.
+
+Guaranteed: events in the server's order; a line of any length (objects reach 1.5 MB); an object that does not
+fit its class, or is of another kind, is an event with `UndecodableObject` and does not end the watch; an
+ERROR event is raised as the error by cause (`Gone`: list again); silence longer than `idle_timeout` is
+`Timeout`, a cut connection `Unavailable`. A normal end, which every watch comes to after its
+`timeoutSeconds`, ends the iteration. Nothing is retried: going on where it ended is the reflector's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager
+from functools import cache
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from kubeshard.client.connection import Connection, broken
+from kubeshard.client.status import Status, TypeMeta, from_status
+from kubeshard.core.encoding import UndecodableObject, decode, decoder
+from kubeshard.core.errors import UnexpectedResponse
+from kubeshard.core.objects import Form, KubeObject, PartialObject, Struct
+from kubeshard.runtime.transport import HttpRequest, HttpStream, TransportError
+
+T = TypeVar("T", bound=KubeObject)
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_KIND_WITHIN = 160
+"""The kind stands among the first members of an event; farther inside the same bytes may mean something
+else.
+"""
+
+
+class WatchEvent(Struct, Generic[T]):
+    """`type` is ADDED, MODIFIED or DELETED (with the object; a DELETED's is its last state), or BOOKMARK
+    (with metadata only, of which only `resource_version` counts).
+    """
+
+    type: str
+    object: T | PartialObject | UndecodableObject
+
+    @property
+    def ends_initial_events(self) -> bool:
+        """Whether this bookmark ends the initial events of a watch with `send_initial_events`."""
+        return (
+            isinstance(self.object, PartialObject)
+            and self.type == "BOOKMARK"
+            and self.object.metadata.annotation(INITIAL_EVENTS_END) == "true"
+        )
+
+
+class _Event(Struct, Generic[T]):
+    type: str
+    object: T
+
+
+class WatchStream(Generic[T]):
+    """An asynchronous iterator over events, opened by `async with client.watch(...)`; iterate once."""
+
+    def __init__(self, connection: Connection, form: Form[T], request: HttpRequest) -> None:
+        self._connection = connection
+        self._request = request
+        self._lines = EventDecoder(form)
+        self._opened: AbstractAsyncContextManager[HttpStream] | None = None
+        self._stream: HttpStream | None = None
+
+    async def __aenter__(self) -> WatchStream[T]:
+        self._opened = self._connection.stream(self._request)
+        self._stream = await self._opened.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._opened is not None:
+            await self._opened.__aexit__(kind, error, trace)
+
+    async def __aiter__(self) -> AsyncIterator[WatchEvent[T]]:
+        if self._stream is None:
+            raise RuntimeError("open the watch first: async with client.watch(...) as events")
+        try:
+            async for chunk in self._stream.chunks():
+                for event in self._lines.feed(chunk):
+                    yield event
+        except TransportError as error:
+            raise broken(self._request, error) from error
+        self._lines.finish()
+
+
+class EventDecoder(Generic[T]):
+    """Bytes in, events out; sans I/O."""
+
+    def __init__(self, form: Form[T]) -> None:
+        self._form = form
+        self._typed = _events_of(form.type)
+        kind = "PartialObjectMetadata" if form.metadata_only else form.kind.kind
+        self._kind = f'"kind":"{kind}"'.encode()
+        self._partial: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> Iterator[WatchEvent[T]]:
+        """The events that are complete now. Raises ApiError for an ERROR event, UnexpectedResponse for what
+        is no event.
+        """
+        first, *more = chunk.split(b"\n")
+        self._partial.append(first)
+        if not more:
+            return
+        lines = [b"".join(self._partial), *more]
+        self._partial = [lines.pop()]
+        for line in lines:
+            if line and not line.isspace():
+                yield self._event(line)
+
+    def finish(self) -> None:
+        """Raises UnexpectedResponse where the stream ended within an event."""
+        if b"".join(self._partial).strip():
+            raise UnexpectedResponse(f"the watch of {self._form} ended within an event")
+
+    def _event(self, line: bytes) -> WatchEvent[T]:
+        if line.find(self._kind, 0, _KIND_WITHIN) >= 0:
+            try:
+                event = self._typed.decode(line)
+            except msgspec.DecodeError:
+                pass
+            else:
+                if event.type in ("ADDED", "MODIFIED", "DELETED"):
+                    return WatchEvent(type=event.type, object=event.object)
+        return self._unusual(line)
+
+    def _unusual(self, line: bytes) -> WatchEvent[T]:
+        try:
+            event = _events_of(msgspec.Raw).decode(line)
+        except msgspec.DecodeError as error:
+            raise UnexpectedResponse(f"the watch of {self._form} sent no event: {error}") from error
+        match event.type:
+            case "ERROR":
+                raise from_status(f"watch of {self._form}", decoder(Status).decode(event.object))
+            case "BOOKMARK":
+                return WatchEvent(type="BOOKMARK", object=decoder(PartialObject).decode(event.object))
+            case "ADDED" | "MODIFIED" | "DELETED":
+                return WatchEvent(type=event.type, object=self._object(event.object))
+            case unknown:
+                raise UnexpectedResponse(
+                    f"the watch of {self._form} sent an event of unknown type {unknown!r}"
+                )
+
+    def _object(self, raw: msgspec.Raw) -> T | UndecodableObject:
+        try:
+            obj = decode(self._form, raw)
+            kind = decoder(TypeMeta).decode(raw).kind
+        except UndecodableObject as error:
+            return error
+        if kind == self._form.kind.kind or (self._form.metadata_only and kind == "PartialObjectMetadata"):
+            return obj
+        return UndecodableObject(self._form, f"its kind is {kind!r}", decoder(PartialObject).decode(raw))
+
+
+@cache
+def _events_of(type_: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(_Event[type_])

@@ -1,0 +1,307 @@
+"""The writing verbs: create, replace, patch, apply, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from kubeshard.client.fence import Fence, fenced_patch, refusal, require_ours, stamped
+from kubeshard.client.requests import (
+    JSON,
+    Patch,
+    accept,
+    collection_path,
+    object_path,
+    patch_content_type,
+    server_timeout,
+)
+from kubeshard.client.view import View
+from kubeshard.client.writes import (
+    DeleteOptions,
+    Preconditions,
+    WriteRecord,
+    apply_body,
+    record_of,
+    record_of_deletion,
+)
+from kubeshard.core.encoding import encode
+from kubeshard.core.errors import ApiError, Invalid, PatchTestFailed
+from kubeshard.core.kinds import Kind, split_api_version
+from kubeshard.core.objects import Form, Key, KubeObject, PartialObject, form_of, metadata_only
+from kubeshard.core.patches import ApplyPatch, JsonPatch
+from kubeshard.core.selectors import FieldSelector, Selector
+
+T = TypeVar("T", bound=KubeObject)
+
+COLLECTION_TIMEOUT = 60.0
+
+
+class Writes(View):
+    """Every method takes `dry_run` (the server does all but store) and `unfenced` (see
+    `kubeshard.client.fence`).
+
+    RBAC: each method the verb of its name on the resource (`<resource>/<subresource>`): `replace` is
+    `update`, `apply` is `patch`, and `create` too where it creates; `delete_collection` is
+    `deletecollection`.
+    """
+
+    async def create(
+        self, obj: T, *, dry_run: bool = False, field_manager: str | None = None, unfenced: bool = False
+    ) -> T:
+        """The created object. Raises AlreadyExists, ValueError for an object that has a resourceVersion already;
+        Forbidden also for a namespace that is being deleted."""
+        if obj.metadata.resource_version:
+            raise ValueError(
+                f"{obj.KIND} {obj.key} was read from the server: an object to create has no resourceVersion"
+            )
+        form = form_of(type(obj))
+        fence = self._enter_fence(form.kind, unfenced)
+        if fence is not None:
+            obj = stamped(fence, obj)
+        path = collection_path(form.kind, obj.metadata.namespace)
+        return await self._write(
+            form, "POST", path, encode(obj), dry_run=dry_run, field_manager=field_manager
+        )
+
+    async def replace(
+        self,
+        obj: T,
+        *,
+        subresource: str | None = None,
+        dry_run: bool = False,
+        field_manager: str | None = None,
+        unfenced: bool = False,
+    ) -> T:
+        """PUT of the whole object. With `metadata.resource_version` only over that version (Conflict), else
+        over any.
+
+        Raises TypeError for a class that is not `complete`: the fields it does not declare would be lost.
+        """
+        if not obj.COMPLETE:
+            name = type(obj).__name__
+            raise TypeError(
+                f"{name} does not declare every field: patch or apply it, or declare it complete=True"
+            )
+        form = form_of(type(obj))
+        fence = self._enter_fence(form.kind, unfenced)
+        if fence is not None:
+            require_ours(fence, form.kind, obj)
+        path = object_path(form.kind, obj.metadata.name, obj.metadata.namespace, subresource)
+        return await self._write(
+            form,
+            "PUT",
+            path,
+            encode(obj),
+            dry_run=dry_run,
+            field_manager=field_manager,
+            subresource=subresource,
+        )
+
+    async def patch(
+        self,
+        target: type[T] | Form[T],
+        name: str,
+        namespace: str,
+        patch: Patch,
+        *,
+        base: KubeObject | None = None,
+        subresource: str | None = None,
+        field_manager: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        unfenced: bool = False,
+    ) -> T:
+        """The patched object. `base` is the object as read, where a fenced view needs it; it adds nothing
+        elsewhere.
+
+        Raises Conflict (resourceVersion in the patch, or a field of another manager without `force`),
+        PatchTestFailed, NotOurs of a fenced view, ValueError where a fence has no proof.
+        """
+        form = form_of(target)
+        path = object_path(form.kind, name, namespace, subresource)
+        fence = self._enter_fence(form.kind, unfenced)
+        if fence is not None:
+            patch = fenced_patch(fence, form.kind, patch, base, subresource=subresource, force=force)
+        body = msgspec.json.encode(patch.ops if isinstance(patch, JsonPatch) else patch.body)
+        try:
+            return await self._write(
+                form,
+                "PATCH",
+                path,
+                body,
+                content_type=patch_content_type(patch),
+                dry_run=dry_run,
+                field_manager=field_manager,
+                force=force and isinstance(patch, ApplyPatch),
+                subresource=subresource,
+            )
+        except ApiError as error:
+            raise (
+                refusal(fence, patch, error) if fence is not None else _test_failure(patch, error)
+            ) from error
+
+    @overload
+    async def apply(self, obj: Mapping[str, Any], **options: Any) -> PartialObject: ...
+
+    @overload
+    async def apply(self, obj: T, **options: Any) -> T: ...
+
+    async def apply(self, obj: Any, **options: Any) -> Any:
+        """Server-side apply of exactly the fields given, by an object or a manifest; creates what is missing.
+
+        Options as of `patch`. A manifest's kind comes from discovery, its answer is metadata. Raises Conflict
+        naming the managers whose fields differ, unless `force`.
+        """
+        if isinstance(obj, Mapping):
+            return await self.apply_manifest(obj, **options)
+        meta = obj.metadata
+        return await self.patch(type(obj), meta.name, meta.namespace, ApplyPatch(apply_body(obj)), **options)
+
+    async def apply_manifest(self, manifest: Mapping[str, Any], **options: Any) -> PartialObject:
+        """Server-side apply of a manifest of any kind. Raises KindNotServed, ValueError for one without kind
+        or name.
+        """
+        try:
+            group, version = split_api_version(manifest.get("apiVersion", ""))
+            name, kind_name = manifest["metadata"]["name"], manifest["kind"]
+        except (KeyError, TypeError) as error:
+            raise ValueError("a manifest needs apiVersion, kind and metadata.name") from error
+        kind = await self.discovery.kind(group, kind=kind_name, version=version)
+        namespace = manifest["metadata"].get("namespace") or self.config.namespace if kind.namespaced else ""
+        return await self.patch(metadata_only(kind), name, namespace, ApplyPatch(manifest), **options)
+
+    async def delete(
+        self,
+        target: type[KubeObject] | Form[Any],
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        propagation: str | None = None,
+        grace_period: int | None = None,
+        dry_run: bool = False,
+        unfenced: bool = False,
+    ) -> None:
+        """Asks for the deletion; finalizers may keep the object. `uid` and `resource_version` are
+        preconditions (Conflict).
+
+        `propagation` is `Background`, `Foreground` or `Orphan`. Raises NotFound. A fenced view needs both
+        preconditions, of an object that was ours: `delete_object` takes them from it.
+        """
+        kind = form_of(target).kind
+        if self._enter_fence(kind, unfenced) is not None and not (uid and resource_version):
+            raise ValueError(f"{kind} belongs to shards: use delete_object, or give uid and resource_version")
+        options = DeleteOptions(
+            preconditions=Preconditions(uid=uid, resource_version=resource_version)
+            if uid or resource_version
+            else None,
+            propagation_policy=propagation,
+            grace_period_seconds=grace_period,
+            dry_run=("All",) if dry_run else (),
+        )
+        path = object_path(kind, name, namespace)
+        request = self._request("DELETE", path, JSON, options.encode(), timeout=server_timeout(self._timeout))
+        body = await self._connection.send(request)
+        if self._write_observers and not dry_run:
+            self._tell(record_of_deletion(kind, Key(namespace, name), uid, body))
+
+    async def delete_object(self, obj: KubeObject, *, kind: Kind | None = None, **options: Any) -> None:
+        """Deletes exactly the object that was read, in the state in which it was read; options as of
+        `delete`.
+
+        `kind` is needed for a PartialObject. Raises Conflict when it has changed, NotOurs when it is another
+        shard's.
+        """
+        form = metadata_only(kind) if kind is not None else form_of(type(obj))
+        meta = obj.metadata
+        if self._fence is not None and self._fence.covers(form.kind) and not options.get("unfenced"):
+            require_ours(self._fence, form.kind, obj)
+        version = meta.resource_version or None
+        await self.delete(
+            form, meta.name, meta.namespace, uid=meta.uid or None, resource_version=version, **options
+        )
+
+    async def delete_collection(
+        self,
+        target: type[KubeObject] | Form[Any],
+        namespace: str = "",
+        *,
+        label_selector: Selector | None = None,
+        field_selector: FieldSelector | None = None,
+        propagation: str | None = None,
+        dry_run: bool = False,
+        unfenced: bool = False,
+    ) -> None:
+        """Deletes all selected objects of a namespace (or of a cluster-scoped kind); without selectors, all.
+        RBAC: `deletecollection`.
+        """
+        kind = form_of(target).kind
+        fence = self._enter_fence(kind, unfenced)
+        selector = label_selector or Selector()
+        if fence is not None:
+            selector &= Selector.equals(fence.label_key, fence.shard)
+        options = DeleteOptions(propagation_policy=propagation, dry_run=("All",) if dry_run else ())
+        request = self._request(
+            "DELETE",
+            collection_path(kind, namespace),
+            JSON,
+            options.encode(),
+            labelSelector=str(selector),
+            fieldSelector=str(field_selector or ""),
+        )
+        await self._connection.send(request._replace(timeout=COLLECTION_TIMEOUT))
+
+    def _enter_fence(self, kind: Kind, unfenced: bool) -> Fence | None:
+        """The fence if it covers the kind. Raises NotOurs when this shard may write nothing any more."""
+        if self._fence is None:
+            return None
+        if unfenced:
+            self._counts.unfenced += 1
+            return None
+        self._fence.check()
+        return self._fence if self._fence.covers(kind) else None
+
+    async def _write(
+        self,
+        form: Form[T],
+        method: str,
+        path: str,
+        body: bytes,
+        *,
+        content_type: str = JSON,
+        dry_run: bool,
+        field_manager: str | None,
+        force: bool = False,
+        subresource: str | None = None,
+    ) -> T:
+        request = self._request(
+            method,
+            path,
+            accept(form),
+            body,
+            content_type,
+            timeout=server_timeout(self._timeout),
+            fieldManager=field_manager or self._field_manager,
+            force=force,
+            dryRun="All" if dry_run else None,
+        )
+        written = self._decoded(form, request, await self._connection.send(request), subresource)
+        if self._write_observers and not dry_run and written.metadata.resource_version:
+            self._tell(record_of(form.kind, written.metadata))
+        return written
+
+    def _tell(self, record: WriteRecord) -> None:
+        for observer in self._write_observers:
+            observer(record)
+
+
+def _test_failure(patch: Patch, error: ApiError) -> ApiError:
+    """The server refuses a failed `test` as Invalid without causes, and says no more."""
+    if not isinstance(patch, JsonPatch) or not isinstance(error, Invalid) or error.details.get("causes"):
+        return error
+    if not any(op.get("op") == "test" for op in patch.ops):
+        return error
+    return PatchTestFailed(error.message, code=error.code, reason=error.reason, details=error.details)
