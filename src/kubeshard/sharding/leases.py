@@ -40,6 +40,9 @@ date.
 MAX_DURATION = 300.0
 """Seconds that a held Lease is believed without renewal, whatever duration it claims."""
 
+MAX_SHARDS = 500
+"""Of one ring."""
+
 TOMBSTONE_KEPT = 600.0
 """Seconds after its end at which a tombstone that nobody settled is forgotten."""
 
@@ -81,7 +84,7 @@ class Change(NamedTuple):
 class LeaseBook:
     """See the module. Not thread-safe; one per process."""
 
-    def __init__(self, *, max_shards: int = 500) -> None:
+    def __init__(self, *, max_shards: int = MAX_SHARDS) -> None:
         self._max_shards = max_shards
         self._records: dict[Key, _Record] = {}
         self._heard: float | None = None
@@ -163,8 +166,9 @@ class LeaseBook:
             key for key, record in self._records.items() if record.ring == ring and key.name == shard
         )
 
-    def rings(self) -> frozenset[str]:
-        return frozenset(record.ring for record in self._records.values())
+    def keys(self) -> frozenset[Key]:
+        """All Leases and tombstones."""
+        return frozenset(self._records)
 
     def fresh(self, now: float) -> bool:
         """Whether decisions may rest on the book: it was fed, and held Leases were not silent for more than

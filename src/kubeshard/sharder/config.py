@@ -1,0 +1,160 @@
+"""SharderConfig, the sharder's configuration file (protocol 1.3).
+
+Guaranteed: the reference's files are read with the reference's meaning and defaults; unknown fields are
+logged, never fatal; a wrong value raises ConfigurationError naming the field. The variable `LEADER_ELECT`
+overrides `leaderElection.leaderElect`.
+
+kubeshard's own fields, which the reference ignores: `compat: strict` (the strict parity switch of
+reliability 0.2) and `sharders` (user names of other sharders whose moves the webhook lets pass during a
+migration, reliability 1.6).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.objects import Struct, field
+from kubeshard.core.selectors import InvalidSelector, LabelSelector, LabelSelectorRequirement, Selector
+from kubeshard.manager.config_file import ComponentConfig, Duration, load_config_file
+from kubeshard.runtime.logs import get_logger
+from kubeshard.sharding.names import SYSTEM_NAMESPACE
+
+API_VERSION = "config.sharding.timebertt.dev/v1alpha1"
+KIND = "SharderConfig"
+
+Compat = Literal["default", "strict"]
+
+_log = get_logger("kubeshard.sharder")
+
+
+class SharderControllerConfig(Struct):
+    sync_period: Duration = Duration(300)
+    """How often all objects of a ring are looked at, whatever happens in between."""
+    concurrent_moves: int = 100
+
+
+class ControllersConfig(Struct):
+    sharder: SharderControllerConfig = field(default_factory=SharderControllerConfig)
+
+
+class WebhookServerConfig(Struct):
+    cert_dir: str = ""
+    cert_name: str = "tls.crt"
+    key_name: str = "tls.key"
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.cert_dir or Path(tempfile.gettempdir(), "k8s-webhook-server", "serving-certs"))
+
+
+class ServiceReference(Struct):
+    namespace: str = ""
+    name: str = ""
+    path: str | None = None
+    port: int | None = None
+
+
+class WebhookClientConfig(Struct):
+    """How the API server reaches the webhook. Neither `url` nor `service` given: the service of the shipped
+    manifests.
+    """
+
+    url: str | None = None
+    service: ServiceReference | None = None
+    ca_bundle: str | None = msgspec.field(default=None, name="caBundle")
+
+
+def _all_but_system_namespaces() -> LabelSelector:
+    return LabelSelector(
+        match_expressions=(
+            LabelSelectorRequirement(
+                key="kubernetes.io/metadata.name", operator="NotIn", values=("kube-system", SYSTEM_NAMESPACE)
+            ),
+        )
+    )
+
+
+class WebhookConfig(Struct):
+    """What ring's webhook configurations are made of."""
+
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    client_config: WebhookClientConfig = field(default_factory=WebhookClientConfig)
+    namespace_selector: LabelSelector = field(default_factory=_all_but_system_namespaces)
+
+
+class WebhookSettings(Struct):
+    server: WebhookServerConfig = field(default_factory=WebhookServerConfig)
+    config: WebhookConfig = field(default_factory=WebhookConfig)
+
+
+class SharderConfig(ComponentConfig):
+    controller: ControllersConfig = field(default_factory=ControllersConfig)
+    webhook: WebhookSettings = field(default_factory=WebhookSettings)
+    compat: Compat = "default"
+    sharders: tuple[str, ...] = ()
+
+    @property
+    def strict(self) -> bool:
+        return self.compat == "strict"
+
+    @property
+    def election_name(self) -> str:
+        return self.leader_election.resource_name or "sharder"
+
+    @property
+    def election_namespace(self) -> str:
+        return self.leader_election.resource_namespace or SYSTEM_NAMESPACE
+
+
+def load_sharder_config(
+    path: str | Path | None = None, environ: Mapping[str, str] = os.environ
+) -> SharderConfig:
+    """The configuration of the file, or the defaults without one. Raises ConfigurationError."""
+    config = SharderConfig()
+    if path is not None:
+        config, unknown = load_config_file(path, SharderConfig, api_version=API_VERSION, kind=KIND)
+        for sentence in unknown:
+            _log.warning("ignoring part of the configuration file", file=str(path), problem=sentence)
+    if override := environ.get("LEADER_ELECT"):
+        election = msgspec.structs.replace(
+            config.leader_election, leader_elect=_parse_bool("LEADER_ELECT", override)
+        )
+        config = msgspec.structs.replace(config, leader_election=election)
+    return validated(config)
+
+
+def validated(config: SharderConfig) -> SharderConfig:
+    """The configuration itself. Raises ConfigurationError for values that no sharder can work with."""
+    sharder = config.controller.sharder
+    problems: dict[str, Any] = {
+        "controller.sharder.concurrentMoves: must be positive": sharder.concurrent_moves < 1,
+        "controller.sharder.syncPeriod: must be positive": sharder.sync_period <= 0,
+        'leaderElection.resourceLock: only "leases" is supported': config.leader_election.resource_lock
+        != "leases",
+        "webhook.config.clientConfig: give url or service, not both": config.webhook.config.client_config.url
+        and config.webhook.config.client_config.service,
+    }
+    for problem, found in problems.items():
+        if found:
+            raise ConfigurationError(f"field {problem}")
+    try:
+        Selector.from_label_selector(config.webhook.config.namespace_selector)
+    except InvalidSelector as error:
+        raise ConfigurationError(f"field webhook.config.namespaceSelector: {error}") from None
+    return config
+
+
+def _parse_bool(name: str, text: str) -> bool:
+    """As Go's strconv.ParseBool reads it."""
+    if text in ("1", "t", "T", "TRUE", "true", "True"):
+        return True
+    if text in ("0", "f", "F", "FALSE", "false", "False"):
+        return False
+    raise ConfigurationError(f"environment variable {name}: {text!r} is neither true nor false")

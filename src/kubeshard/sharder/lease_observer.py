@@ -1,0 +1,125 @@
+"""How this replica learns of shard Leases: the informer's events, quorum reads, and a probe against a watch
+gone silent or slow.
+
+Guaranteed: the book (`sharding.leases`) is fed with everything this process sees of ring-labelled Leases,
+whichever way it came; subscribers hear of each change once, after the book has it. While the probe runs,
+the book is fresh unless the API server cannot be reached: every 5 s (3 s when the watch is silent) all
+ring-labelled Leases are listed, which is the version probe of reliability F10 and bounds the lag of a slow
+watch too. Runs in every replica.
+
+RBAC: list, watch on leases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from kubeshard.cache import Cache, Scope
+from kubeshard.cache.deltas import Deleted, Delta, Updated
+from kubeshard.client import Client
+from kubeshard.core.builtin import Lease
+from kubeshard.core.errors import ApiError
+from kubeshard.core.objects import Key
+from kubeshard.core.selectors import FieldSelector, Selector
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.logs import get_logger
+from kubeshard.sharding import RING_LABEL, Change, LeaseBook
+from kubeshard.sharding.leases import MAX_SHARDS
+
+PROBE_INTERVAL = 5.0
+PROBE_INTERVAL_SILENT = 3.0
+
+SHARD_LEASES = Scope(labels=Selector.exists(RING_LABEL))
+"""What is cached of Leases: those of shards, not the one per node (protocol 14-B1)."""
+
+_log = get_logger("kubeshard.sharder")
+
+
+class LeaseObserver:
+    """Feeds a LeaseBook. `declare` before the cache runs, then `run` beside it."""
+
+    def __init__(self, client: Client, *, max_shards: int = MAX_SHARDS, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.book = LeaseBook(max_shards=max_shards)
+        self._client = client
+        self._clock = clock
+        self._subscribers: dict[object, Callable[[Change], None]] = {}
+
+    def declare(self, cache: Cache) -> None:
+        cache.declare(Lease, SHARD_LEASES).add_handler(self._heard)
+
+    @contextmanager
+    def subscribed(self, subscriber: Callable[[Change], None]) -> Iterator[None]:
+        """Calls `subscriber` with every change while the block runs."""
+        token = object()
+        self._subscribers[token] = subscriber
+        try:
+            yield
+        finally:
+            del self._subscribers[token]
+
+    # Feeding
+
+    def observe(self, lease: Lease) -> None:
+        """A Lease as an answer of the API server showed it."""
+        self._tell(self.book.observe(lease, self._clock.monotonic()))
+
+    def forget(self, key: Key, resource_version: str = "") -> None:
+        """The API server said that the Lease does not exist."""
+        self._tell(self.book.forget(key, self._clock.monotonic(), resource_version))
+
+    def bury(self, key: Key) -> None:
+        """Nobody can ever hold the deleted Lease again."""
+        self._tell(self.book.bury(key, self._clock.monotonic()))
+
+    async def relist(self) -> None:
+        """Reads all shard Leases from the server. Raises ApiError."""
+        listed = set()
+        stream = self._client.list(Lease, label_selector=SHARD_LEASES.labels)
+        async for lease in stream:
+            listed.add(lease.key)
+            self.observe(lease)
+        for key in self.book.keys() - listed:
+            self.forget(key, stream.resource_version)
+        self.book.confirm(self._clock.monotonic())
+
+    async def read_shard(self, ring: str, shard: str) -> list[Lease]:
+        """All Leases of one shard, from the server. Raises ApiError."""
+        stream = self._client.list(
+            Lease,
+            label_selector=Selector.equals(RING_LABEL, ring),
+            field_selector=FieldSelector.equals("metadata.name", shard),
+        )
+        leases = [lease async for lease in stream]
+        for lease in leases:
+            self.observe(lease)
+        for key in set(self.book.leases_of(ring, shard)) - {lease.key for lease in leases}:
+            self.forget(key, stream.resource_version)
+        return leases
+
+    async def run(self) -> None:
+        """Probes until cancelled."""
+        while True:
+            silent = self.book.silence(self._clock.monotonic()) >= PROBE_INTERVAL_SILENT
+            await asyncio.sleep(PROBE_INTERVAL_SILENT if silent else PROBE_INTERVAL)
+            try:
+                await self.relist()
+            except ApiError as error:
+                _log.warning("cannot list shard leases", error=error)
+
+    def _heard(self, delta: Delta[Lease]) -> None:
+        now = self._clock.monotonic()
+        match delta:
+            case Updated(new=lease):
+                self._tell(self.book.observe(lease, now))
+            case Deleted(object=lease, final=final):
+                version = lease.metadata.resource_version if final else ""
+                self._tell(self.book.forget(lease.key, now, version))
+            case added:
+                self._tell(self.book.observe(added.object, now))
+
+    def _tell(self, change: Change | None) -> None:
+        if change is not None:
+            for subscriber in tuple(self._subscribers.values()):
+                subscriber(change)

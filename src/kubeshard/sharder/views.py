@@ -1,0 +1,142 @@
+"""The rings as this replica sees them now: what webhook, resync and watch decide on.
+
+Guaranteed: a view is made of what the caches and the lease book show at the moment it is asked for, and is
+remembered until one of these changes, so asking per object is cheap and equal views are the same object.
+Answers come from memory. A ring with an invalid namespace selector keeps its last good one (reliability
+4.1). `controller_sharding_ring_calculations_total` counts real calculations of a hash ring (protocol
+14-B4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kubeshard.cache import Cache
+from kubeshard.core.builtin import Namespace
+from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.sharder.kinds import ResourceKinds
+from kubeshard.sharder.lease_observer import LeaseObserver
+from kubeshard.sharder.reports import RingReports
+from kubeshard.sharding import ControllerRing, HashRing, RingResources, RingView
+
+
+class RingViews:
+    """See the module. `calculated` is called with the ring's name for every hash ring that is built."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        observer: LeaseObserver,
+        kinds: ResourceKinds,
+        reports: RingReports,
+        *,
+        default_selector: LabelSelector,
+        strict: bool = False,
+        calculated: Callable[[str], None] = lambda ring: None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._cache = cache
+        self._book = observer.book
+        self._kinds = kinds
+        self._reports = reports
+        self._default_selector = default_selector
+        self._strict = strict
+        self._calculated = calculated
+        self._clock = clock
+        self._views: dict[
+            str, tuple[RingView, ControllerRing, Mapping[GroupResource, frozenset[GroupKind]]]
+        ] = {}
+        self._hashrings: dict[str, HashRing] = {}
+        self._selectors: dict[str, Selector] = {}
+        self._owner_kinds: dict[
+            str, tuple[int, ControllerRing, Mapping[GroupResource, frozenset[GroupKind]]]
+        ] = {}
+
+    def declare(self) -> None:
+        """Before the cache runs."""
+        self._cache.declare(ControllerRing).add_handler(lambda _: self._views.clear())
+        self._cache.declare(Namespace).add_handler(lambda _: self._views.clear())
+
+    def ring(self, name: str) -> ControllerRing | None:
+        return self._cache.get(ControllerRing, name)
+
+    def available(self, ring: str) -> tuple[str, ...]:
+        """Names of the ring's available shards, ascending."""
+        return self._book.available(ring, self._clock.monotonic())
+
+    def fresh(self) -> bool:
+        """Whether the view of the Leases can be up to date (reliability F10)."""
+        return self._book.fresh(self._clock.monotonic())
+
+    def owner_kinds(self, ring: ControllerRing) -> Mapping[GroupResource, frozenset[GroupKind]]:
+        """`RingView.owner_kinds`, as far as the kinds are known by now; nothing with the strict parity
+        switch.
+        """
+        if self._strict:
+            return {}
+        known = self._owner_kinds.get(ring.name)
+        if known is None or known[0] != self._kinds.learned or known[1] is not ring:
+            known = (self._kinds.learned, ring, self._kinds.owner_kinds(RingResources(ring.spec.resources)))
+            self._owner_kinds[ring.name] = known
+        return known[2]
+
+    def view(self, name: str) -> RingView | None:
+        """None for a ring that does not exist, or is not known here yet."""
+        ring = self.ring(name)
+        if ring is None:
+            self.forget(name)
+            return None
+        hashring, owner_kinds = self._hashring(name), self.owner_kinds(ring)
+        known = self._views.get(name)
+        if (
+            known is not None
+            and known[0].hashring is hashring
+            and known[1] is ring
+            and known[2] is owner_kinds
+        ):
+            return known[0]
+        view = RingView(
+            name=name,
+            resources=RingResources(ring.spec.resources),
+            hashring=hashring,
+            namespaces=self._namespaces(ring),
+            owner_kinds=owner_kinds,
+        )
+        self._views[name] = (view, ring, owner_kinds)
+        return view
+
+    def selects(self, ring: ControllerRing, labels: Mapping[str, str] | None) -> bool:
+        """Whether the ring selects a namespace with these labels."""
+        return self._selector(ring).matches(labels)
+
+    def forget(self, name: str) -> None:
+        for memory in (self._views, self._hashrings, self._selectors, self._owner_kinds):
+            memory.pop(name, None)  # type: ignore[attr-defined] # a tuple of dicts with unlike values
+
+    def _hashring(self, name: str) -> HashRing:
+        available = self.available(name)
+        known = self._hashrings.get(name)
+        if known is None or known.shards != available:
+            known = self._hashrings[name] = HashRing(available)
+            self._calculated(name)
+        return known
+
+    def _namespaces(self, ring: ControllerRing) -> frozenset[str] | None:
+        selector = self._selector(ring)
+        if not selector:
+            return None
+        namespaces = self._cache.list(Namespace, labels=selector)
+        return frozenset(namespace.metadata.name for namespace in namespaces)
+
+    def _selector(self, ring: ControllerRing) -> Selector:
+        given = ring.spec.namespace_selector
+        try:
+            selector = Selector.from_label_selector(self._default_selector if given is None else given)
+        except InvalidSelector as error:
+            self._reports.selector(ring.name, str(error))
+            return self._selectors.get(ring.name) or Selector.from_label_selector(self._default_selector)
+        self._reports.selector(ring.name)
+        self._selectors[ring.name] = selector
+        return selector

@@ -1,0 +1,120 @@
+"""The MutatingWebhookConfiguration of a ring (protocol 4.1). Pure.
+
+Guaranteed: the body of the server-side apply is the reference's, field by field. A ring without resources
+gets `rules: []`, which matches nothing; entries that no ring may shard (`classification`) get no rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import KubeObject
+from kubeshard.core.owners import controller_reference
+from kubeshard.sharder.config import WebhookClientConfig, WebhookConfig
+from kubeshard.sharding import ControllerRing, RingResources, shard_label, webhook_config_name, webhook_path
+from kubeshard.sharding.names import APP_LABEL, APP_NAME, RING_LABEL, SYSTEM_NAMESPACE, WEBHOOK_NAME
+
+
+class MutatingWebhookConfiguration(
+    KubeObject, group="admissionregistration.k8s.io", version="v1", namespaced=False
+):
+    """As it is watched for drift."""
+
+    webhooks: tuple[Mapping[str, Any], ...] = ()
+
+
+def webhook_configuration(ring: ControllerRing, config: WebhookConfig) -> dict[str, Any]:
+    """The fields that the sharder applies for the ring."""
+    metadata: dict[str, Any] = {
+        "name": webhook_config_name(ring.name),
+        "labels": {APP_LABEL: APP_NAME, RING_LABEL: ring.name},
+        "ownerReferences": [msgspec.to_builtins(controller_reference(ring))],
+    }
+    if config.annotations:
+        metadata["annotations"] = dict(config.annotations)
+    selector = ring.spec.namespace_selector
+    return {
+        "apiVersion": MutatingWebhookConfiguration.KIND.api_version,
+        "kind": MutatingWebhookConfiguration.KIND.kind,
+        "metadata": metadata,
+        "webhooks": [
+            {
+                "name": WEBHOOK_NAME,
+                "clientConfig": _client_config(config.client_config, webhook_path(ring.name)),
+                "namespaceSelector": msgspec.to_builtins(
+                    config.namespace_selector if selector is None else selector
+                ),
+                "objectSelector": {
+                    "matchExpressions": [{"key": shard_label(ring.name), "operator": "DoesNotExist"}]
+                },
+                "rules": _rules(ring),
+                "failurePolicy": "Ignore",
+                "timeoutSeconds": 5,
+                "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+            }
+        ],
+    }
+
+
+def in_sync(actual: MutatingWebhookConfiguration | None, desired: Mapping[str, Any]) -> bool:
+    """Whether everything that the sharder applies is there. Fields that it does not apply do not count (the
+    CA bundle that an injector writes, defaults).
+    """
+    return actual is not None and _contains(msgspec.to_builtins(actual), _without_type(desired))
+
+
+def _client_config(config: WebhookClientConfig, path: str) -> dict[str, Any]:
+    body: dict[str, Any] = {"caBundle": config.ca_bundle} if config.ca_bundle else {}
+    if config.url is not None:
+        return {**body, "url": config.url.removesuffix("/") + path}
+    service: dict[str, Any] = {
+        "namespace": (config.service and config.service.namespace) or SYSTEM_NAMESPACE,
+        "name": (config.service and config.service.name) or "sharder",
+        "path": path,
+    }
+    if config.service is not None and config.service.port is not None:
+        service["port"] = config.service.port
+    return {**body, "service": service}
+
+
+def _rules(ring: ControllerRing) -> list[dict[str, Any]]:
+    accepted = RingResources(ring.spec.resources)
+    listed = [
+        resource.group_resource
+        for main in ring.spec.resources
+        for resource in (main, *main.controlled_resources)
+    ]
+    return [_rule(resource) for resource in listed if resource in accepted]
+
+
+def _rule(resource: GroupResource) -> dict[str, Any]:
+    return {
+        "operations": ["CREATE", "UPDATE"],
+        "apiGroups": [resource.group],
+        "apiVersions": ["*"],
+        "resources": [resource.resource],
+        "scope": "*",
+    }
+
+
+def _without_type(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if key not in ("apiVersion", "kind")}
+
+
+def _contains(actual: Any, desired: Any) -> bool:
+    if isinstance(desired, Mapping):
+        return isinstance(actual, Mapping) and all(
+            key in actual and _contains(actual[key], value) for key, value in desired.items()
+        )
+    if isinstance(desired, list):
+        return (
+            isinstance(actual, list | tuple)
+            and len(actual) == len(desired)
+            and all(map(_contains, actual, desired))
+        )
+    return bool(actual == desired)
