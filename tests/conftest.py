@@ -1,4 +1,6 @@
-"""Fixtures on a real control plane. It is started by the first test that needs it and serves the whole session."""
+"""Fixtures on a real control plane. It is started by the first test that needs it and serves the whole
+session.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ async def kube_client(kubeconfig: Path) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def namespace(kube_client: Client) -> AsyncIterator[str]:
-    """A namespace of the test's own. It is deleted afterwards, but stays Terminating: nobody here finalizes it."""
+    """A namespace of the test's own. It is deleted afterwards, but stays Terminating: nobody here finalizes
+    it.
+    """
     name = f"test-{os.getpid()}-{next(_numbers)}"
     await kube_client.create(Namespace(metadata=ObjectMeta(name=name)))
     yield name

@@ -37,6 +37,6 @@ def find_assets(programs: Iterable[str] = CORE_PROGRAMS) -> Path:
         return folder
     where = f"{ASSETS_VARIABLE}={named}" if named else str(folder)
     raise ConfigurationError(
-        f"no {', '.join(missing)} in {where}: run `make kube` (or `python -m kubeshard.testing.build`; needs
-        Go), " f"or set {ASSETS_VARIABLE} to a folder that has them, as envtest does"
+        f"no {', '.join(missing)} in {where}: run `make kube` (`python -m kubeshard.testing.build`; needs Go), "
+        f"or set {ASSETS_VARIABLE} to a folder that has them, as envtest does"
     )

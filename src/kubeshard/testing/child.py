@@ -35,8 +35,9 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=None if environment is None else dict(environment),
-                # A process group of its own: a terminal's Ctrl-C is for the parent, which stops its children
-                # in order. art_new_session=True, eexec_fn=lambda: _die_with(parent),
+                # A session of its own: a terminal's Ctrl-C is for the parent, which stops its children in order.
+                start_new_session=True,
+                preexec_fn=lambda: _die_with(parent),
             )
 
     @property

@@ -4,10 +4,10 @@ asked for.
     with ControlPlane() as kube:
         config = await load_config(kubeconfig=kube.kubeconfig)
 
-Guaranteed: it listens on the loopback interface only, on free ports, with data in a folder of its own; `start` returns when
-the API server says that it is ready; nothing is left running when the block is left or the process dies;
-after a failure the logs stay and the error names their folder. Not guaranteed: durability (etcd does not sync
-to disk).
+Guaranteed: it listens on the loopback interface only, on free ports, with data in a folder of its own;
+`start` returns when the API server says that it is ready; nothing is left running when the block is left or
+the process dies; after a failure the logs stay and the error names their folder. Not guaranteed: durability
+(etcd does not sync to disk).
 
 Every program is started with the rights of a cluster administrator.
 """
@@ -35,6 +35,12 @@ from kubeshard.testing.child import Child
 
 _READY_WITHIN = 60.0
 _POLL = 0.05
+_CONTROLLERS = (
+    "deployment-controller",
+    "replicaset-controller",
+    "garbage-collector-controller",
+    "namespace-controller",
+)
 
 
 class ControlPlaneFailed(KubeshardError):
@@ -181,10 +187,10 @@ class ControlPlane:
             "--service-cluster-ip-range=10.96.0.0/16",
             "--advertise-address=10.9.9.9",
             "--endpoint-reconciler-type=none",
-            # The second one would keep pods off a node until a node controller, which does not run, calls it
-            # ready. -disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
-            # [f"--feature-gates={','.join(self._feature_gates)}"] if self._feature_gates else []),
-            # elf._arguments,
+            # The second one would keep pods off a node until a node controller, which does not run, clears it.
+            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+            *([f"--feature-gates={','.join(self._feature_gates)}"] if self._feature_gates else []),
+            *self._arguments,
         )
 
     def _start_controllers(self) -> None:
@@ -192,10 +198,14 @@ class ControlPlane:
             self._run(
                 "kube-controller-manager",
                 f"--kubeconfig={self.kubeconfig}",
-                "--controllers=deployment-controller,replicaset-controller,garbage-collector-controller,namesp
-                ace-controller", "--leader-elect=false", "--bind-address=127.0.0.1",
-                f"--secure-port={free_port()}", "--kube-api-qps=500", "--kube-api-burst=500",
-                "--concurrent-deployment-syncs=20", "--concurrent-replicaset-syncs=20",
+                f"--controllers={','.join(_CONTROLLERS)}",
+                "--leader-elect=false",
+                "--bind-address=127.0.0.1",
+                f"--secure-port={free_port()}",
+                "--kube-api-qps=500",
+                "--kube-api-burst=500",
+                "--concurrent-deployment-syncs=20",
+                "--concurrent-replicaset-syncs=20",
             )
         if self._pods:
             self._run(
