@@ -6,11 +6,13 @@ several of these.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-from kubeshard.cache import Cache
+from kubeshard.cache import Cache, IndexFunction, Informer
 from kubeshard.client import Client
 from kubeshard.controller.context import EventSink
+from kubeshard.controller.watch import Index
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,4 +22,13 @@ class Cluster:
     client: Client
     cache: Cache
     events: EventSink
-    name: str = ""
+    _indexes: dict[tuple[int, str], IndexFunction[Any]] = field(default_factory=dict)
+
+    def add_index(self, informer: Informer[Any], index: Index[Any]) -> None:
+        """Files the informer's objects; several controllers may ask for the same index. Raises ValueError for
+        another index of that name.
+        """
+        function = self._indexes.get((id(informer), index.name))
+        if function is not index.function:
+            informer.store.add_index(index.name, index.function)
+            self._indexes[id(informer), index.name] = index.function

@@ -85,7 +85,7 @@ class Context:
             namespace = ""
         elif namespace is None:
             namespace = self.key.namespace
-        self._reader.require(form)
+        self._reader.informer(form)
         if self.fresh:
             try:
                 return await self.client.get(form, name, namespace)
@@ -109,7 +109,7 @@ class Context:
         shard's.
         """
         form = form_of(target)
-        self._reader.require(form)
+        self._reader.informer(form)
         if self.fresh:
             return await self._reader.list_live(self.client, form, namespace, index=index, labels=labels)
         await self._writes.settled(self.cache, form)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from kubeshard.cache import Cache, Scope
+from kubeshard.cache import Cache, Informer, Scope
 from kubeshard.client import Client
 from kubeshard.controller.watch import Index, Watch, narrowed
 from kubeshard.core import Form, KubeObject, Selector, form_of
@@ -46,10 +46,10 @@ class ControllerReader:
         form = form_of(target)
         return self.cache.list(form, namespace, index=index, labels=labels, scope=self._scope(form))
 
-    def require(self, target: type[T] | Form[T]) -> None:
-        """Raises UndeclaredKind for what `get` and `list` could not read."""
+    def informer(self, target: type[T] | Form[T]) -> Informer[T]:
+        """What `get` and `list` read. Raises UndeclaredKind."""
         form = form_of(target)
-        self.cache.informer(form, self._scope(form))
+        return self.cache.informer(form, self._scope(form))
 
     async def list_live(
         self,

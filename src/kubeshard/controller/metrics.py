@@ -1,0 +1,29 @@
+"""What a controller tells about itself.
+
+Observations as they happen; the manager turns them into the metrics that Kubernetes dashboards know
+(framework 2.17): `controller_runtime_reconcile_total`, `controller_runtime_reconcile_time_seconds`, ...
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kubeshard.controller.outcomes import Outcome
+
+
+class ControllerMetrics(Protocol):
+    """Observations of one controller. Called inline: must neither block nor raise."""
+
+    def started(self) -> None:
+        """A worker began a run."""
+        ...
+
+    def finished(self, outcome: Outcome | None, seconds: float) -> None:
+        """The run ended; without an outcome when the right to work ended first."""
+        ...
+
+
+class NoMetrics:
+    def started(self) -> None: ...
+
+    def finished(self, outcome: Outcome | None, seconds: float) -> None: ...
