@@ -1,1 +1,40 @@
-"""kubeshard.cache"""
+"""A live copy, in memory, of the objects a process works with.
+
+Guaranteed: reads are from memory, immutable and strict (an undeclared kind is an error); one list/watch per
+(kind, form, scope); handlers hear every change after the store has it, in order; whatever the connection
+does, the copy becomes the server's state again, and how old it may be can be asked. Not guaranteed: that a
+read is the latest state (`OwnWrites` covers this process's own writes), intermediate states, or order across
+kinds.
+
+The way of an event: `reflector` (drives `listwatch`, the state machine) -> `store` -> `deltas` -> handlers of
+the `informer`. `cache` shares informers, `own_writes` waits for them.
+"""
+
+from kubeshard.cache.cache import Cache, OutsideScope, UndeclaredKind
+from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
+from kubeshard.cache.informer import Handler, Informer, Registration
+from kubeshard.cache.own_writes import CacheBehind, OwnWrites, WriteBook, record_own_write
+from kubeshard.cache.reflector import Transform
+from kubeshard.cache.scope import Scope
+from kubeshard.cache.store import IndexFunction, Store
+
+__all__ = [
+    "Added",
+    "Cache",
+    "CacheBehind",
+    "Deleted",
+    "Delta",
+    "Handler",
+    "IndexFunction",
+    "Informer",
+    "OutsideScope",
+    "OwnWrites",
+    "Registration",
+    "Scope",
+    "Store",
+    "Transform",
+    "UndeclaredKind",
+    "Updated",
+    "WriteBook",
+    "record_own_write",
+]

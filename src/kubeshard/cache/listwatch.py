@@ -11,7 +11,7 @@ store:
             refused: Invalid (option not known)      -                   LIST
             refused: NotFound                        -                   PAUSE, then start
             ended; any other error                   -                   PAUSE, then LIST
-    LIST    item                                     -                   LIST
+    LIST    item; restarted                          -                   LIST
             listed                                   Replace             OPEN at the list's version
             any error                                -                   PAUSE, then start
     OPEN    opened                                   -                   WATCH
@@ -23,12 +23,12 @@ store:
             ended; silent past the read deadline     -                   OPEN at the last version
             ended within 1 s without an event        -                   PAUSE, then start
             connection broke; ERROR event: Throttled -                   PAUSE, then OPEN at the last version
-            ERROR event: Gone, any other             -                   PAUSE, then start
+            ERROR event: Gone, any other; unreadable -                   PAUSE, then start
     PAUSE   elapsed                                  -                   where the pause leads
 
 "start" is STREAM, or LIST where the server does not know streaming lists: one that refused as Invalid, and
-then answered a list, is not asked again. Transient are Throttled, Unavailable, Timeout and UnexpectedResponse.
-The last version is that of the newest event or bookmark.
+then answered a list, is not asked again. Transient are Throttled, Unavailable, Timeout and
+UnexpectedResponse. The last version is that of the newest event or bookmark.
 
 Guaranteed: a full read is always consistent (resourceVersion `""`, never `"0"`: reliability T12), so the copy
 never goes back in time; nothing is replaced before a full read is complete; every error leads to a pause with
@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from kubeshard.cache.backoff import Backoff, BackoffPolicy
 from kubeshard.core.encoding import UndecodableObject
@@ -59,8 +59,6 @@ from kubeshard.runtime.rng import Rng
 
 T = TypeVar("T", bound=KubeObject)
 
-EventType = Literal["ADDED", "MODIFIED", "DELETED"]
-
 SHORT_STREAM = 1.0
 """A watch that ends sooner, and without an event, is taken for a failure (seconds)."""
 
@@ -68,7 +66,8 @@ FAILURES = BackoffPolicy()
 NOT_SERVED = BackoffPolicy(cap=5.0)
 """Between looks for a kind that is not installed: at most 10 s with jitter."""
 
-_TRANSIENT = (Throttled, Unavailable, Timeout, UnexpectedResponse)
+_BROKEN = (Throttled, Unavailable, Timeout)
+_TRANSIENT = (*_BROKEN, UnexpectedResponse)
 
 
 class State(Enum):
@@ -172,6 +171,11 @@ class ListWatch(Generic[T]):
         assert entry.key is not None
         self._buffer[entry.key] = entry
 
+    def restarted(self) -> None:
+        """The list lost its snapshot and begins again: what came so far is void."""
+        assert self.state is State.LIST
+        self._buffer = {}
+
     def listed(self, resource_version: str, now: float) -> Replace[T] | None:
         """The list is complete. One without a version nobody could watch from: then it counts as failed."""
         assert self.state is State.LIST
@@ -192,8 +196,8 @@ class ListWatch(Generic[T]):
             self.state = State.WATCH
             self.last_error = None
 
-    def event(self, type_: EventType, entry: T | UndecodableObject) -> Apply[T] | Remove[T] | None:
-        """An object came, changed or left."""
+    def event(self, type_: str, entry: T | UndecodableObject) -> Apply[T] | Remove[T] | None:
+        """ADDED, MODIFIED or DELETED: an object came, changed or left."""
         key, version = entry.key, entry.metadata.resource_version
         if self.state is State.STREAM:
             assert key is not None
@@ -249,7 +253,9 @@ class ListWatch(Generic[T]):
             case State.WATCH if isinstance(error, Timeout) and not self._was_short(now):
                 self.last_error = error
                 self._open(self.resource_version)
-            case State.OPEN | State.WATCH if isinstance(error, _TRANSIENT):
+            case State.OPEN if isinstance(error, _TRANSIENT):
+                self._pause(error, now, State.OPEN)
+            case State.WATCH if isinstance(error, _BROKEN):
                 self._pause(error, now, State.OPEN)
             case State.PAUSE:
                 raise AssertionError("nothing was asked for")

@@ -46,7 +46,8 @@ class Store(Generic[T]):
         return sum(map(len, self._objects.values()))
 
     def get(self, key: Key) -> T | None:
-        """The object, or None. Raises UndecodableObject if the server has it but it does not fit its class."""
+        """The object, or None. Raises UndecodableObject if the server has it but it does not fit its class.
+        """
         objects = self._objects.get(key[0])
         found = objects.get(key[1]) if objects else None
         if found is None and key in self._undecodable:

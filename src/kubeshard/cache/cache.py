@@ -1,0 +1,222 @@
+"""The informers of a process, shared and strict.
+
+Guaranteed: one list/watch and one store per (kind, form, scope) however many ask for it; reads come from
+memory and never wait; reading what nobody declared is an error, never a silent copy of a whole cluster.
+Declaring is possible before and while the cache runs. Not guaranteed: that a read reflects the latest state
+(see `own_writes` for what this process wrote), or that two kinds are from the same moment.
+
+`metadata.managedFields` and kubectl's last-applied annotation are dropped on the way in. Source: framework
+1.2, 2.9, 4.2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar, cast
+
+from kubeshard.cache.informer import Informer
+from kubeshard.cache.listwatch import StreamingLists
+from kubeshard.cache.reflector import PATIENCE_FOR_LOGS, Transform
+from kubeshard.cache.scope import Scope
+from kubeshard.cache.store import IndexFunction
+from kubeshard.client import Client
+from kubeshard.core.errors import KubeshardError
+from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.core.objects import Form, Key, KubeObject, form_of
+from kubeshard.core.selectors import Selector
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+
+T = TypeVar("T", bound=KubeObject)
+
+_log = get_logger("kubeshard.cache")
+
+
+class UndeclaredKind(KubeshardError):
+    """A read of a kind, form or scope that was not declared: declare it (a controller's `Watch` does) or read
+    it live.
+    """
+
+
+class OutsideScope(KubeshardError):
+    """A read of a namespace that the informer's scope does not hold, so that the answer would always be "not
+    there".
+    """
+
+
+class Cache:
+    """Informers by form and scope.
+
+    `scopes` gives the scope per kind, `default_scope` that of all others; `declare` may name another.
+    `transforms` change objects of a kind before they are stored (to save memory): called once per object,
+    pure, and without touching what identifies it. `streaming_lists` False never asks the server for a
+    streaming list.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        scopes: Mapping[GroupKind | Kind, Scope] | None = None,
+        default_scope: Scope | None = None,
+        transforms: Mapping[GroupKind | Kind, Transform[Any]] | None = None,
+        streaming_lists: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: Rng = SYSTEM_RNG,
+    ) -> None:
+        self._client = client
+        self._scopes = dict(scopes or {})
+        self._default_scope = default_scope or Scope()
+        self._transforms = dict(transforms or {})
+        self._streaming = StreamingLists(enabled=streaming_lists)
+        self._clock = clock
+        self._rng = rng
+        self._informers: dict[tuple[Form[Any], Scope], Informer[Any]] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._running: list[asyncio.Task[None]] = []
+
+    # Declaring
+
+    def declare(self, target: type[T] | Form[T], scope: Scope | None = None) -> Informer[T]:
+        """The informer of the form in the scope (default: the one this cache has for the kind), made and, if
+        the cache runs, started on first need.
+        """
+        form = form_of(target)
+        place = (form, scope or self.scope_of(form.kind))
+        informer = self._informers.get(place)
+        if informer is None:
+            informer = self._informers[place] = Informer(
+                form,
+                place[1],
+                self._client,
+                streaming=self._streaming,
+                clock=self._clock,
+                rng=self._rng,
+                transform=self._transforms.get(form.kind) or self._transforms.get(form.kind.group_kind),
+            )
+            if self._tasks is not None:
+                self._start(informer, self._tasks)
+        return informer
+
+    def add_index(
+        self, target: type[T] | Form[T], name: str, function: IndexFunction[T], scope: Scope | None = None
+    ) -> None:
+        """Declares the kind and files its objects under the values of `function`. Raises ValueError if the
+        name is taken.
+        """
+        self.declare(target, scope).store.add_index(name, function)
+
+    def scope_of(self, kind: Kind) -> Scope:
+        """The scope in which the kind is cached unless `declare` says otherwise."""
+        return self._scopes.get(kind) or self._scopes.get(kind.group_kind) or self._default_scope
+
+    # Reading
+
+    def get(
+        self, target: type[T] | Form[T], name: str, namespace: str = "", *, scope: Scope | None = None
+    ) -> T | None:
+        """The object as last seen, or None. Raises UndeclaredKind, OutsideScope, and UndecodableObject if the
+        server's object does not fit its class.
+        """
+        informer = self.informer(target, scope)
+        namespace = _within(informer, namespace) or ""
+        return informer.store.get(Key(namespace, name))
+
+    def list(
+        self,
+        target: type[T] | Form[T],
+        namespace: str | None = None,
+        *,
+        index: tuple[str, str] | None = None,
+        labels: Selector | None = None,
+        scope: Scope | None = None,
+    ) -> Sequence[T]:
+        """A snapshot of all objects, or of those in one namespace, under one (index name, value), matching
+        labels.
+
+        Raises UndeclaredKind, OutsideScope, and KeyError for an index that was never added.
+        """
+        informer = self.informer(target, scope)
+        namespace = _within(informer, namespace)
+        found = informer.store.by_index(*index, namespace) if index else informer.store.list(namespace)
+        return [obj for obj in found if labels.matches(obj.metadata.labels)] if labels else found
+
+    def informer(self, target: type[T] | Form[T], scope: Scope | None = None) -> Informer[T]:
+        """The declared informer. Without a scope: the one in the kind's own scope, else the only one there
+        is.
+
+        Raises UndeclaredKind.
+        """
+        form = form_of(target)
+        found = self._informers.get((form, scope or self.scope_of(form.kind)))
+        if found is None and scope is None:
+            others = [informer for informer in self._informers.values() if informer.form == form]
+            found = others[0] if len(others) == 1 else None
+            if len(others) > 1:
+                raise UndeclaredKind(f"{form} is cached in {len(others)} scopes: say which one to read")
+        if found is None:
+            raise UndeclaredKind(
+                f"{form} is not cached{' in this scope' if scope else ''}: declare it, or read it live"
+            )
+        return cast("Informer[T]", found)
+
+    @property
+    def informers(self) -> Sequence[Informer[Any]]:
+        """All of them, for health and metrics."""
+        return tuple(self._informers.values())
+
+    def informers_of(self, kind: Kind) -> Iterator[Informer[Any]]:
+        """All forms and scopes in which a kind (whatever its version) is cached."""
+        return (i for i in self._informers.values() if i.form.kind.group_kind == kind.group_kind)
+
+    # Running
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Cache]:
+        """Lists and watches while the block runs. The block's own exception passes as it is; an exception
+        group means that an informer met a bug.
+        """
+        assert self._tasks is None, "the cache runs already"
+        failure: Exception | None = None
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            for informer in self._informers.values():
+                self._start(informer, tasks)
+            try:
+                yield self
+            except Exception as error:
+                failure = error
+            finally:
+                self._tasks = None
+                for task in self._running:
+                    task.cancel()
+                self._running.clear()
+        if failure is not None:
+            raise failure
+
+    async def synced(self) -> None:
+        """Waits until all informers, also those declared while waiting, have synced. Says every ten seconds
+        what is missing.
+        """
+        while waiting := [informer for informer in self._informers.values() if not informer.has_synced]:
+            try:
+                async with asyncio.timeout(PATIENCE_FOR_LOGS):
+                    await waiting[0].synced()
+            except TimeoutError:
+                error = next((i.last_error for i in waiting if i.last_error is not None), None)
+                _log.warning("Still waiting for caches to fill", kinds=[str(i) for i in waiting], error=error)
+
+    def _start(self, informer: Informer[Any], tasks: asyncio.TaskGroup) -> None:
+        self._running.append(tasks.create_task(informer.run(), name=f"informer {informer}"))
+
+
+def _within(informer: Informer[Any], namespace: str | None) -> str | None:
+    """The namespace under which the store files what the caller means."""
+    if not informer.form.kind.namespaced:
+        return None
+    if namespace and not informer.scope.covers(informer.form.kind, namespace):
+        raise OutsideScope(f"namespace {namespace} is not in the cached scope of {informer.form}")
+    return namespace

@@ -1,0 +1,208 @@
+"""One (kind, form, scope) kept in memory and told to handlers.
+
+Guaranteed: the store changes first, then the handlers hear of it, one delta after another in the order of the
+stream; a handler added late first gets one initial `Added` per stored object and then everything after it,
+without gap or double; a handler that raises harms neither its neighbours nor the informer (it is logged and
+counted; that delta is lost for it). Handlers are plain functions called inline: they map and enqueue, they do
+not wait. So there is no buffer that could grow.
+
+Not guaranteed: freshness. `last_heard` says when the server was last heard, `store.resource_version` up to
+where the store is. There is no periodic replay of the store to handlers: a controller that wants to look
+again later requeues its key. Source: framework 2.9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from kubeshard.cache.deltas import Added, Delta
+from kubeshard.cache.listwatch import Advance, Apply, Remove, Replace, StreamingLists
+from kubeshard.cache.pace import Pace
+from kubeshard.cache.reflector import Reflector, Transform
+from kubeshard.cache.scope import Scope
+from kubeshard.cache.store import Store
+from kubeshard.client import Client
+from kubeshard.core.errors import ApiError
+from kubeshard.core.objects import Form, KubeObject
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.rng import Rng
+
+T = TypeVar("T", bound=KubeObject)
+
+Handler = Callable[[Delta[T]], None]
+
+_log = get_logger("kubeshard.cache")
+
+
+class Registration(Generic[T]):
+    """A handler's place at an informer."""
+
+    def __init__(self, handler: Handler[T]) -> None:
+        self._handler = handler
+        self._active = True
+
+    def remove(self) -> None:
+        """The handler is not called any more, not even with the rest of a change that is being told right
+        now.
+        """
+        self._active = False
+
+    @property
+    def active(self) -> bool:
+        return self._active
+
+    def tell(self, delta: Delta[T]) -> None:
+        if self._active:
+            self._handler(delta)
+
+
+class Informer(Generic[T]):
+    """Made by `Cache.declare`; runs while the cache runs.
+
+    RBAC: `list` and `watch` on the resource, in the scope's namespaces or cluster-wide.
+    """
+
+    def __init__(
+        self,
+        form: Form[T],
+        scope: Scope,
+        client: Client,
+        *,
+        streaming: StreamingLists,
+        clock: Clock,
+        rng: Rng,
+        transform: Transform[T] | None = None,
+    ) -> None:
+        parts = scope.parts(form.kind)
+        self.form = form
+        self.scope = scope
+        self.store: Store[T] = Store(parts)
+        self.handler_errors = 0
+        self._clock = clock
+        self._registrations: tuple[Registration[T], ...] = ()
+        self._unsynced = set(parts)
+        self._synced = asyncio.Event()
+        self._progress: asyncio.Future[None] | None = None
+        self._reflectors = [
+            Reflector(client, form, scope, part, self, streaming, clock, rng, transform) for part in parts
+        ]
+
+    def __str__(self) -> str:
+        return str(self.form)
+
+    # Handlers
+
+    def add_handler(self, handler: Handler[T]) -> Registration[T]:
+        """From now on `handler` hears every delta. If there are objects already, it is called with them
+        before this returns.
+        """
+        registration = Registration(handler)
+        self._registrations = (*(known for known in self._registrations if known.active), registration)
+        for obj in self.store.list():
+            self._tell((registration,), Added(obj, initial=True))
+        return registration
+
+    # Progress and health
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the first full read is in the store and every handler has heard of it."""
+        return not self._unsynced
+
+    async def synced(self) -> None:
+        """Waits until `has_synced`, for ever if need be: `last_error` tells why it takes so long."""
+        await self._synced.wait()
+
+    @property
+    def last_heard(self) -> float | None:
+        """When the server last proved that the view is alive: an event, a bookmark, a completed list or an
+        accepted watch (monotonic seconds). Of several namespaces the one silent for longest; None while one
+        was never heard.
+        """
+        heard = [reflector.last_heard for reflector in self._reflectors]
+        return None if None in heard else min(time for time in heard if time is not None)
+
+    @property
+    def last_error(self) -> ApiError | None:
+        """Why listing or watching does not work at the moment; None when it does. NotFound: the kind is not
+        installed.
+        """
+        return next((r.last_error for r in self._reflectors if r.last_error is not None), None)
+
+    @property
+    def full_reads(self) -> int:
+        """How often everything was read, the first time included."""
+        return sum(reflector.full_reads for reflector in self._reflectors)
+
+    @property
+    def failures(self) -> int:
+        """Lists and watches that failed."""
+        return sum(reflector.failures for reflector in self._reflectors)
+
+    @property
+    def undecodable(self) -> int:
+        """Objects that did not fit their class, counted each time they came."""
+        return sum(reflector.undecodable for reflector in self._reflectors)
+
+    def progress(self) -> asyncio.Future[None]:
+        """Done at the next change of the store or of its version. Shared: wait with `asyncio.wait`, never
+        cancel it.
+        """
+        if self._progress is None:
+            self._progress = asyncio.get_running_loop().create_future()
+        return self._progress
+
+    # Running
+
+    async def run(self) -> None:
+        """Lists and watches until cancelled. Raises only what is a bug, such as an index function that
+        raises.
+        """
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._reflectors:
+                group.create_task(reflector.run(), name=f"reflector {self.form} {reflector.part}".rstrip())
+
+    def apply(self, change: Apply[T] | Remove[T] | Advance, part: str) -> None:
+        """From the reflector: one step."""
+        if isinstance(change, Advance):
+            self.store.advance(change.resource_version, part)
+            self._progressed()
+            return
+        step = self.store.apply if isinstance(change, Apply) else self.store.remove
+        registrations = self._registrations
+        deltas = step(change.entry, part)
+        self._progressed()
+        for delta in deltas:
+            self._tell(registrations, delta)
+
+    async def replace(self, change: Replace[T], part: str) -> None:
+        """From the reflector: a full read. Lets others run while handlers hear of it."""
+        # Handlers added from here on learn everything from the store, which is ahead of this loop.
+        registrations = self._registrations
+        deltas = self.store.replace(change.entries, change.resource_version, part)
+        self._progressed()
+        pace = Pace(self._clock)
+        for delta in deltas:
+            self._tell(registrations, delta)
+            await pace.step()
+        self._unsynced.discard(part)
+        if not self._unsynced:
+            self._synced.set()
+
+    def _tell(self, registrations: Iterable[Registration[T]], delta: Delta[T]) -> None:
+        for registration in registrations:
+            try:
+                registration.tell(delta)
+            except Exception as error:
+                self.handler_errors += 1
+                _log.crash(
+                    "Handler failed; it will not hear of this change again", error, kind=str(self.form)
+                )
+
+    def _progressed(self) -> None:
+        if self._progress is not None:
+            self._progress.set_result(None)
+            self._progress = None

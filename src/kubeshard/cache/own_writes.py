@@ -1,0 +1,175 @@
+"""Read your own writes: a reader that wrote waits, briefly, until the cache has seen what it wrote.
+
+One `OwnWrites` belongs to one reconciled key: it remembers what reconciles of that key wrote, across
+reconciles, because the next one must not act on a cache from before the writes of the last. Nobody else
+waits. A write is seen by an informer when
+
+* the store is complete up to the written version: by its event, by any later event, by a bookmark or by a
+full read. This covers a write that moved the object out of the selector (it shows as a DELETED event, or not
+at all) and one that changed nothing; * or the store lacks the object and no pending write put it into the
+scope: nothing will ever show; * a deletion: the store lacks the UID, or has it as being deleted. (Of a
+deletion without a UID nothing can be told; nobody waits for it.)
+
+Guaranteed: after `settled` returns, reads of that kind reflect all recorded writes to it, or newer states;
+without pending writes it does not suspend. Not guaranteed: success. A cache that stays behind raises
+`CacheBehind`, and the reconcile is to be requeued. Deleting collections leaves no record. Source: framework
+2.18; KEP-5647.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Generic, TypeVar
+
+from kubeshard.cache.cache import Cache
+from kubeshard.cache.informer import Informer
+from kubeshard.client import WriteRecord
+from kubeshard.core.errors import KubeshardError
+from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of
+from kubeshard.core.versions import at_least, newest
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+
+K = TypeVar("K")
+
+PATIENCE = 5.0
+"""Default wait in seconds."""
+
+
+class CacheBehind(KubeshardError):
+    """The cache did not show own writes in time. Requeue: acting now would be acting on the past."""
+
+
+class OwnWrites:
+    """The writes of one reconciled key that the cache may not have seen yet."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._pending: dict[GroupKind, dict[Key, list[WriteRecord]]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether any write is pending."""
+        return bool(self._pending)
+
+    def record(self, write: WriteRecord) -> None:
+        objects = self._pending.setdefault(write.kind.group_kind, {})
+        objects.setdefault(write.key, []).append(write)
+
+    async def settled(
+        self, cache: Cache, target: type[KubeObject] | Form[Any] | Kind, timeout: float = PATIENCE
+    ) -> None:
+        """Waits until the informers of the kind have seen the pending writes to it; then forgets them.
+
+        Raises CacheBehind after `timeout` seconds; the writes stay pending.
+        """
+        kind = target if isinstance(target, Kind) else form_of(target).kind
+        if kind.group_kind not in self._pending:
+            return
+        deadline = self._clock.monotonic() + timeout
+        while behind := self._first_behind(cache, kind):
+            informer, write = behind
+            left = deadline - self._clock.monotonic()
+            if left > 0:
+                await asyncio.wait((informer.progress(),), timeout=left)
+                continue
+            seen = informer.store.complete_up_to(write.key.namespace) or "no version yet"
+            wanted = "its deletion" if write.deleted else f"version {write.resource_version}"
+            raise CacheBehind(f"the cache of {informer}, at {seen}, has not seen {write.key} at {wanted}")
+
+    def prune(self, cache: Cache) -> None:
+        """Forgets what has been seen, without waiting."""
+        for group_kind in list(self._pending):
+            kind = next(iter(self._pending[group_kind].values()))[0].kind
+            self._first_behind(cache, kind)
+
+    def _first_behind(self, cache: Cache, kind: Kind) -> tuple[Informer[Any], WriteRecord] | None:
+        """An informer that has not seen a write, and that write. Forgets what all of them have seen."""
+        objects = self._pending.get(kind.group_kind, {})
+        informers = list(cache.informers_of(kind))
+        for key, writes in list(objects.items()):
+            for informer in informers:
+                if not has_seen(informer, key, writes):
+                    return informer, writes[-1]
+            del objects[key]
+        self._pending.pop(kind.group_kind, None)
+        return None
+
+
+def has_seen(informer: Informer[Any], key: Key, writes: list[WriteRecord]) -> bool:
+    """Whether the informer's store reflects all these writes to one object; see the module's table."""
+    if not informer.scope.covers(informer.form.kind, key.namespace):
+        return True
+    stored = informer.store.metadata(key)
+    kept = [write for write in writes if not write.deleted]
+    may_show = stored is not None or any(_in_scope(informer, write) for write in kept)
+    if kept and may_show:
+        written = ""
+        for write in kept:
+            written = newest(written, write.resource_version)
+        if not at_least(informer.store.complete_up_to(key.namespace), written):
+            return False
+    return all(_gone(stored, write.uid) for write in writes if write.deleted)
+
+
+def _in_scope(informer: Informer[Any], write: WriteRecord) -> bool:
+    metadata = ObjectMeta(name=write.key.name, namespace=write.key.namespace, labels=write.labels)
+    return informer.scope.may_select(informer.form.kind, metadata)
+
+
+def _gone(stored: ObjectMeta | None, uid: str) -> bool:
+    return stored is None or stored.deleting or stored.uid != uid
+
+
+class WriteBook(Generic[K]):
+    """The `OwnWrites` of all keys of one controller. Keys whose writes have all been seen take no memory.
+
+    with book.recording(key) as writes:            # in the worker, around the reconcile
+        ...                                        # client.on_write(record_own_write) reports here
+        await writes.settled(cache, Deployment)    # before reading that kind
+    """
+
+    def __init__(self, cache: Cache, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._cache = cache
+        self._clock = clock
+        self._books: OrderedDict[K, OwnWrites] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._books)
+
+    @contextmanager
+    def recording(self, key: K) -> Iterator[OwnWrites]:
+        """Writes of this task, and of tasks started inside, are recorded for the key until the block ends."""
+        writes = self._books.get(key) or OwnWrites(self._clock)
+        reset = _current.set(writes)
+        try:
+            yield writes
+        finally:
+            _current.reset(reset)
+            writes.prune(self._cache)
+            if writes:
+                self._books[key] = writes
+            else:
+                self._books.pop(key, None)
+            self._prune_oldest()
+
+    def _prune_oldest(self) -> None:
+        """Keys that are never reconciled again must not pile up: each reconcile looks after two others."""
+        for _ in range(min(2, len(self._books))):
+            key, writes = self._books.popitem(last=False)
+            writes.prune(self._cache)
+            if writes:
+                self._books[key] = writes
+
+
+_current: ContextVar[OwnWrites | None] = ContextVar("kubeshard.cache.own_writes", default=None)
+
+
+def record_own_write(write: WriteRecord) -> None:
+    """The callback for `client.on_write`: notes the write for the key that this task reconciles, if any."""
+    writes = _current.get()
+    if writes is not None:
+        writes.record(write)

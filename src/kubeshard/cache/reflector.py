@@ -1,0 +1,226 @@
+"""Drives one list/watch machine against the API server and hands its changes to an informer.
+
+Guaranteed: objects of any size; others get a turn on the event loop every few milliseconds of decoding; a
+watch on which nothing comes for READ_DEADLINE is given up (a bookmark is due every minute), so a half-open
+connection costs at most that; an object that does not fit its class is passed on as its UndecodableObject and
+never fails the list. Every failure is logged, counted, kept in `last_error`, and followed by another attempt.
+RBAC: list and watch. Source: framework 2.5, 2.6; reliability F3, T30.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, NoReturn, Protocol, TypeVar, cast
+
+import msgspec
+
+from kubeshard.cache.listwatch import (
+    Advance,
+    Apply,
+    List,
+    ListWatch,
+    Pause,
+    Remove,
+    Replace,
+    State,
+    StreamingLists,
+    Watch,
+)
+from kubeshard.cache.pace import Pace
+from kubeshard.cache.scope import ALL_NAMESPACES, Scope
+from kubeshard.client import Client, WatchEvent
+from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.errors import ApiError, NotFound
+from kubeshard.core.objects import Form, KubeObject
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.rng import Rng
+
+T = TypeVar("T", bound=KubeObject)
+
+Transform = Callable[[T], T]
+"""Changes an object before it is stored. Pure; leaves name, namespace, UID and resourceVersion alone."""
+
+READ_DEADLINE = 90.0
+"""Seconds without an event or bookmark after which a watch counts as dead."""
+
+WATCH_SECONDS = (240.0, 480.0)
+"""How long the server is asked to keep a watch open: drawn per watch, so that many do not end together."""
+
+PATIENCE_FOR_LOGS = 10.0
+"""Seconds between two lines about a full read that takes long, or about undecodable objects."""
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+_log = get_logger("kubeshard.cache")
+
+
+class Sink(Protocol[T]):
+    """Where the changes go. `part` is the namespace that this list/watch covers, or ALL_NAMESPACES."""
+
+    def apply(self, change: Apply[T] | Remove[T] | Advance, part: str) -> None: ...
+
+    async def replace(self, change: Replace[T], part: str) -> None: ...
+
+
+class Reflector(Generic[T]):
+    """One list/watch: a form, a scope, and of it one namespace or all.
+
+    `last_heard` (monotonic seconds), `full_reads`, `failures`, `undecodable` may be read at any time.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        form: Form[T],
+        scope: Scope,
+        part: str,
+        sink: Sink[T],
+        streaming: StreamingLists,
+        clock: Clock,
+        rng: Rng,
+        transform: Transform[T] | None = None,
+    ) -> None:
+        self.part = part
+        self.last_heard: float | None = None
+        self.full_reads = 0
+        self.failures = 0
+        self.undecodable = 0
+        self._client = client
+        self._form = form
+        self._scope = scope
+        self._namespace = None if part == ALL_NAMESPACES else part
+        self._sink = sink
+        self._clock = clock
+        self._rng = rng
+        self._transform = transform
+        self._machine: ListWatch[T] = ListWatch(form.kind.group, streaming, rng)
+        self._log = _log.bind(kind=str(form), **({"namespace": part} if part else {}))
+        self._undecodable_log_due = 0.0
+
+    @property
+    def last_error(self) -> ApiError | None:
+        """Why it does not work at the moment; None when it does."""
+        return self._machine.last_error
+
+    @property
+    def stale_events(self) -> int:
+        return self._machine.stale_events
+
+    async def run(self) -> NoReturn:
+        """Lists and watches until cancelled."""
+        while True:
+            try:
+                match self._machine.request:
+                    case Pause(seconds):
+                        await asyncio.sleep(seconds)
+                        self._machine.elapsed()
+                    case List():
+                        await self._list()
+                    case Watch() as watch:
+                        await self._watch(watch)
+            except ApiError as error:
+                self._failed(error)
+
+    async def _list(self) -> None:
+        machine, pace = self._machine, Pace(self._clock)
+        stream = self._client.list(
+            self._form,
+            self._namespace,
+            label_selector=self._scope.labels,
+            field_selector=self._scope.fields,
+            on_restart=machine.restarted,
+        )
+        async for obj in stream:
+            machine.item(self._arrive(obj))
+            await pace.step()
+        for unreadable in stream.undecodable:
+            if self._note(unreadable):
+                machine.item(unreadable)
+        self._heard()
+        if replacement := machine.listed(stream.resource_version, self._clock.monotonic()):
+            await self._replace(replacement)
+
+    async def _watch(self, request: Watch) -> None:
+        machine, pace = self._machine, Pace(self._clock)
+        async with self._client.watch(
+            self._form,
+            self._namespace,
+            label_selector=self._scope.labels,
+            field_selector=self._scope.fields,
+            resource_version=request.resource_version,
+            send_initial_events=request.initial,
+            timeout_seconds=self._rng.uniform(*WATCH_SECONDS),
+            idle_timeout=READ_DEADLINE,
+        ) as stream:
+            machine.opened(self._clock.monotonic())
+            self._heard()
+            async for event in stream:
+                self._heard()
+                await self._event(event)
+                await pace.step()
+        machine.ended(self._clock.monotonic())
+
+    async def _event(self, event: WatchEvent[T]) -> None:
+        machine, obj = self._machine, event.object
+        change: Replace[T] | Apply[T] | Remove[T] | Advance | None
+        if event.type == "BOOKMARK":
+            version = obj.metadata.resource_version
+            change = machine.bookmark(version, ends_initial_events=event.ends_initial_events)
+        elif not isinstance(obj, UndecodableObject):
+            change = machine.event(
+                event.type, self._arrive(cast("T", obj))
+            )  # only bookmarks are PartialObject
+        elif self._note(obj):
+            change = machine.event(event.type, obj)
+        else:
+            return
+        if isinstance(change, Replace):
+            await self._replace(change)
+        elif change is not None:
+            self._sink.apply(change, self.part)
+
+    async def _replace(self, change: Replace[T]) -> None:
+        self.full_reads += 1
+        await self._sink.replace(change, self.part)
+
+    def _arrive(self, obj: T) -> T:
+        """The object as it is to be stored."""
+        obj = without_last_applied(obj)
+        return self._transform(obj) if self._transform else obj
+
+    def _note(self, unreadable: UndecodableObject) -> bool:
+        """Counts an object that does not fit its class. False: not even its name is known."""
+        self.undecodable += 1
+        now = self._clock.monotonic()
+        if now >= self._undecodable_log_due:
+            self._undecodable_log_due = now + PATIENCE_FOR_LOGS
+            self._log.error("An object does not fit its class", error=unreadable, so_far=self.undecodable)
+        return unreadable.key is not None
+
+    def _heard(self) -> None:
+        self.last_heard = self._clock.monotonic()
+
+    def _failed(self, error: ApiError) -> None:
+        self.failures += 1
+        machine, now = self._machine, self._clock.monotonic()
+        if error.code and machine.state is State.WATCH:
+            machine.error_event(error, now)  # only an ERROR event has a code once the watch is open
+        else:
+            machine.failed(error, now)
+        if isinstance(error, NotFound):
+            self._log.warning("The API server does not serve this kind; looking again soon", error=error)
+        else:
+            self._log.info("List or watch failed; going on", error=error, state=machine.state.name.lower())
+
+
+def without_last_applied(obj: T) -> T:
+    """The object without kubectl's copy of its former self, which no controller reads and which can double
+    its size.
+    """
+    metadata = obj.metadata
+    if not metadata.annotations or LAST_APPLIED not in metadata.annotations:
+        return obj
+    kept = {name: value for name, value in metadata.annotations.items() if name != LAST_APPLIED}
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(metadata, annotations=kept or None))
