@@ -138,6 +138,7 @@ TABLE = [
     Row(S, "kind not served", fails(NotFound), None, P, FIRST_PAUSE),
     Row(S, "error event: gone", error_event(Gone), None, P, FIRST_PAUSE),
     Row(L, "item", lambda m: m.item(thing("b", 6)), None, L, List()),
+    Row(L, "restarted", lambda m: m.restarted(), None, L, List()),
     Row(L, "listed", lambda m: m.listed("10", 1.0), Replace({Key("", "a"): A5}, "10"), O, Watch("10")),
     Row(L, "listed without version", lambda m: m.listed("", 1.0), None, P, FIRST_PAUSE),
     Row(L, "listed at version 0", lambda m: m.listed("0", 1.0), None, P, FIRST_PAUSE),
@@ -189,6 +190,7 @@ def test_transition(row: Row) -> None:
         (in_open, fails(Forbidden), List()),
         (in_watch, fails(Unavailable), Watch("11")),
         (in_watch, error_event(Throttled), Watch("11")),
+        (in_watch, fails(UnexpectedResponse), List()),
         (in_watch, error_event(Gone), List()),
         (in_watch, error_event(Unavailable), List()),
         (lambda: in_watch(heard=False), lambda m: m.ended(0.9), List()),
@@ -255,6 +257,13 @@ def test_nothing_of_a_broken_full_read_reaches_the_next_one() -> None:
     machine = in_stream()
     machine.failed(Unavailable("broke"), 1.0)
     machine.elapsed()
+    machine.item(thing("b", 6))
+    assert machine.listed("7", 2.0) == Replace({Key("", "b"): thing("b", 6)}, "7")
+
+
+def test_a_list_that_lost_its_snapshot_begins_anew() -> None:
+    machine = in_list()
+    machine.restarted()
     machine.item(thing("b", 6))
     assert machine.listed("7", 2.0) == Replace({Key("", "b"): thing("b", 6)}, "7")
 

@@ -14,7 +14,6 @@ from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
 from kubeshard.cache.listwatch import (
     Advance,
     Apply,
-    EventType,
     List,
     ListWatch,
     Remove,
@@ -33,7 +32,7 @@ class Thing(KubeObject, version="v1"):
 
 
 class Event(NamedTuple):
-    type: EventType
+    type: str
     object: Thing
 
 

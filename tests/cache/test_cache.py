@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from scripted_client import ScriptedClient, Widget
+
+from kubeshard.cache import Cache, OutsideScope, Scope, UndeclaredKind
+from kubeshard.core.builtin import Namespace
+from kubeshard.core.objects import metadata_only
+from kubeshard.core.selectors import Selector
+from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
+
+MINE = Scope(labels=Selector.equals("shard", "me"))
+X_ONLY = Scope(namespaces=frozenset({"x"}))
+
+
+@virtual_time
+async def test_reading_what_nobody_declared_is_an_error() -> None:
+    cache = Cache(ScriptedClient().client, clock=VirtualClock())
+    cache.declare(metadata_only(Widget))
+    with pytest.raises(UndeclaredKind, match="Widget"):
+        cache.get(Widget, "a", "x")
+    with pytest.raises(UndeclaredKind):
+        cache.list(Widget)
+    assert cache.get(metadata_only(Widget), "a", "x") is None
+
+
+@virtual_time
+async def test_one_informer_per_form_and_scope() -> None:
+    cache = Cache(ScriptedClient().client, clock=VirtualClock())
+    informer = cache.declare(Widget)
+    assert cache.declare(Widget) is informer
+    assert cache.declare(Widget, Scope()) is informer
+    assert cache.declare(metadata_only(Widget)) is not informer
+    assert cache.declare(Widget, MINE) is not informer
+    assert len(cache.informers) == 3
+    assert len(list(cache.informers_of(Widget.KIND))) == 3
+
+
+@virtual_time
+async def test_the_scope_of_a_kind_goes_before_the_default_scope() -> None:
+    scopes = {Widget.KIND.group_kind: MINE}
+    cache = Cache(ScriptedClient().client, scopes=scopes, default_scope=X_ONLY, clock=VirtualClock())
+    assert cache.declare(Widget).scope == MINE
+    assert cache.scope_of(Namespace.KIND) == X_ONLY
+
+
+@virtual_time
+async def test_a_read_finds_the_only_declared_scope_and_refuses_to_guess_between_two() -> None:
+    cache = Cache(ScriptedClient().client, clock=VirtualClock())
+    mine = cache.declare(Widget, MINE)
+    assert cache.informer(Widget) is mine
+    cache.declare(Widget, X_ONLY)
+    with pytest.raises(UndeclaredKind, match="2 scopes"):
+        cache.informer(Widget)
+    assert cache.informer(Widget, MINE) is mine
+    everything = cache.declare(Widget)
+    assert cache.informer(Widget) is everything
+
+
+@virtual_time
+async def test_a_namespace_outside_the_scope_is_an_error_and_not_an_absence() -> None:
+    cache = Cache(ScriptedClient().client, default_scope=X_ONLY, clock=VirtualClock())
+    cache.declare(Widget)
+    cache.declare(Namespace)
+    assert cache.get(Widget, "a", "x") is None
+    with pytest.raises(OutsideScope):
+        cache.get(Widget, "a", "y")
+    with pytest.raises(OutsideScope):
+        cache.list(Widget, "y")
+    assert cache.get(Namespace, "y") is None
+
+
+@virtual_time
+async def test_lists_select_by_namespace_index_and_labels() -> None:
+    api = ScriptedClient()
+    a = api.put("x/a", "red", labels={"tier": "1"})
+    b = api.put("y/b", "red", labels={"tier": "2"})
+    c = api.put("y/c", "blue", labels={"tier": "1"})
+    cache = Cache(api.client, clock=VirtualClock())
+    cache.add_index(Widget, "color", lambda widget: [widget.spec.color])
+    async with cache.running():
+        await cache.synced()
+        assert cache.list(Widget) == [a, b, c]
+        assert cache.list(Widget, "y") == [b, c]
+        assert cache.list(Widget, index=("color", "red")) == [a, b]
+        assert cache.list(Widget, "y", index=("color", "red")) == [b]
+        assert cache.list(Widget, labels=Selector.equals("tier", "1")) == [a, c]
+        with pytest.raises(KeyError):
+            cache.list(Widget, index=("owner", "x"))
+
+
+@virtual_time
+async def test_an_informer_declared_while_the_cache_runs_starts_at_once() -> None:
+    api = ScriptedClient()
+    a = api.put("x/a")
+    cache = Cache(api.client, clock=VirtualClock())
+    async with cache.running():
+        await cache.synced()
+        cache.declare(Widget)
+        await cache.synced()
+        assert cache.list(Widget) == [a]
+        assert cache.declare(Widget).has_synced
+        await settle()
+        assert len(api.streams) == 1
+
+
+@virtual_time
+async def test_nothing_runs_after_the_block() -> None:
+    api = ScriptedClient()
+    cache = Cache(api.client, clock=VirtualClock())
+    cache.declare(Widget)
+    async with cache.running():
+        await cache.synced()
+    assert api.streams == []
+    assert len(asyncio.all_tasks()) == 1
+
+
+@virtual_time
+async def test_an_error_of_the_block_passes_as_it_is() -> None:
+    cache = Cache(ScriptedClient().client, clock=VirtualClock())
+    cache.declare(Widget)
+    with pytest.raises(KeyError):
+        async with cache.running():
+            raise KeyError("the block's own")
+
+
+@virtual_time
+async def test_a_bug_in_an_index_function_ends_the_block() -> None:
+    def broken(_: Widget) -> list[str]:
+        raise RuntimeError("bug")
+
+    api = ScriptedClient()
+    cache = Cache(api.client, clock=VirtualClock())
+    cache.add_index(Widget, "broken", broken)
+    with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012 - the block is what ends
+        async with cache.running():
+            await cache.synced()
+            api.put("x/a")
+            await asyncio.sleep(60)
+    assert caught.group_contains(RuntimeError, match="bug")
+
+
+@virtual_time
+async def test_transforms_shape_objects_before_they_are_stored() -> None:
+    api = ScriptedClient()
+    api.put("x/a", "red")
+
+    def bare(widget: Widget) -> Widget:
+        return msgspec.structs.replace(widget, spec=type(widget.spec)())
+
+    cache = Cache(api.client, transforms={Widget.KIND.group_kind: bare}, clock=VirtualClock())
+    cache.declare(Widget)
+    async with cache.running():
+        await cache.synced()
+        assert cache.list(Widget)[0].spec.color == ""

@@ -1,0 +1,391 @@
+"""Informers on virtual time against a scripted API server: what handlers and readers see, whatever the wire
+does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from scripted_client import Request, ScriptedClient, Widget, unreadable
+
+from kubeshard.cache import Added, Cache, Deleted, Delta, Informer, Scope, Updated
+from kubeshard.client.watching import WatchEvent
+from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.errors import ApiError, Gone, Invalid, NotFound, Throttled, Unavailable
+from kubeshard.core.objects import Key
+from kubeshard.core.selectors import Selector
+from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
+
+Told = list[Delta[Widget]]
+
+
+def cache_of(api: ScriptedClient, **options: object) -> Cache:
+    return Cache(api.client, clock=VirtualClock(), **options)  # type: ignore[arg-type]  # passed on
+
+
+@asynccontextmanager
+async def watching(
+    api: ScriptedClient, scope: Scope | None = None, *, streaming: bool = True
+) -> AsyncIterator[tuple[Informer[Widget], Told]]:
+    """A synced informer and what its handler was told."""
+    cache = cache_of(api, streaming_lists=streaming)
+    told: Told = []
+    informer = cache.declare(Widget, scope)
+    informer.add_handler(told.append)
+    async with cache.running():
+        await informer.synced()
+        yield informer, told
+    assert len(asyncio.all_tasks()) == 1, "the cache left tasks behind"
+
+
+@virtual_time
+async def test_existing_objects_come_first_then_changes() -> None:
+    api = ScriptedClient()
+    a = api.put("x/a", "red")
+    async with watching(api) as (informer, told):
+        assert told == [Added(a, initial=True)]
+        b = api.put("x/b")
+        a2 = api.put("x/a", "blue")
+        api.delete("x/b")
+        await settle()
+
+        assert told[1:3] == [Added(b), Updated(a, a2)]
+        assert isinstance(told[3], Deleted)
+        assert told[3].final
+        assert told[3].object.metadata.resource_version == str(api.version)
+        assert informer.store.list() == [a2]
+        assert informer.store.resource_version == str(api.version)
+
+
+@virtual_time
+async def test_objects_are_streamed_in_one_request_where_the_server_can() -> None:
+    api = ScriptedClient()
+    api.put("x/a")
+    async with watching(api):
+        assert api.requests == [Request(0.0, "stream")]
+
+
+@virtual_time
+async def test_a_server_without_streaming_lists_is_listed_and_asked_only_once() -> None:
+    api = ScriptedClient()
+    a = api.put("x/a")
+    api.refuse.append(Invalid("sendInitialEvents is forbidden", code=422))
+    async with watching(api) as (informer, told):
+        assert told == [Added(a, initial=True)]
+        await settle()
+        api.end_streams(Gone("expired", code=410))
+        await asyncio.sleep(10)
+        assert [request.what for request in api.requests] == ["stream", "list", "watch", "list", "watch"]
+        assert informer.full_reads == 2
+
+
+@virtual_time
+async def test_no_request_ever_names_version_zero() -> None:
+    api = ScriptedClient()
+    async with watching(api, streaming=False):
+        await settle()
+        api.end_streams(Gone("expired", code=410))
+        await asyncio.sleep(10)
+        assert [request.resource_version for request in api.requests] == ["", "100", "", "100"]
+
+
+@virtual_time
+async def test_a_broken_watch_goes_on_where_it_was_and_misses_nothing() -> None:
+    api = ScriptedClient()
+    async with watching(api) as (informer, told):
+        a = api.put("x/a")
+        await settle()
+        api.end_streams(Unavailable("connection reset"))
+        await settle()
+        assert isinstance(informer.last_error, Unavailable)
+        b = api.put("x/b")
+        await asyncio.sleep(2)
+        assert told == [Added(a), Added(b)]
+        assert api.requests[-1].resource_version == a.metadata.resource_version
+        assert informer.last_error is None
+        assert informer.full_reads == 1
+
+
+@virtual_time
+async def test_a_watch_that_ended_in_good_order_is_reopened_at_once_after_its_last_bookmark() -> None:
+    api = ScriptedClient()
+    async with watching(api) as (informer, _):
+        api.version += 50
+        api.bookmark()
+        await asyncio.sleep(5)
+        api.end_streams()
+        await settle()
+        assert api.requests[-1] == Request(5.0, "watch", "150")
+        assert informer.store.resource_version == "150"
+
+
+@virtual_time
+async def test_what_was_missed_behind_a_compaction_is_found_by_a_full_read() -> None:
+    api = ScriptedClient()
+    gone, recreated, kept = api.put("x/gone"), api.put("x/recreated"), api.put("x/kept")
+    async with watching(api) as (informer, told):
+        del told[:]
+        api.end_streams(Unavailable("connection reset"))
+        await settle()
+        api.delete("x/gone")
+        api.delete("x/recreated")
+        again = api.put("x/recreated")
+        changed = api.put("x/kept", "blue")
+        api.compacted = api.version
+        await asyncio.sleep(10)
+        assert [r.what for r in api.requests] == ["stream", "watch", "stream"]
+        assert set(told[:2]) == {Deleted(gone, final=False), Deleted(recreated, final=False)}
+        assert set(told[2:]) == {Added(again), Updated(kept, changed)}
+        assert set(informer.store.list()) == {again, changed}
+
+
+@virtual_time
+async def test_a_silent_watch_is_noticed_and_reopened_at_the_same_version() -> None:
+    api = ScriptedClient()
+    async with watching(api) as (informer, _):
+        await asyncio.sleep(91)
+        assert api.requests == [Request(0.0, "stream"), Request(90.0, "watch", "100")]
+        assert informer.last_heard == 90.0
+        assert informer.full_reads == 1
+
+
+@virtual_time
+async def test_bookmarks_keep_a_quiet_watch_alive() -> None:
+    api = ScriptedClient()
+    async with watching(api) as (informer, _):
+        for _minute in range(5):
+            await asyncio.sleep(60)
+            api.bookmark()
+        await settle()
+        assert len(api.requests) == 1
+        assert informer.last_heard == 300.0
+
+
+@pytest.mark.parametrize("error", [Throttled("slow down", code=429), Unavailable("refused")])
+def test_a_watch_that_cannot_be_opened_is_tried_again_at_the_same_version_without_a_list(
+    error: ApiError,
+) -> None:
+    @virtual_time
+    async def check() -> None:
+        api = ScriptedClient()
+        async with watching(api) as (informer, _):
+            await asyncio.sleep(5)
+            api.down = error
+            api.end_streams()
+            await asyncio.sleep(60)
+            assert {request[1:] for request in api.requests[1:]} == {("watch", "100")}
+            assert 4 <= len(api.requests) <= 9, "the waits between attempts do not grow"
+            assert informer.last_error is error
+            api.down = None
+            await asyncio.sleep(60)
+            assert informer.last_error is None
+            assert informer.full_reads == 1
+
+    check()
+
+
+@virtual_time
+async def test_a_full_read_that_fails_replaces_nothing() -> None:
+    api = ScriptedClient()
+    a = api.put("x/a")
+    async with watching(api) as (informer, told):
+        api.down = Unavailable("status 200 with HTML of a load balancer")
+        api.end_streams(Gone("expired", code=410))
+        await asyncio.sleep(300)
+        assert informer.store.list() == [a]
+        assert told == [Added(a, initial=True)]
+
+
+@virtual_time
+async def test_a_kind_that_is_installed_later_is_found_within_ten_seconds() -> None:
+    api = ScriptedClient()
+    api.down = NotFound("the server does not serve this path", code=404)
+    cache = cache_of(api)
+    informer = cache.declare(Widget)
+    async with cache.running():
+        await asyncio.sleep(600)
+        assert not informer.has_synced
+        assert isinstance(informer.last_error, NotFound)
+        api.down = None
+        api.put("x/a")
+        async with asyncio.timeout(10):
+            await cache.synced()
+        assert informer.last_error is None
+        assert len(informer.store) == 1
+
+
+@virtual_time
+async def test_an_object_that_leaves_the_selector_leaves_the_cache() -> None:
+    api = ScriptedClient()
+    a = api.put("x/a", labels={"shard": "me"})
+    api.put("x/b", labels={"shard": "other"})
+    async with watching(api, Scope(labels=Selector.equals("shard", "me"))) as (informer, told):
+        assert told == [Added(a, initial=True)]
+        api.put("x/a", labels={"shard": "other"})
+        await settle()
+        assert isinstance(told[-1], Deleted)
+        assert told[-1].object.metadata.label("shard") == "me"
+        assert Key("x", "a") in api.objects, "it still exists"
+        back = api.put("x/a", labels={"shard": "me"})
+        await settle()
+        assert told[-1] == Added(back)
+        assert informer.store.list() == [back]
+
+
+@virtual_time
+async def test_namespaces_of_a_scope_are_watched_one_by_one_and_read_as_one() -> None:
+    api = ScriptedClient()
+    a, b = api.put("x/a"), api.put("y/b")
+    api.put("z/c")
+    async with watching(api, Scope(namespaces=frozenset({"x", "y"}))) as (informer, told):
+        assert informer.store.list() == [a, b]
+        assert len(api.streams) == 2
+        d = api.put("y/d")
+        api.put("z/e")
+        await settle()
+        assert told == [Added(a, initial=True), Added(b, initial=True), Added(d)]
+
+
+@virtual_time
+async def test_of_several_namespaces_the_one_that_is_silent_decides() -> None:
+    api = ScriptedClient()
+    async with watching(api, Scope(namespaces=frozenset({"x", "y"}))) as (informer, _):
+        await asyncio.sleep(30)
+        api.put("x/a")
+        await settle()
+        assert informer.last_heard == 0.0
+        assert informer.store.resource_version == "100"
+        assert informer.store.complete_up_to("x") == "101"
+
+
+@virtual_time
+async def test_a_late_handler_hears_of_everything_once() -> None:
+    api = ScriptedClient()
+    a = api.put("x/a")
+    async with watching(api) as (informer, _):
+        late: Told = []
+        registration = informer.add_handler(late.append)
+        assert late == [Added(a, initial=True)]
+        b = api.put("x/b")
+        await settle()
+        assert late[1:] == [Added(b)]
+        registration.remove()
+        api.put("x/c")
+        await settle()
+        assert len(late) == 2
+
+
+@virtual_time
+async def test_a_handler_added_while_a_full_read_is_told_hears_of_everything_once() -> None:
+    api = ScriptedClient()
+    for number in range(600):
+        api.put(f"x/{number}")
+    cache = cache_of(api)
+    informer = cache.declare(Widget)
+    late: Told = []
+
+    def first(delta: Delta[Widget]) -> None:
+        if isinstance(delta, Added) and delta.object.metadata.name == "300":
+            informer.add_handler(late.append)
+
+    informer.add_handler(first)
+    async with cache.running():
+        await cache.synced()
+        assert len(late) == 600
+        api.put("x/0", "blue")
+        await settle()
+        assert isinstance(late[600], Updated)
+
+
+@virtual_time
+async def test_a_handler_that_raises_harms_nobody_and_is_counted() -> None:
+    api = ScriptedClient()
+    api.put("x/a")
+    cache = cache_of(api)
+    informer = cache.declare(Widget)
+    told: Told = []
+
+    def broken(_: Delta[Widget]) -> None:
+        raise RuntimeError("bug")
+
+    informer.add_handler(broken)
+    informer.add_handler(told.append)
+    async with cache.running():
+        await cache.synced()
+        api.put("x/b")
+        await settle()
+        assert len(told) == 2
+        assert informer.handler_errors == 2
+
+
+@virtual_time
+async def test_handlers_find_in_the_store_what_they_are_told() -> None:
+    api = ScriptedClient()
+    a = api.put("x/a")
+    cache = cache_of(api)
+    informer = cache.declare(Widget)
+    seen: list[Widget | None] = []
+    informer.add_handler(lambda _: seen.append(cache.get(Widget, "a", "x")))
+    async with cache.running():
+        await cache.synced()
+        a2 = api.put("x/a", "blue")
+        await settle()
+        api.delete("x/a")
+        await settle()
+    assert seen == [a, a2, None]
+
+
+@virtual_time
+async def test_others_run_while_thousands_of_objects_arrive() -> None:
+    api = ScriptedClient()
+    for number in range(5000):
+        api.put(f"x/{number}")
+    cache = cache_of(api)
+    cache.declare(Widget)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with cache.running():
+        task = asyncio.create_task(other())
+        await cache.synced()
+        task.cancel()
+    assert turns > 30
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_an_object_that_does_not_fit_is_counted_and_never_fails_the_list(streaming: bool) -> None:
+    @virtual_time
+    async def check() -> None:
+        api = ScriptedClient()
+        fine = api.put("x/fine")
+        api.unreadable.append(unreadable("x/bad", 42))
+        async with watching(api, streaming=streaming) as (informer, _):
+            await settle()
+            assert informer.store.list() == [fine]
+            assert informer.undecodable == 1
+            with pytest.raises(UndecodableObject):
+                informer.store.get(Key("x", "bad"))
+            api.send(WatchEvent(type="MODIFIED", object=unreadable("x/fine", 9999)))
+            api.send(WatchEvent(type="ADDED", object=UndecodableObject(informer.form, "no object", None)))
+            await settle()
+            assert informer.store.list() == []
+            assert informer.undecodable == 3
+
+    check()
+
+
+@virtual_time
+async def test_kubectls_copy_of_the_object_is_not_kept() -> None:
+    api = ScriptedClient()
+    api.put("x/a", annotations={"kubectl.kubernetes.io/last-applied-configuration": "{}", "mine": "1"})
+    async with watching(api) as (informer, _):
+        (stored,) = informer.store.list()
+        assert stored.metadata.annotations == {"mine": "1"}
