@@ -1,0 +1,52 @@
+# Every target makes what it needs: a machine with Python 3.11 or newer and pip is enough (`make kube` also needs Go).
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+demo: $(STAMP) kube ## Watch a ring of shards work, grow, crash and recover on a real API server
+	@$(BIN)/kubeshard demo $(ARGS)
+
+test: $(STAMP) ## Run the tests that need no control plane (under 2 minutes)
+	$(BIN)/pytest -m "not kube and not interop" $(ARGS)
+
+test-kube: $(STAMP) kube ## Run the tests against a real kube-apiserver
+	$(BIN)/pytest -m "kube or interop" $(ARGS)
+
+kube: $(STAMP) ## Build etcd, kube-apiserver and friends once (skipped where KUBEBUILDER_ASSETS is set)
+	@if [ -n "$$KUBEBUILDER_ASSETS" ]; then echo "using the control plane in $$KUBEBUILDER_ASSETS"; \
+	else $(BIN)/python -m kubeshard.testing.build; fi
+
+lint: $(STAMP) ## Check style, types and the import contract
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP) ## Run the benchmarks that need no control plane
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+lock: $(STAMP) ## Renew requirements.txt from pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-header --no-annotate --all-extras --group dev pyproject.toml --output-file requirements.txt
+
+install: $(STAMP) ## Make the virtual environment with locked dependencies
+
+$(STAMP): pyproject.toml requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kubeshard needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing locked dependencies into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+
+.PHONY: help demo test test-kube kube lint bench lock install clean
