@@ -1,1 +1,10 @@
-"""kubeshard.cli"""
+"""The command `kubeshard`: what operators of a cluster type.
+
+Every command ends a user's mistake in one line that says what to do: exit code 2 for wrong usage or
+configuration, 1 for what went wrong on the way. The first Ctrl-C or SIGTERM ends a command in order, the
+second at once.
+"""
+
+from kubeshard.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,62 @@
+"""The API `webhosting.timebertt.dev/v1alpha1`: Themes (cluster-scoped) and Websites (protocol 9.1)."""
+
+from __future__ import annotations
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import KubeObject, Struct, field
+
+GROUP = "webhosting.timebertt.dev"
+VERSION = "v1alpha1"
+OPERATOR = "webhosting-operator"
+RING = OPERATOR
+
+PROJECT_LABEL = f"{GROUP}/project"
+"""Namespaces with this label set to "true" are projects: only their Websites are sharded."""
+SKIP_WORKLOAD_LABEL = "skip-workload"
+"""On a Website, any value: no replicas and an ingress class that nobody serves, for load tests."""
+
+PENDING, READY, ERROR, TERMINATING = "Pending", "Ready", "Error", "Terminating"
+PHASES = (PENDING, READY, ERROR, TERMINATING)
+
+RING_RESOURCES: tuple[tuple[GroupResource, tuple[GroupResource, ...]], ...] = (
+    (
+        GroupResource(GROUP, "websites"),
+        (
+            GroupResource("apps", "deployments"),
+            GroupResource("", "configmaps"),
+            GroupResource("", "services"),
+            GroupResource("networking.k8s.io", "ingresses"),
+        ),
+    ),
+)
+"""What the operator's ControllerRing shards: (main resource, controlled resources)."""
+
+
+class ThemeSpec(Struct):
+    color: str = ""
+    font_family: str = ""
+
+
+class Theme(KubeObject, group=GROUP, version=VERSION, namespaced=False):
+    """How Websites look: a CSS color and a font family."""
+
+    spec: ThemeSpec = field(default_factory=ThemeSpec)
+
+
+class WebsiteSpec(Struct):
+    theme: str = ""
+    """Name of a Theme."""
+
+
+class WebsiteStatus(Struct):
+    observed_generation: int = 0
+    phase: str = ""
+    last_transition_time: str | None = None
+    """MicroTime of the last change of any status field."""
+
+
+class Website(KubeObject, group=GROUP, version=VERSION):
+    """A website of a project: a ConfigMap, a Service, an Ingress and a Deployment."""
+
+    spec: WebsiteSpec = field(default_factory=WebsiteSpec)
+    status: WebsiteStatus = field(default_factory=WebsiteStatus)

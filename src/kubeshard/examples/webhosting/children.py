@@ -1,0 +1,172 @@
+"""The objects that a Website owns, as pure functions of Website, Theme and configuration (protocol 9.2).
+
+All carry the server's name, the Website's labels (so the shard label of the owner: children are born on their
+owner's shard) and four fixed labels. Owner references are added where the objects are written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.examples.webhosting import pages
+from kubeshard.examples.webhosting.api import OPERATOR, SKIP_WORKLOAD_LABEL, Theme, Website
+from kubeshard.examples.webhosting.config import IngressConfig
+from kubeshard.examples.webhosting.workload import (
+    ConfigMapVolumeSource,
+    Container,
+    ContainerPort,
+    Deployment,
+    DeploymentSpec,
+    HTTPIngressRule,
+    Ingress,
+    IngressBackend,
+    IngressPath,
+    IngressRule,
+    IngressServiceBackend,
+    IngressSpec,
+    KeyToPath,
+    MatchLabels,
+    PodSpec,
+    PodTemplate,
+    ServerFiles,
+    Service,
+    ServiceBackendPort,
+    ServicePort,
+    ServiceSpec,
+    TemplateMeta,
+    Volume,
+    VolumeMount,
+)
+
+PORT_NAME = "http"
+FAKE_INGRESS_CLASS = "fake"
+IMAGE = "nginx:1.29-alpine"
+_DEFAULT_MODE = 0o644
+
+
+def server_name(website: Website) -> str:
+    """The website's name and a piece of its UID's hash: a namesake created later gets objects of its own."""
+    return f"{website.metadata.name}-{hashlib.sha256(website.metadata.uid.encode()).hexdigest()[:6]}"
+
+
+def config_map(website: Website, theme: Theme) -> ServerFiles:
+    return ServerFiles(
+        metadata=_metadata(website),
+        data={
+            pages.INDEX_HTML: pages.index_html(server_name(website), website, theme),
+            pages.NGINX_CONF: pages.nginx_conf(website),
+        },
+    )
+
+
+def service(website: Website) -> Service:
+    return Service(
+        metadata=_metadata(website),
+        spec=ServiceSpec(
+            type="ClusterIP",
+            selector=_server_labels(website),
+            ports=(ServicePort(name=PORT_NAME, port=8080, target_port=PORT_NAME, protocol="TCP"),),
+        ),
+    )
+
+
+def ingress(website: Website, config: IngressConfig, live: Ingress | None) -> Ingress:
+    """`live` tells the ingress class to keep: one that the operator did not choose is not its to change."""
+    http = HTTPIngressRule(
+        paths=(
+            IngressPath(
+                path=f"/{website.metadata.namespace}/{website.metadata.name}",
+                path_type="Prefix",
+                backend=IngressBackend(
+                    service=IngressServiceBackend(
+                        name=server_name(website), port=ServiceBackendPort(name=PORT_NAME)
+                    )
+                ),
+            ),
+        )
+    )
+    current_class = live.spec.ingress_class_name if live else None
+    if skips_workload(website):
+        ingress_class: str | None = FAKE_INGRESS_CLASS
+    else:
+        ingress_class = None if current_class == FAKE_INGRESS_CLASS else current_class
+    return Ingress(
+        metadata=_metadata(website, annotations=config.annotations),
+        spec=IngressSpec(
+            ingress_class_name=ingress_class,
+            rules=tuple(IngressRule(host=host, http=http) for host in config.hosts or ("",)),
+            tls=config.tls,
+        ),
+    )
+
+
+def deployment(website: Website, files: ServerFiles) -> Deployment:
+    labels = _server_labels(website)
+    return Deployment(
+        metadata=_metadata(website),
+        spec=DeploymentSpec(
+            replicas=0 if skips_workload(website) else 1,
+            revision_history_limit=2,
+            selector=MatchLabels(match_labels=labels),
+            template=PodTemplate(
+                metadata=TemplateMeta(
+                    labels=labels, annotations={"checksum/configmap": pages.checksum(files.data)}
+                ),
+                spec=PodSpec(
+                    containers=(
+                        Container(
+                            name="nginx",
+                            image=IMAGE,
+                            image_pull_policy="IfNotPresent",
+                            ports=(ContainerPort(name=PORT_NAME, container_port=80, protocol="TCP"),),
+                            volume_mounts=(
+                                VolumeMount(
+                                    name="website-data", read_only=True, mount_path="/usr/share/nginx/html"
+                                ),
+                                VolumeMount(
+                                    name="website-config", read_only=True, mount_path="/etc/nginx/conf.d"
+                                ),
+                            ),
+                        ),
+                    ),
+                    volumes=(
+                        _volume("website-data", files, pages.INDEX_HTML),
+                        _volume("website-config", files, pages.NGINX_CONF),
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+def skips_workload(website: Website) -> bool:
+    return website.metadata.has_label(SKIP_WORKLOAD_LABEL)
+
+
+def _metadata(website: Website, annotations: Mapping[str, str] | None = None) -> ObjectMeta:
+    return ObjectMeta(
+        name=server_name(website),
+        namespace=website.metadata.namespace,
+        labels={**(website.metadata.labels or {}), **_server_labels(website)},
+        annotations=annotations or None,
+    )
+
+
+def _server_labels(website: Website) -> dict[str, str]:
+    return {
+        "app": "website",
+        "website": website.metadata.name,
+        "server": server_name(website),
+        "managed-by": OPERATOR,
+    }
+
+
+def _volume(name: str, files: ServerFiles, key: str) -> Volume:
+    return Volume(
+        name=name,
+        config_map=ConfigMapVolumeSource(
+            name=files.metadata.name, items=(KeyToPath(key=key, path=key),), default_mode=_DEFAULT_MODE
+        ),
+    )

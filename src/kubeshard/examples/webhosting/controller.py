@@ -1,0 +1,44 @@
+"""What triggers the reconciliation of a Website (protocol 9.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kubeshard.controller import Controller, Index, Watch, annotations_changed, changed, generation_changed
+from kubeshard.controller.mapping import Reader
+from kubeshard.core import Key
+from kubeshard.examples.webhosting.api import Theme, Website
+from kubeshard.examples.webhosting.config import DEFAULT_WORKERS, IngressConfig
+from kubeshard.examples.webhosting.reconciler import WebsiteReconciler
+from kubeshard.examples.webhosting.workload import Deployment, Ingress, ServerFiles, Service, is_ready
+
+BY_THEME = "theme"
+
+
+def website_controller(
+    ingress: IngressConfig | None = None, *, workers: int = DEFAULT_WORKERS
+) -> Controller[Website]:
+    """The controller `website`. A Website's own status counts as a trigger, so that a status written from a stale
+    view is looked at once more; annotations count so that people can ask for a reconcile.
+    """
+    return Controller(
+        name="website",
+        reconciler=WebsiteReconciler(ingress),
+        primary=Watch(
+            Website,
+            when=generation_changed | annotations_changed | changed(lambda website: website.status),
+        ),
+        owns=(
+            Watch(Deployment, when=generation_changed | changed(is_ready)),
+            Watch(ServerFiles, when=changed(lambda files: files.data)),
+            Watch(Service, when=generation_changed),
+            Watch(Ingress, when=generation_changed),
+        ),
+        maps=(Watch(Theme, to=websites_using, when=generation_changed),),
+        indexes=(Index(Website, BY_THEME, lambda website: (website.spec.theme,)),),
+        workers=workers,
+    )
+
+
+def websites_using(reader: Reader, theme: Theme) -> Iterable[Key]:
+    return [website.key for website in reader.list(Website, index=(BY_THEME, theme.metadata.name))]

@@ -1,0 +1,251 @@
+"""What a cluster needs for the webhosting operator: CRDs, the ControllerRing, RBAC and samples (protocol 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kubeshard.core.objects import KubeObject
+from kubeshard.examples.webhosting.api import (
+    GROUP,
+    PROJECT_LABEL,
+    RING,
+    RING_RESOURCES,
+    VERSION,
+    Theme,
+    Website,
+)
+
+Manifest = Mapping[str, Any]
+
+NAMESPACE = "webhosting-system"
+SERVICE_ACCOUNT = "webhosting-operator"
+_SYSTEM_LABELS = {"app.kubernetes.io/name": "webhosting-operator"}
+
+
+def crds() -> Iterator[Manifest]:
+    """The CustomResourceDefinitions of Theme and Website."""
+    string = {"type": "string"}
+    yield _crd(
+        Theme,
+        spec={
+            "type": "object",
+            "required": ["color", "fontFamily"],
+            "properties": {"color": string, "fontFamily": string},
+        },
+        status={"type": "object"},
+        columns=[
+            ("Color", "string", ".spec.color"),
+            ("Font Family", "string", ".spec.fontFamily"),
+            ("Age", "date", ".metadata.creationTimestamp"),
+        ],
+    )
+    yield _crd(
+        Website,
+        spec={
+            "type": "object",
+            "required": ["theme"],
+            "properties": {
+                "theme": {"type": "string", "description": "Name of the Theme that the website uses."}
+            },
+        },
+        status={
+            "type": "object",
+            "properties": {
+                "observedGeneration": {"type": "integer", "format": "int64"},
+                "phase": {"type": "string", "description": "Pending, Ready, Error or Terminating."},
+                "lastTransitionTime": {"type": "string", "format": "date-time"},
+            },
+        },
+        columns=[
+            ("Theme", "string", ".spec.theme"),
+            ("Phase", "string", ".status.phase"),
+            ("Since", "date", ".status.lastTransitionTime"),
+            ("Age", "date", ".metadata.creationTimestamp"),
+        ],
+    )
+
+
+def controller_ring(name: str = RING) -> Manifest:
+    """The ring of the operator: Websites with everything they own, in project namespaces."""
+    return {
+        "apiVersion": "sharding.timebertt.dev/v1alpha1",
+        "kind": "ControllerRing",
+        "metadata": {"name": name},
+        "spec": {
+            "resources": [
+                {
+                    "group": main.group,
+                    "resource": main.resource,
+                    "controlledResources": [{"group": c.group, "resource": c.resource} for c in controlled],
+                }
+                for main, controlled in RING_RESOURCES
+            ],
+            "namespaceSelector": {"matchLabels": {PROJECT_LABEL: "true"}},
+        },
+    }
+
+
+def rbac(ring: str = RING, sharder: tuple[str, str] = ("sharding-system", "sharder")) -> Iterator[Manifest]:
+    """Rights of the operator, and of the sharder (service account as namespace, name) on the ring's
+    resources.
+
+    The operator writes Leases in its own namespace only (protocol 14-D7).
+    """
+    read, write = ["get", "list", "watch"], ["create", "patch"]
+    yield _role(
+        "ClusterRole",
+        "webhosting-operator",
+        [
+            _rule(GROUP, ["websites"], [*read, "patch"]),
+            _rule(GROUP, ["websites/status"], ["patch", "update"]),
+            _rule(GROUP, ["websites/finalizers"], ["update"]),
+            _rule(GROUP, ["themes"], read),
+            _rule("", ["configmaps", "services"], read + write),
+            _rule("networking.k8s.io", ["ingresses"], read + write),
+            _rule("apps", ["deployments"], read + write),
+            _rule("events.k8s.io", ["events"], write),
+            _rule("sharding.timebertt.dev", ["controllerrings"], read),
+        ],
+    )
+    yield _binding("ClusterRole", "webhosting-operator", (NAMESPACE, SERVICE_ACCOUNT))
+    yield _role(
+        "Role",
+        "webhosting-operator-leases",
+        [_rule("coordination.k8s.io", ["leases"], ["get", "create", "update", "watch", "list"])],
+    )
+    yield _binding("Role", "webhosting-operator-leases", (NAMESPACE, SERVICE_ACCOUNT))
+    sharded = [resource for main, controlled in RING_RESOURCES for resource in (main, *controlled)]
+    yield _role(
+        "ClusterRole",
+        f"sharding:controllerring:{ring}",
+        [_rule(r.group, [r.resource], ["list", "watch", "patch"]) for r in sharded],
+    )
+    yield _binding("ClusterRole", f"sharding:controllerring:{ring}", sharder)
+
+
+def samples() -> Iterator[Manifest]:
+    """A project, two themes and three websites to play with."""
+    yield project("project-foo")
+    yield theme("exciting", "darkcyan", "Futura")
+    yield theme("lame", "darkgray", "Times")
+    yield website("kubecon", "project-foo", "exciting")
+    yield website("library", "project-foo", "lame")
+    yield website("museum", "project-foo", "lame")
+
+
+def system_namespace() -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": NAMESPACE, "labels": _SYSTEM_LABELS},
+    }
+
+
+def service_account() -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": SERVICE_ACCOUNT, "namespace": NAMESPACE, "labels": _SYSTEM_LABELS},
+    }
+
+
+def project(name: str) -> Manifest:
+    """A namespace whose Websites are sharded."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": {PROJECT_LABEL: "true"}},
+    }
+
+
+def theme(name: str, color: str, font_family: str) -> Manifest:
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "Theme",
+        "metadata": {"name": name},
+        "spec": {"color": color, "fontFamily": font_family},
+    }
+
+
+def website(name: str, namespace: str, theme_name: str, labels: Mapping[str, str] | None = None) -> Manifest:
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace}
+    if labels:
+        metadata["labels"] = dict(labels)
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "Website",
+        "metadata": metadata,
+        "spec": {"theme": theme_name},
+    }
+
+
+def _crd(
+    cls: type[KubeObject],
+    *,
+    spec: Mapping[str, Any],
+    status: Mapping[str, Any],
+    columns: list[tuple[str, str, str]],
+) -> Manifest:
+    kind = cls.KIND
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": str(kind.group_resource)},
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "names": {
+                "kind": kind.kind,
+                "listKind": f"{kind.kind}List",
+                "plural": kind.plural,
+                "singular": kind.kind.lower(),
+            },
+            "versions": [
+                {
+                    "name": kind.version,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [
+                        {"name": name, "type": type_, "jsonPath": path} for name, type_, path in columns
+                    ],
+                    "schema": {
+                        "openAPIV3Schema": {
+                            "type": "object",
+                            "description": " ".join((cls.__doc__ or "").split()),
+                            "properties": {
+                                "apiVersion": {"type": "string"},
+                                "kind": {"type": "string"},
+                                "metadata": {"type": "object"},
+                                "spec": spec,
+                                "status": status,
+                            },
+                        }
+                    },
+                }
+            ],
+        },
+    }
+
+
+def _rule(group: str, resources: list[str], verbs: list[str]) -> Manifest:
+    return {"apiGroups": [group], "resources": resources, "verbs": verbs}
+
+
+def _role(kind: str, name: str, rules: list[Manifest]) -> Manifest:
+    metadata = {"name": name, "labels": _SYSTEM_LABELS} | ({"namespace": NAMESPACE} if kind == "Role" else {})
+    return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata, "rules": rules}
+
+
+def _binding(role_kind: str, name: str, account: tuple[str, str]) -> Manifest:
+    metadata = {"name": name, "labels": _SYSTEM_LABELS} | (
+        {"namespace": NAMESPACE} if role_kind == "Role" else {}
+    )
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": f"{role_kind}Binding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": name},
+        "subjects": [{"kind": "ServiceAccount", "namespace": account[0], "name": account[1]}],
+    }

@@ -1,0 +1,68 @@
+"""What a website's server serves and how: the index page and the nginx configuration.
+
+Values reach the page escaped for where they stand: names for HTML text, theme values for CSS. A CSS value
+that could leave its declaration becomes the literal `ZgotmplZ`, as in the reference's template engine
+(protocol 15.3).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from string import Template
+
+from kubeshard.examples.webhosting.api import Theme, Website
+
+INDEX_HTML = "index.html"
+NGINX_CONF = "nginx.conf"
+REPOSITORY = "https://github.com/timebertt/kubernetes-controller-sharding"
+
+_UNSAFE_CSS = frozenset("\0\"'()/;@[\\]`{}<>")
+_SCRIPTING_CSS = ("expression", "mozbinding")
+_FAILSAFE = "ZgotmplZ"
+_GO_JSON_ESCAPES = {c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
+
+
+def index_html(server: str, website: Website, theme: Theme) -> str:
+    return _template(INDEX_HTML).substitute(
+        name=html.escape(website.metadata.name),
+        server=html.escape(server),
+        color=css_value(theme.spec.color),
+        font=css_value(theme.spec.font_family),
+        repository=REPOSITORY,
+    )
+
+
+def nginx_conf(website: Website) -> str:
+    return _template(NGINX_CONF).substitute(namespace=website.metadata.namespace, name=website.metadata.name)
+
+
+def css_value(text: str) -> str:
+    """`text` if it can only be part of one CSS value, else a harmless word."""
+    name_characters = "".join(c for c in text.lower() if c.isascii() and (c.isalnum() or c == "_"))
+    unsafe = (
+        not _UNSAFE_CSS.isdisjoint(text)
+        or "--" in text
+        or any(word in name_characters for word in _SCRIPTING_CSS)
+    )
+    return _FAILSAFE if unsafe else text
+
+
+def checksum(data: Mapping[str, str]) -> str:
+    """Hex SHA-256 of a ConfigMap's data as the reference hashes it: JSON with sorted keys, no spaces, and
+    `<`, `>`, `&` and the two Unicode line separators escaped. Equal data gives equal pod templates in both
+    operators.
+    """
+    encoded = json.dumps(dict(sorted(data.items())), separators=(",", ":"), ensure_ascii=False)
+    for character, escape in _GO_JSON_ESCAPES.items():
+        encoded = encoded.replace(character, escape)
+    return hashlib.sha256(encoded.encode()).hexdigest()
+
+
+@cache
+def _template(name: str) -> Template:
+    return Template((files("kubeshard.examples.webhosting") / "templates" / name).read_text(encoding="utf-8"))
