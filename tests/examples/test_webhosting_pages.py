@@ -50,8 +50,11 @@ def test_the_server_drops_the_prefix_that_the_ingress_matches() -> None:
         "a<b",
         "a>b",
         "a\0b",
-    ]
-    + ["--x", "expression", "ExPression", "-moz-binding"],
+        "--x",
+        "expression",
+        "ExPression",
+        "-moz-binding",
+    ],
 )
 def test_a_css_value_cannot_leave_its_declaration(value: str) -> None:
     assert pages.css_value(value) == "ZgotmplZ"
