@@ -1,0 +1,201 @@
+"""A controller on a bench: real runner, queue, cache and client, but the watch events come from the test and
+the API server is a function.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from kubeshard.cache import Cache
+from kubeshard.cache.listwatch import Apply, Remove, Replace
+from kubeshard.cache.scope import ALL_NAMESPACES
+from kubeshard.client import Client, ClusterConfig
+from kubeshard.controller import Context, Controller, Gate, Reconciler, Result
+from kubeshard.controller.cluster import Cluster
+from kubeshard.controller.outcomes import Outcome
+from kubeshard.controller.runner import ControllerRunner
+from kubeshard.core import (
+    ConfigMap,
+    Form,
+    Key,
+    KubeObject,
+    ObjectMeta,
+    OwnerReference,
+    Struct,
+    field,
+    form_of,
+)
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.testing.virtual_time import VirtualClock, settle
+from kubeshard.workqueue import ItemExponential
+
+NOT_FOUND = HttpResponse(
+    404, {"content-type": "application/json"}, b'{"kind":"Status","reason":"NotFound","code":404}'
+)
+
+
+class SiteSpec(Struct):
+    theme: str = ""
+
+
+class Site(KubeObject, group="example.com", version="v1"):
+    spec: SiteSpec = field(default_factory=SiteSpec)
+
+
+class Theme(KubeObject, group="example.com", version="v1", namespaced=False):
+    pass
+
+
+def site(name: str = "a", version: int = 1, *, namespace: str = "ns", theme: str = "", **meta: Any) -> Site:
+    meta.setdefault("generation", version)
+    metadata = ObjectMeta(
+        name=name, namespace=namespace, uid=f"uid-{name}", resource_version=str(version), **meta
+    )
+    return Site(metadata=metadata, spec=SiteSpec(theme=theme))
+
+
+def child(name: str, *owners: str, version: int = 1, controller: bool = True, **meta: Any) -> ConfigMap:
+    references = tuple(
+        OwnerReference(
+            api_version="example.com/v2", kind="Site", name=owner, uid=owner, controller=controller
+        )
+        for owner in owners
+    )
+    return ConfigMap(
+        metadata=ObjectMeta(
+            name=name,
+            namespace="ns",
+            uid=f"uid-{name}",
+            resource_version=str(version),
+            owner_references=references,
+            **meta,
+        )
+    )
+
+
+Answer = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
+
+
+class FakeServer:
+    """The transport to an API server that is one function; keeps what was requested."""
+
+    def __init__(self, answer: Answer = lambda _: NOT_FOUND) -> None:
+        self.answer = answer
+        self.requests: list[HttpRequest] = []
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        self.requests.append(request)
+        answer = self.answer(request)
+        return answer if isinstance(answer, HttpResponse) else await answer
+
+    def stream(self, request: HttpRequest) -> Any:
+        raise NotImplementedError
+
+    async def close(self) -> None: ...
+
+    async def abort(self) -> None: ...
+
+
+class Recorded:
+    """Events and metrics of a bench."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+        self.outcomes: list[Outcome | None] = []
+        self.active = 0
+
+    def event(self, regarding: KubeObject, type: str, reason: str, message: str, **_: Any) -> None:
+        self.events.append((type, reason))
+
+    def started(self) -> None:
+        self.active += 1
+
+    def finished(self, outcome: Outcome | None, seconds: float) -> None:
+        self.active -= 1
+        self.outcomes.append(outcome)
+
+    @property
+    def labels(self) -> list[str]:
+        return [outcome.label for outcome in self.outcomes if outcome]
+
+
+Reconcile = Callable[[Context, Any], Awaitable[Result | None]]
+
+
+class Calling(Reconciler[Any]):
+    """A reconciler made of functions."""
+
+    def __init__(self, reconcile: Reconcile, gone: Callable[[Context, Key], Awaitable[None]] | None) -> None:
+        self._reconcile = reconcile
+        self._gone = gone
+
+    async def reconcile(self, ctx: Context, obj: Any, /) -> Result | None:
+        return await self._reconcile(ctx, obj)
+
+    async def gone(self, ctx: Context, key: Key, /) -> Result | None:
+        return await self._gone(ctx, key) if self._gone else None
+
+
+class Bench:
+    """`bench.informer(Site)` is fed by `put` and `remove`; `synced` tells all informers that they are complete."""
+
+    def __init__(
+        self,
+        reconcile: Reconcile,
+        *,
+        gone: Callable[[Context, Key], Awaitable[None]] | None = None,
+        gates: Sequence[Gate] = (),
+        answer: Answer = lambda _: NOT_FOUND,
+        cache_options: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        self.clock = VirtualClock()
+        self.server = FakeServer(answer)
+        self.client = Client(ClusterConfig("http://kube.test"), transport=self.server, clock=self.clock)
+        self.cache = Cache(self.client, clock=self.clock, **(cache_options or {}))
+        self.recorded = Recorded()
+        self.gates = gates
+        options = {"limiter": ItemExponential(1.0, 60.0, jitter=0), "primary": Site, **options}
+        self.runner = ControllerRunner(
+            Controller(name="site", reconciler=Calling(reconcile, gone), **options),
+            Cluster(self.client, self.cache, self.recorded),
+            metrics=self.recorded,
+            clock=self.clock,
+        )
+
+    async def synced(self, *objects: KubeObject) -> None:
+        """All informers have listed: these objects and no others."""
+        for informer in self.cache.informers:
+            entries = {obj.key: obj for obj in objects if informer.form.kind == obj.KIND}
+            await informer.replace(Replace(entries, "1"), ALL_NAMESPACES)
+        await settle()
+
+    async def put(self, obj: KubeObject, form: Form[Any] | None = None) -> None:
+        self.cache.informer(form or form_of(type(obj))).apply(Apply(obj), ALL_NAMESPACES)
+        await settle()
+
+    async def remove(self, obj: KubeObject) -> None:
+        self.cache.informer(type(obj)).apply(Remove(obj), ALL_NAMESPACES)
+        await settle()
+
+    @asynccontextmanager
+    async def running(self, *objects: KubeObject) -> AsyncIterator[Bench]:
+        """The controller works, on a cache that has these objects; it is cancelled at the end."""
+        task = asyncio.create_task(self.runner.run(self.gates))
+        await settle()
+        await self.synced(*objects)
+        try:
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+def json_answer(obj: KubeObject, status: int = 200) -> HttpResponse:
+    body = {"apiVersion": obj.KIND.api_version, "kind": obj.KIND.kind, **msgspec.to_builtins(obj)}
+    return HttpResponse(status, {"content-type": "application/json"}, msgspec.json.encode(body))
