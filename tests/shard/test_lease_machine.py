@@ -277,21 +277,22 @@ def test_the_right_to_work_ends_for_good_before_the_deadline() -> None:
             m.failed("timeout", now)
         elif isinstance(action, Wait):
             now = action.until
-    assert now == 108.0
+    assert now == 109.0
     assert m.state is State.LOST
-    assert m.reason == "not renewed for 8s: timeout"
-    m.written(lease(rv="99"), 108.0)
+    assert m.reason == "not renewed for 9s: timeout"
+    m.written(lease(rv="99"), 109.0)
     assert m.state is State.LOST
     assert m.deadline == 110.0
-    m.found(lease(rv="99"), 108.0)
+    m.found(lease(rv="99"), 109.0)
     assert m.state is State.LOST
 
 
 def test_no_attempt_outlasts_the_right_it_serves() -> None:
     m = held(at=100.0)
-    action = m.next(107.0, WALL)
+    assert (m.begin_until, m.work_until) == (108.0, 109.0)
+    action = m.next(107.5, WALL)
     assert isinstance(action, Put)
-    assert action.timeout == 1.0
+    assert action.timeout == 1.5
 
 
 def test_an_answer_that_came_too_late_does_not_revive_the_right_to_work() -> None:
@@ -414,8 +415,8 @@ def test_an_unhealthy_process_does_not_renew_and_loses_its_right_with_the_cause(
         assert isinstance(action, Wait)
         now = action.until
     assert puts == 0
-    assert now == 108.0
-    assert m.reason == "not renewed for 8s: event loop blocked for 3.0s"
+    assert now == 109.0
+    assert m.reason == "not renewed for 9s: event loop blocked for 3.0s"
 
 
 def test_a_process_that_recovers_renews_at_once() -> None:
@@ -512,6 +513,30 @@ def test_stopping_before_the_lease_was_acquired_writes_nothing() -> None:
     assert m.next(0.1, WALL) == Done()
     assert m.state is State.ENDED
     assert not m.released
+
+
+@pytest.mark.parametrize("answer", ["written", "timeout"])
+def test_a_take_over_on_its_way_when_the_process_stops_is_undone(answer: str) -> None:
+    m = machine()
+    m.next(0.0, WALL)
+    m.found(None, 0.0)
+    action = m.next(0.0, WALL)
+    assert isinstance(action, Create)
+    m.release(0.1)
+    if answer == "written":
+        m.written(lease(rv="10"), 0.2)
+        now = 0.2
+    else:
+        m.failed("timeout", 2.5)
+        now = 4.0
+        assert isinstance(m.next(now, WALL), Get)
+        m.found(lease(rv="10"), now)
+    action = m.next(now, WALL)
+    assert isinstance(action, Put)
+    assert action.lease.spec.holder_identity == ""
+    m.written(action.lease, now)
+    assert m.released
+    assert m.state is State.ENDED
 
 
 def test_an_abandoned_lease_is_not_written_again() -> None:

@@ -1,1 +1,48 @@
-"""kubeshard.shard"""
+"""Being a shard: one instance of a controller that acts for a part of all objects (protocol 6).
+
+Three ways to use it:
+
+- one argument: `Manager(controllers=[...], sharding=Sharding(ring="my-ring"))`;
+- the pieces, around another loop or framework: `identify`, `ShardLease`, `shard_predicate`, `Handovers`, `ShardFence`
+  (`docs/shard-in-any-language.md` shows how they go together);
+- no Python at all: the same page is the protocol, request by request.
+
+Guaranteed: no write of this process takes effect on an object whose label names another shard, as far as the
+API server can check it (`fence`); no write begins after the Lease's time, and a process that cannot keep that
+promise is killed by the kernel (`lease_keeper`); an object is given away only when nobody in the process
+works on it (`wrapper`).
+
+Not guaranteed: effects outside of the API server during a stop of the whole virtual machine; other programs
+that write the same objects under another ServiceAccount; API servers behind the aggregation layer that have
+no generic admission (reliability 1.5).
+"""
+
+from kubeshard.shard.fence import ShardFence
+from kubeshard.shard.handover import Arrivals, Floors
+from kubeshard.shard.identity import ShardIdentity, identify
+from kubeshard.shard.incarnation import INCARNATION_ANNOTATION, Incarnation
+from kubeshard.shard.lease_machine import Takeover
+from kubeshard.shard.predicate import shard_predicate
+from kubeshard.shard.shard_lease import ShardLease
+from kubeshard.shard.sharding import Sharding
+from kubeshard.shard.tenure import ShardTenure
+from kubeshard.shard.timing import LeaseTiming, scaled
+from kubeshard.shard.wrapper import Handovers
+
+__all__ = [
+    "INCARNATION_ANNOTATION",
+    "Arrivals",
+    "Floors",
+    "Handovers",
+    "Incarnation",
+    "LeaseTiming",
+    "ShardFence",
+    "ShardIdentity",
+    "ShardLease",
+    "ShardTenure",
+    "Sharding",
+    "Takeover",
+    "identify",
+    "scaled",
+    "shard_predicate",
+]

@@ -2,10 +2,10 @@
 (reliability 1.6).
 
 Guaranteed: the right to work (`deadline`) is counted from the start of the last renewal that succeeded, never
-from its answer; it ends for good `stop_margin` before the deadline, or at the first sight of somebody else's
-name or incarnation; an empty holder is written only after `release`, which a driver calls when all work has
-stopped. Not guaranteed: anything about writes already on the wire - that is the fence's and the transport's
-part.
+from its answer; it ends for good `cancel_margin` before the deadline, or at the first sight of somebody
+else's name or incarnation; an empty holder is written only after `release`, which a driver calls when all
+work has stopped. Not guaranteed: anything about writes already on the wire - that is the fence's and the
+transport's part.
 
 | state | input | next | does |
 |---|---|---|---|
@@ -32,6 +32,7 @@ before it moves objects (reliability F6). The Go sharder does not: use `Takeover
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -146,6 +147,7 @@ class LeaseMachine:
         self._seen_spec: LeaseSpec | None = None
         self._seen_at = 0.0
         self._asked_at = 0.0
+        self._asked_write = False
         self._asked_release = False
         self._due = 0.0
         self._conflicts = 0
@@ -157,13 +159,23 @@ class LeaseMachine:
         """Whether controllers may work now, as far as the machine has been told the time."""
         return self.state in (State.HELD, State.CHECKING)
 
+    @property
+    def begin_until(self) -> float:
+        """From when on no new work may begin, unless the Lease is renewed before."""
+        return -math.inf if self.deadline is None else self.deadline - self._timing.stop_margin
+
+    @property
+    def work_until(self) -> float:
+        """From when on work is over for good."""
+        return -math.inf if self.deadline is None else self.deadline - self._timing.cancel_margin
+
     # What to do
 
     def next(self, now: float, wall: float, unhealthy: str | None = None) -> Action:
         """The one thing to do now. `unhealthy`: why this process must not renew, None if it may (reliability
         F15).
         """
-        if self.holds and now >= self._last_moment:
+        if self.holds and now >= self.work_until:
             self._lose(self._deadline_reason())
         if self.state in LAST_STATES:
             return Done()
@@ -174,12 +186,13 @@ class LeaseMachine:
             return Wait(min(self._due, self._horizon(now)))
         self._unhealthy = (unhealthy or "") if self.holds else ""
         if self._unhealthy:
-            return Wait(min(now + UNHEALTHY_POLL, self._last_moment))
+            return Wait(min(now + UNHEALTHY_POLL, self.work_until))
         self._asked_at = now
-        self._asked_release = False
+        self._asked_write = self._asked_release = False
         timeout = min(self._timing.attempt_timeout, self._horizon(now) - now)
         if not self._known or self.state is State.WAITING:
             return Get(timeout)
+        self._asked_write = True
         if self.state is State.RELEASING:
             assert self._lease is not None
             self._asked_release = True
@@ -245,7 +258,7 @@ class LeaseMachine:
         """
         self._failure = error
         self._due = now + self._retry_pause()
-        if not self.holds and self.state is not State.RELEASING:
+        if not self.holds:
             self._known = False
 
     def observed(self, lease: Lease, now: float, *, deleted: bool = False) -> None:
@@ -272,6 +285,11 @@ class LeaseMachine:
             self._due = now
             if self._known and self._lease is None:
                 self._end("there was no lease of ours to release")
+        elif self.state is State.SEEKING and self._asked_write:
+            # A take-over is on its way: find out whether it worked, and undo it.
+            self.state = State.RELEASING
+            self.deadline = now + self._timing.renew_deadline
+            self._known = False
         elif self.state in (State.SEEKING, State.WAITING):
             self._end("stopped before the lease was acquired")
 
@@ -282,15 +300,10 @@ class LeaseMachine:
 
     # How it is judged
 
-    @property
-    def _last_moment(self) -> float:
-        assert self.deadline is not None
-        return self.deadline - self._timing.stop_margin
-
     def _horizon(self, now: float) -> float:
         """No attempt and no wait lasts longer than the right it serves."""
         if self.holds:
-            return self._last_moment
+            return self.work_until
         if self.state is State.RELEASING and self.deadline is not None:
             return self.deadline
         return now + self._timing.renew_interval + self._timing.attempt_timeout
@@ -350,7 +363,7 @@ class LeaseMachine:
 
     def _deadline_reason(self) -> str:
         return (
-            f"not renewed for {self._timing.renew_deadline - self._timing.stop_margin:g}s" + self._because()
+            f"not renewed for {self._timing.renew_deadline - self._timing.cancel_margin:g}s" + self._because()
         )
 
     def _because(self) -> str:

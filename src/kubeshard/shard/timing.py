@@ -8,7 +8,7 @@
 | `attempt_timeout` | 2.5 s, `?timeout=2s` | reliability 1.6: one dead connection must not eat the deadline |
 | `retry_min`, `retry_max` | 0.5 s, 1 s | reliability 1.6, after an attempt without an answer |
 | `stop_margin` | 2 s | reliability F1: before the deadline, no new work |
-| `abort_margin` | 1 s | reliability F1: before the deadline, no byte on the wire |
+| `cancel_margin` | 1 s | reliability F1: before the deadline, work is cancelled and its sockets are reset |
 | `request_bound` | 5 s | reliability F3: after that a write of a controller is over, one way or the other |
 | `max_conflicts` | 5 | reliability F4: so many renewals in a row lost to other writers end the tenure |
 
@@ -42,7 +42,7 @@ class LeaseTiming:
     retry_min: float = 0.5
     retry_max: float = 1.0
     stop_margin: float = 2.0
-    abort_margin: float = 1.0
+    cancel_margin: float = 1.0
     request_bound: float = 5.0
     max_conflicts: int = 5
 
@@ -67,7 +67,7 @@ class LeaseTiming:
             f"renew deadline {deadline:g}s must be shorter than the lease duration {duration:g}s",
         )
         require(
-            0 <= self.abort_margin <= self.stop_margin < deadline - interval,
+            0 < self.cancel_margin < self.stop_margin < deadline - interval,
             f"renew deadline {deadline:g}s leaves no time for a second attempt before work has to stop",
         )
         require(
@@ -89,6 +89,6 @@ def scaled(lease_duration: float) -> LeaseTiming:
         retry_min=0.5 * factor,
         retry_max=1.0 * factor,
         stop_margin=2.0 * factor,
-        abort_margin=1.0 * factor,
+        cancel_margin=1.0 * factor,
         request_bound=5.0 * factor,
     )

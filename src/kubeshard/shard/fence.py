@@ -1,0 +1,36 @@
+"""The proof that goes with every write of a shard: the lease has not run out, and the object is still ours
+(reliability F22).
+
+The client does the work (`Client.fenced`): it adds to each write of a sharded kind the condition that the API
+server checks in the same transaction - the resourceVersion of an object that carried our label, or a `test`
+of the label itself. This module says what is sharded and until when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+
+from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.shard.identity import ShardIdentity
+
+
+class ShardFence:
+    """`kubeshard.client.fence.Fence` of one shard. `check` is `ShardTenure.check`, or whatever else raises
+    NotOurs in time.
+    """
+
+    def __init__(
+        self, shard: ShardIdentity, resources: Set[GroupResource], check: Callable[[], None]
+    ) -> None:
+        self.label_key = shard.label
+        self.shard = shard.name
+        self._resources = frozenset(resources)
+        self._check = check
+
+    def covers(self, kind: Kind) -> bool:
+        """Whether the ring shards the kind, as main or as controlled resource. Versions do not matter."""
+        return kind.group_resource in self._resources
+
+    def check(self) -> None:
+        """Raises NotOurs once no write may begin any more."""
+        self._check()

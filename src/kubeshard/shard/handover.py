@@ -1,0 +1,99 @@
+"""What a shard must not believe of its cache around a hand-over of an object.
+
+Two facts, both told by resourceVersions of the object itself, both process-wide or per controller as they
+have to be:
+
+- `Floors`: a copy older than version *v* is no evidence that the object is ours, because at *v* we were asked for it, or gave it
+  away. So no controller of the process can begin a reconcile between the sight of a drain label and the next
+  assignment, however far the cache it reads lags behind (S6, reliability F14b, T14).
+- `Arrivals`: since the object came to us at version *v* no run has succeeded that read live. Until one has, the cache may lack
+  what the former owner just did (S3, reliability F14c, T19, T29).
+
+Guaranteed: both never forget within the time in which a lagging cache can matter; a cache that lags longer
+than `KEPT` belongs to a process that has lost its Lease (reliability F15).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from kubeshard.cache import Added, Deleted, Delta, Informer, Updated
+from kubeshard.core.kinds import GroupKind
+from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.core.versions import at_least, newest
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+
+KEPT = 300.0
+"""Seconds: well above the 90 s of silence after which a process is not fit to keep its Lease."""
+
+
+class Floors:
+    """Of each object lately asked for or given away: the oldest version that may be believed."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._floors: OrderedDict[tuple[GroupKind, Key], tuple[str, float]] = OrderedDict()
+        """Version and time of the last change, the oldest change first."""
+
+    def lift(self, kind: GroupKind, key: Key, version: str) -> None:
+        """Copies older than `version` count for nothing from now on."""
+        now = self._clock.monotonic()
+        floor, _ = self._floors.pop((kind, key), ("", now))
+        self._floors[kind, key] = newest(floor, version), now
+        while next(iter(self._floors.values()))[1] < now - KEPT:
+            self._floors.popitem(last=False)
+
+    def admit(self, kind: GroupKind, key: Key, version: str) -> bool:
+        """Whether a copy of that version may be believed."""
+        floor = self._floors.get((kind, key))
+        return floor is None or at_least(version, floor[0])
+
+    def __len__(self) -> int:
+        return len(self._floors)
+
+
+class Arrivals:
+    """Of one controller: the objects that came to this shard and were not yet reconciled with live reads.
+
+    An object arrives when it enters a filtered cache. After the cache was read anew every object that changed
+    meanwhile counts as arrived: it may have gone and come back unseen (T29).
+    """
+
+    def __init__(self) -> None:
+        self._versions: dict[Key, str] = {}
+
+    def follow(self, informer: Informer[Any]) -> None:
+        """Hears of everything that is or will be in the informer's store."""
+        read_up_to: dict[str, tuple[int, str]] = {}
+        """Of each namespace: which full read, and its version."""
+
+        def unseen(metadata: ObjectMeta) -> bool:
+            """Whether the version came with a full read, so that versions before it may be unknown here."""
+            reads, limit = read_up_to.get(metadata.namespace, (0, ""))
+            if reads != informer.full_reads:
+                limit = informer.store.complete_up_to(metadata.namespace)
+                read_up_to[metadata.namespace] = informer.full_reads, limit
+            return at_least(limit, metadata.resource_version)
+
+        def hear(delta: Delta[Any]) -> None:
+            match delta:
+                case Added(obj):
+                    self._versions[obj.key] = obj.metadata.resource_version
+                case Deleted(obj):
+                    self._versions.pop(obj.key, None)
+                case Updated(_, obj) if unseen(obj.metadata):
+                    self._versions[obj.key] = obj.metadata.resource_version
+
+        informer.add_handler(hear)
+
+    def pending(self, key: Key) -> str | None:
+        """The version at which the object arrived, None when a run has read live since."""
+        return self._versions.get(key)
+
+    def settle(self, key: Key, version: str) -> None:
+        """A run that read live has succeeded; unless the object arrived once more meanwhile, the cache will
+        do.
+        """
+        if self._versions.get(key) == version:
+            del self._versions[key]

@@ -1,0 +1,218 @@
+"""Drives the lease machine: asks the API server, arms the watchdog, tells the main loop (reliability 1.6).
+
+Guaranteed: the keeper needs nothing of the main loop. It runs in its own loop, on its own connection, and
+what it tells is stored before the main loop hears of it, so a blocked main loop can neither keep the Lease
+(`health` says no) nor write after its time (`Tenure.check`, the kernel's watchdog). Not guaranteed: anything
+if its own thread does not get to run; that is the watchdog's case.
+
+RBAC: `get`, `create`, `update` on `leases` in the shard's namespace; with `watch` a foreign holder is seen at
+once instead of at the next renewal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol, assert_never
+
+from kubeshard.client import Client
+from kubeshard.core.builtin import Lease
+from kubeshard.core.errors import AlreadyExists, ApiError, ConfigurationError, Conflict, Forbidden, NotFound
+from kubeshard.core.selectors import FieldSelector
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.watchdog import Watchdog
+from kubeshard.shard.identity import ShardIdentity
+from kubeshard.shard.lease_machine import Create, Done, Get, LeaseMachine, Put, State, Wait
+from kubeshard.shard.timing import LeaseTiming
+
+_log = get_logger("kubeshard.shard")
+
+_FORBIDDEN_WATCH_PAUSE = 60.0
+
+
+class Listener(Protocol):
+    """Called in the keeper's thread."""
+
+    def on_renewed(self, work_until: float) -> None:
+        """The Lease is ours; work may go on until that boot-time second."""
+        ...
+
+    def on_ending(self) -> None:
+        """Nothing new may begin before the next `on_renewed`."""
+        ...
+
+    def on_lost(self, reason: str) -> None:
+        """Work is over. Sockets are to be reset, now."""
+        ...
+
+
+class LeaseKeeper:
+    """`keep` runs in the keeper's loop, and so do `finish` and everything else here."""
+
+    def __init__(
+        self,
+        shard: ShardIdentity,
+        machine: LeaseMachine,
+        timing: LeaseTiming,
+        connect: Callable[[], Client],
+        listener: Listener,
+        health: Callable[[], str | None],
+        watchdog: Watchdog,
+        clock: Clock,
+    ) -> None:
+        self._shard = shard
+        self._machine = machine
+        self._timing = timing
+        self._connect = connect
+        self._listener = listener
+        self._health = health
+        self._watchdog = watchdog
+        self._clock = clock
+        self._news = asyncio.Event()
+        self._left = asyncio.Event()
+        self._stopped = False
+        self._ending_told = False
+        self._failure = ""
+        self._waiting_told = ""
+
+    async def keep(self) -> None:
+        """Acquires and renews until the Lease is lost or given back. Raises ConfigurationError for a Lease
+        that belongs to somebody else.
+        """
+        async with self._connect() as client:
+            async with asyncio.TaskGroup() as tasks:
+                observer = tasks.create_task(self._observe(client), name="own lease")
+                await self._drive(client)
+                observer.cancel()
+            await self._conclude()
+
+    def finish(self, *, stopped: bool, release: bool) -> None:
+        """The process stops. `stopped`: all work is proven to have ended; only then may the Lease be released
+        (T27), and only then is the watchdog called off.
+        """
+        self._stopped = stopped
+        self._left.set()
+        if stopped and release:
+            self._machine.release(self._clock.boottime())
+        else:
+            self._machine.abandon()
+        self._news.set()
+
+    async def _drive(self, client: Client) -> None:
+        machine = self._machine
+        while True:
+            now = self._clock.boottime()
+            action = machine.next(now, self._clock.wall(), self._health())
+            self._tell_ending(now)
+            match action:
+                case Done():
+                    return
+                case Wait(until):
+                    if machine.holds and now < machine.begin_until:
+                        until = min(until, machine.begin_until)
+                    await self._pause(until - now)
+                case Get() | Create() | Put():
+                    held = machine.deadline
+                    await self._perform(client, action)
+                    if machine.deadline != held:
+                        self._renewed()
+                case _:
+                    assert_never(action)
+
+    async def _perform(self, client: Client, action: Get | Create | Put) -> None:
+        machine, failure = self._machine, ""
+        client = client.with_timeout(float(self._timing.server_timeout))
+        try:
+            async with asyncio.timeout(action.timeout):
+                match action:
+                    case Get():
+                        found = await client.get(Lease, self._shard.name, self._shard.namespace)
+                        machine.found(found, self._clock.boottime())
+                    case Create(lease):
+                        machine.written(await client.create(lease), self._clock.boottime())
+                    case Put(lease):
+                        machine.written(await client.replace(lease), self._clock.boottime())
+        except NotFound as error:
+            if isinstance(action, Create):
+                failure = str(error)
+            else:
+                machine.found(None, self._clock.boottime())
+        except (Conflict, AlreadyExists):
+            machine.rejected(self._clock.boottime())
+        except ApiError as error:
+            failure = str(error) or type(error).__name__
+        except TimeoutError:
+            failure = f"no answer within {action.timeout:.1f}s"
+        if failure:
+            machine.failed(failure, self._clock.boottime())
+        if failure and failure != self._failure:
+            _log.warning("shard lease: no answer that counts", lease=str(self._shard), error=failure)
+        self._failure = failure
+
+    async def _pause(self, seconds: float) -> None:
+        reason = self._machine.reason if self._machine.state is State.WAITING else ""
+        if reason and reason != self._waiting_told:
+            _log.info("waiting for the shard lease", lease=str(self._shard), reason=reason)
+        self._waiting_told = reason
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(seconds, 0)):
+                await self._news.wait()
+        self._news.clear()
+
+    async def _observe(self, client: Client) -> None:
+        """Watches the own Lease, so that a foreign holder or a deletion is seen at once (reliability F4)."""
+        name = FieldSelector.equals("metadata.name", self._shard.name)
+        while True:
+            pause = self._timing.renew_interval
+            try:
+                async with client.watch(Lease, self._shard.namespace, field_selector=name) as events:
+                    async for event in events:
+                        if isinstance(event.object, Lease):
+                            deleted = event.type == "DELETED"
+                            self._machine.observed(event.object, self._clock.boottime(), deleted=deleted)
+                            self._news.set()
+            except Forbidden:
+                pause = _FORBIDDEN_WATCH_PAUSE
+            except ApiError:
+                pass
+            await asyncio.sleep(pause)
+
+    def _renewed(self) -> None:
+        assert self._machine.deadline is not None
+        self._watchdog.arm(self._machine.deadline)
+        self._ending_told = False
+        self._listener.on_renewed(self._machine.work_until)
+
+    def _tell_ending(self, now: float) -> None:
+        if self._machine.holds and now >= self._machine.begin_until and not self._ending_told:
+            self._ending_told = True
+            self._listener.on_ending()
+
+    async def _conclude(self) -> None:
+        machine = self._machine
+        if machine.state is State.REFUSED:
+            raise ConfigurationError(machine.reason)
+        if machine.state is State.LOST:
+            _log.error("shard lease lost", lease=str(self._shard), reason=machine.reason)
+            self._listener.on_lost(machine.reason)
+            await self._see_the_end()
+        else:
+            _log.info("shard lease ended", lease=str(self._shard), reason=machine.reason)
+        if self._stopped:
+            self._watchdog.disarm()
+
+    async def _see_the_end(self) -> None:
+        """Work has to be left by the deadline, or `stop_margin` after a foreign holder was seen; else the
+        process ends. What is left without proof that it stopped still has the kernel's deadline over it.
+        """
+        assert self._machine.deadline is not None
+        now = self._clock.boottime()
+        end = min(self._machine.deadline, now + self._timing.stop_margin)
+        self._watchdog.arm(end)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(end - now):
+                await self._left.wait()
+        if not self._left.is_set():
+            self._watchdog.bite()

@@ -1,0 +1,21 @@
+"""Which changes of a main object concern this shard (protocol 6.3)."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from kubeshard.controller.predicates import Predicate, always, current
+from kubeshard.core.objects import KubeObject
+from kubeshard.sharding.names import drain_label, shard_label
+
+T = TypeVar("T", bound=KubeObject)
+
+
+def shard_predicate(ring: str, shard: str, when: Predicate[T] = always) -> Predicate[T]:
+    """Passes objects that carry the drain label, whatever its value and whosever they are, and those of this
+    shard for which `when` is true. An update is judged by its new object. For the watch of a main kind only.
+    """
+    own, drain = shard_label(ring), drain_label(ring)
+    draining: Predicate[Any] = Predicate(lambda delta: current(delta).metadata.has_label(drain))
+    ours: Predicate[Any] = Predicate(lambda delta: current(delta).metadata.label(own) == shard)
+    return draining | (ours & when)

@@ -1,0 +1,119 @@
+"""A shard's Lease as the main loop uses it: held for the time of an `async with` block (protocol 6.1,
+reliability 1.6).
+
+    lease = ShardLease(identify("my-ring"), connect=lambda: Client(config))
+    async with lease.held(health) as tenure:
+        ...                                 # start controllers; stop them when `await tenure.lost()` returns
+        tenure.stopped_cleanly()            # only when no worker, task or thread will write again
+
+Guaranteed: the block is entered only when the Lease is ours; it is given back (holder "", one second) only
+after `stopped_cleanly`; after `lost` no write passes `tenure.check`, the sockets of the controllers' client
+are reset, and a process that does not leave the block in time is killed. Not guaranteed: that the block's
+body stops - that is its author's part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from kubeshard.client import Client
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.runtime.thread import LoopRunner, LoopThread
+from kubeshard.runtime.watchdog import Watchdog, default_watchdog
+from kubeshard.shard.identity import ShardIdentity
+from kubeshard.shard.lease_keeper import LeaseKeeper
+from kubeshard.shard.lease_machine import LeaseMachine, Takeover
+from kubeshard.shard.tenure import ShardTenure
+from kubeshard.shard.timing import LeaseTiming
+
+USER_AGENT = "shard-lease"
+"""Suffix of the user agent of the Lease's requests (protocol 6.1)."""
+
+
+class ShardLease:
+    """One Lease, one process; `held` once.
+
+    `connect` makes the client of the keeper; it is called in the keeper's thread. `abort` resets the sockets
+    of the client that the controllers write with, from any thread. `keep_on_stop` leaves the Lease to expire
+    also after a clean stop, so that a restart under the same name finds its objects still its own (protocol
+    14-B7). `watchdog`: the kernel's on Linux.
+
+    RBAC: `get`, `create`, `update`, `watch` on `leases` in the shard's namespace.
+    """
+
+    def __init__(
+        self,
+        shard: ShardIdentity,
+        *,
+        connect: Callable[[], Client],
+        abort: Callable[[], None] = lambda: None,
+        timing: LeaseTiming | None = None,
+        takeover: Takeover = Takeover.AT_ONCE,
+        keep_on_stop: bool = False,
+        watchdog: Watchdog | None = None,
+        runner: LoopRunner | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: Rng = SYSTEM_RNG,
+    ) -> None:
+        self.shard = shard
+        self._connect = connect
+        self._abort = abort
+        self._timing = timing or LeaseTiming()
+        self._takeover = takeover
+        self._keep_on_stop = keep_on_stop
+        self._watchdog = watchdog
+        self._runner = runner or LoopThread("shard-lease")
+        self._clock = clock
+        self._rng = rng
+
+    @asynccontextmanager
+    async def held(self, health: Callable[[], str | None] = lambda: None) -> AsyncIterator[ShardTenure]:
+        """Enters when the Lease is ours. It is renewed while `health`, called from the keeper's thread, gives
+        None.
+
+        Raises ConfigurationError for a Lease that belongs to somebody who is no shard of this name.
+        """
+        tenure = ShardTenure(self._clock, asyncio.get_running_loop(), self._abort)
+        keeper = LeaseKeeper(
+            self.shard,
+            LeaseMachine(self.shard, self._timing, self._rng.uniform, self._takeover),
+            self._timing,
+            self._client,
+            tenure,
+            health,
+            self._watchdog or default_watchdog(),
+            self._clock,
+        )
+        leaving = False
+        keeping = asyncio.create_task(self._runner.run(keeper.keep), name="shard lease")
+
+        def ended(_: asyncio.Task[None]) -> None:
+            if not leaving:
+                tenure.on_lost("the lease keeper has ended")
+
+        keeping.add_done_callback(ended)
+        try:
+            await self._acquire(tenure, keeping)
+            yield tenure
+        finally:
+            leaving = True
+            self._runner.post(lambda: keeper.finish(stopped=tenure.stopped, release=not self._keep_on_stop))
+            await keeping
+
+    async def _acquire(self, tenure: ShardTenure, keeping: asyncio.Task[None]) -> None:
+        acquiring = asyncio.create_task(tenure.acquired())
+        try:
+            await asyncio.wait((acquiring, keeping), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            tenure.stopped_cleanly()  # nothing has begun
+            raise
+        finally:
+            acquiring.cancel()
+        if keeping.done():
+            await keeping
+
+    def _client(self) -> Client:
+        return self._connect().with_user_agent(USER_AGENT)

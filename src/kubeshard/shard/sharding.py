@@ -1,0 +1,253 @@
+"""Sharding as one argument of the Manager.
+
+    run(Manager(controllers=[controller], sharding=Sharding(ring="my-ring")))
+
+Everything that a shard needs, put together: identity, Lease on its own thread with a kernel watchdog,
+filtered caches, predicate, drain acknowledgement, fenced writes, release when the controllers have stopped
+(protocol 6, reliability F1-F4, F7, F14, F15, F22). The pieces are usable one by one;
+`docs/shard-in-any-language.md` says what each is for.
+
+Guaranteed: as the modules of this package say. Not guaranteed: that a change of the ring's resources is
+noticed; restart the shards after it.
+
+RBAC: `get` on `controllerrings` (not with `resources`); `get`, `create`, `update`, `watch` on `leases` in the
+shard's namespace; `get`, `list`, `watch`, `patch` on the ring's main kinds, and what the controllers do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from kubeshard.cache import Scope
+from kubeshard.client import Client, KindNotServed
+from kubeshard.controller import Controller
+from kubeshard.core.errors import ApiError, ConfigurationError, Forbidden, NotFound, NotOurs
+from kubeshard.core.kinds import GroupKind
+from kubeshard.core.selectors import Selector
+from kubeshard.manager.membership import HealthGate
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.http import AiohttpTransport
+from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.runtime.thread import LoopRunner
+from kubeshard.runtime.watchdog import Watchdog
+from kubeshard.shard.fence import ShardFence
+from kubeshard.shard.identity import ShardIdentity, check_ring_name, check_shard_name, identify
+from kubeshard.shard.lease_machine import Takeover
+from kubeshard.shard.predicate import shard_predicate
+from kubeshard.shard.shard_lease import ShardLease
+from kubeshard.shard.tenure import ShardTenure
+from kubeshard.shard.timing import LeaseTiming
+from kubeshard.shard.wrapper import Handovers
+from kubeshard.sharding import ControllerRing, RingResource, RingResources
+
+_log = get_logger("kubeshard.shard")
+
+RING_PATIENCE = 5.0
+"""Seconds between two looks for a ring that does not exist yet."""
+
+
+class Sharding:
+    """This process's part in a ring (`kubeshard.manager.membership.Membership`); one per process.
+
+    `name` defaults to the pod's name, outside of a pod to the host's; `namespace`, of the Lease, to the
+    pod's. `resources` spares the shard from reading the ControllerRing. `takeover`: `AFTER_RECORD` for a
+    cluster with the Go sharder. `keep_lease_on_stop`: do not give the Lease back, so that a restart under the
+    same name, within the Lease's time, finds its objects still its own (StatefulSets, protocol 14-B7).
+    `pod_name_required`: the ring has admission policies (reliability F11). `watchdog`: default the kernel's
+    on Linux. `connect` makes the keeper's own client, in its thread: default one like the manager's.
+
+    Raises ConfigurationError for names that cannot work, here or in `prepare`.
+    """
+
+    def __init__(
+        self,
+        ring: str,
+        name: str | None = None,
+        namespace: str | None = None,
+        *,
+        resources: Iterable[RingResource] | None = None,
+        timing: LeaseTiming | None = None,
+        takeover: Takeover = Takeover.AT_ONCE,
+        keep_lease_on_stop: bool = False,
+        pod_name_required: bool = False,
+        watchdog: Watchdog | None = None,
+        runner: LoopRunner | None = None,
+        connect: Callable[[], Client] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: Rng = SYSTEM_RNG,
+    ) -> None:
+        check_ring_name(ring)
+        if name is not None:
+            check_shard_name(name)
+        self.ring = ring
+        self._name = name
+        self._namespace = namespace
+        self._given = None if resources is None else tuple(resources)
+        self._timing = timing or LeaseTiming()
+        self._takeover = takeover
+        self._keep_lease_on_stop = keep_lease_on_stop
+        self._pod_name_required = pod_name_required
+        self._watchdog = watchdog
+        self._runner = runner
+        self._connect = connect
+        self._clock = clock
+        self._rng = rng
+        self._prepared: _Prepared | None = None
+        self._tenure: ShardTenure | None = None
+
+    async def prepare(self, client: Client, controllers: Sequence[Controller[Any]]) -> None:
+        """Reads the ring, waiting for it if need be. Raises ConfigurationError."""
+        shard = identify(
+            self.ring, self._name, self._namespace, pod_name_required=self._pod_name_required, rng=self._rng
+        )
+        resources = RingResources(await self._read_ring(client) if self._given is None else self._given)
+        for problem in resources.problems:
+            _log.warning("ControllerRing has a mistake", ring=self.ring, problem=problem.message)
+        kinds = await _kinds(client, resources, controllers)
+        self._prepared = _Prepared(shard, resources, kinds, client, self._clock)
+        self._prepared.warn_about_idle_resources(controllers)
+
+    @property
+    def shard(self) -> ShardIdentity:
+        """Who this process is. Known after `prepare`."""
+        return self._ready.shard
+
+    def scopes(self) -> Mapping[GroupKind, Scope]:
+        """All kinds of the ring, main and controlled, filtered by the shard label (protocol 6.2)."""
+        mine = Scope(labels=Selector.equals(self.shard.label, self.shard.name))
+        return dict.fromkeys(self._ready.kinds, mine)
+
+    def client(self, client: Client) -> Client:
+        """`client` with fenced writes, each of which is over within `LeaseTiming.request_bound` (reliability
+        F3, F22).
+        """
+        resources = {entry.resource for entry in self._ready.resources.entries}
+        fence = ShardFence(self.shard, resources, self._check)
+        return client.with_timeout(self._timing.request_bound).fenced(fence)
+
+    def wrap(self, controller: Controller[Any]) -> Controller[Any]:
+        """Predicate and wrapper for controllers of a main kind; others as they are."""
+        primary, resources = controller.primary_watch, self._ready.resources
+        resource = primary.form.kind.group_resource
+        if resource not in resources or not resources.entry(resource).main:
+            return controller
+        predicate = shard_predicate(self.ring, self.shard.name, primary.when)
+        return controller.filtered(predicate).wrapped(self._ready.handovers.wrapper)
+
+    @asynccontextmanager
+    async def held(self, health: HealthGate) -> AsyncIterator[ShardTenure]:
+        """The Lease, for the time of the block. See `ShardLease.held`."""
+        prepared = self._ready
+        lease = ShardLease(
+            prepared.shard,
+            connect=self._connect or prepared.connect,
+            abort=prepared.abort,
+            timing=self._timing,
+            takeover=self._takeover,
+            keep_on_stop=self._keep_lease_on_stop,
+            watchdog=self._watchdog,
+            runner=self._runner,
+            clock=self._clock,
+            rng=self._rng,
+        )
+        async with lease.held(health) as tenure:
+            self._tenure = tenure
+            yield tenure
+
+    @property
+    def _ready(self) -> _Prepared:
+        assert self._prepared is not None, "prepare has to come first"
+        return self._prepared
+
+    def _check(self) -> None:
+        if self._tenure is None:
+            raise NotOurs("the lease of this shard is not held yet")
+        self._tenure.check()
+
+    async def _read_ring(self, client: Client) -> tuple[RingResource, ...]:
+        waiting = ""
+        while True:
+            try:
+                return (await client.get(ControllerRing, self.ring)).spec.resources
+            except Forbidden as error:
+                raise ConfigurationError(
+                    f"reading ControllerRing {self.ring!r} is forbidden: grant get on controllerrings, "
+                    "or pass resources"
+                ) from error
+            except NotFound:
+                problem = "it does not exist"
+            except ApiError as error:
+                problem = str(error)
+            if problem != waiting:
+                _log.warning("waiting for the ControllerRing", ring=self.ring, problem=problem)
+                waiting = problem
+            await asyncio.sleep(RING_PATIENCE)
+
+
+class _Prepared:
+    """What is known once the ring was read."""
+
+    def __init__(
+        self,
+        shard: ShardIdentity,
+        resources: RingResources,
+        kinds: frozenset[GroupKind],
+        client: Client,
+        clock: Clock,
+    ) -> None:
+        self.shard = shard
+        self.resources = resources
+        self.kinds = kinds
+        self.handovers = Handovers(shard.label, shard.drain, shard.name, clock)
+        self._client = client
+
+    def connect(self) -> Client:
+        """A client of the same cluster and user, on connections of its own."""
+        return Client(self._client.config)
+
+    def abort(self) -> None:
+        transport = self._client.transport
+        if isinstance(transport, AiohttpTransport):
+            transport.abort()
+
+    def warn_about_idle_resources(self, controllers: Sequence[Controller[Any]]) -> None:
+        """A main resource without a controller: its objects are labelled for us, and nobody acknowledges
+        drains (T15).
+        """
+        reconciled = {controller.primary_watch.form.kind.group_resource for controller in controllers}
+        for entry in self.resources.entries:
+            if entry.main and entry.resource not in reconciled:
+                _log.warning(
+                    "no controller here reconciles a main resource of the ring: its objects will never be drained",
+                    ring=self.shard.ring,
+                    resource=str(entry.resource),
+                )
+
+
+async def _kinds(
+    client: Client, resources: RingResources, controllers: Sequence[Controller[Any]]
+) -> frozenset[GroupKind]:
+    """The kinds behind the ring's resources: those that controllers declare are known, the others are asked
+    for.
+    """
+    declared = {
+        watch.form.kind.group_resource: watch.form.kind.group_kind
+        for controller in controllers
+        for watch in controller.watches
+    }
+    kinds = set()
+    for entry in resources.entries:
+        kind = declared.get(entry.resource)
+        if kind is None:
+            try:
+                found = await client.discovery.kind(entry.resource.group, resource=entry.resource.resource)
+            except KindNotServed:
+                _log.warning("the server does not serve a resource of the ring", resource=str(entry.resource))
+                continue
+            kind = found.group_kind
+        kinds.add(kind)
+    return frozenset(kinds)

@@ -1,0 +1,88 @@
+"""The right to act for a shard, while it lasts.
+
+Guaranteed: once the right is over it never comes back to this object, whatever the keeper still says; `check`
+knows of the end at its very moment, also while the main loop has not heard of it yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextlib import suppress
+
+from kubeshard.controller import Gate
+from kubeshard.core.errors import NotOurs
+from kubeshard.runtime.clock import Clock
+
+
+class ShardTenure:
+    """The right to act for the shard (`kubeshard.manager.membership.Tenure`). The keeper's thread writes it,
+    everybody reads.
+    """
+
+    def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop, abort: Callable[[], None]) -> None:
+        self._clock = clock
+        self._loop = loop
+        self._abort = abort
+        self._gate = Gate()
+        self._acquired = asyncio.Event()
+        self._lost: asyncio.Future[str] = loop.create_future()
+        self._stopped = False
+        self._over = False
+        """Never taken back, whatever the keeper still says."""
+        self._work_until = -math.inf
+
+    @property
+    def gate(self) -> Gate:
+        """Closed while the Lease is so near its end that nothing new may begin."""
+        return self._gate
+
+    async def acquired(self) -> None:
+        """Returns when the Lease has become ours for the first time."""
+        await self._acquired.wait()
+
+    async def lost(self) -> str:
+        """Returns, with the reason, when all work has to stop now; for ever silent otherwise."""
+        return await asyncio.shield(self._lost)
+
+    def check(self) -> None:
+        """Raises NotOurs when no write of this process may begin any more. From any thread."""
+        if self._over or self._clock.boottime() >= self._work_until:
+            raise NotOurs("the lease of this shard has run out, is lost or was given back")
+
+    def stopped_cleanly(self) -> None:
+        """All work is proven to have ended: nothing of this process will write to a sharded object again."""
+        self._stopped = self._over = True
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
+
+    # From the keeper's thread (`lease_keeper.Listener`)
+
+    def on_renewed(self, work_until: float) -> None:
+        self._work_until = work_until
+        self._in_main_loop(self._open)
+
+    def on_ending(self) -> None:
+        self._in_main_loop(self._gate.close)
+
+    def on_lost(self, reason: str) -> None:
+        self._over = True
+        self._abort()
+        self._in_main_loop(self._lose, reason)
+
+    def _open(self) -> None:
+        self._acquired.set()
+        if not self._lost.done():
+            self._gate.open()
+
+    def _lose(self, reason: str) -> None:
+        self._gate.close()
+        if not self._lost.done():
+            self._lost.set_result(reason)
+
+    def _in_main_loop(self, callback: Callable[..., None], *args: object) -> None:
+        with suppress(RuntimeError):  # the main loop is closed: nobody works any more
+            self._loop.call_soon_threadsafe(callback, *args)

@@ -1,0 +1,147 @@
+"""What a shard does around every reconcile of a main object (protocol 6.4).
+
+| the copy in the cache | what happens |
+|---|---|
+| none | passed on: the object is gone, or another shard's |
+| older than a hand-over seen in this process | nothing: it proves nothing (`handover.Floors`) |
+| another shard's label, or none | nothing: a backed-off key fired after the object left |
+| drain label | wait until no controller of the process works on the object, then take both labels off |
+| ours | passed on; after an arrival with live reads, until a run succeeds (`handover.Arrivals`) |
+
+Guaranteed: when the API server sees the drain acknowledgement, no reconcile of the object runs in this
+process, of no controller that shares the `Handovers`, and none begins before a new assignment is seen (S6,
+reliability F14b, protocol 14-A10). Not guaranteed: anything about tasks, threads or processes that a
+reconcile left behind when it returned.
+
+RBAC: `get` (first read after an assignment) and `patch` on the main kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+
+from kubeshard.controller import Context, InFlight, ReconcileFn, ReconcilerWrapper, Result
+from kubeshard.core.errors import ApiError, NotFound
+from kubeshard.core.objects import KubeObject, ObjectMeta, metadata_only
+from kubeshard.core.patches import MergePatch
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.logs import get_logger
+from kubeshard.shard.handover import Arrivals, Floors
+
+_log = get_logger("kubeshard.shard")
+
+IDLE_PATIENCE = 5.0
+"""Seconds that a worker waits for other controllers' runs before it turns to other objects and comes back."""
+
+COME_BACK = 1.0
+
+
+class Handovers:
+    """What all sharded controllers of a process share about one ring: one per process and ring."""
+
+    def __init__(self, label: str, drain: str, shard: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.in_flight = InFlight()
+        self.floors = Floors(clock)
+        self._label = label
+        self._drain = drain
+        self._shard = shard
+
+    def sharded(self, inner: ReconcileFn, arrivals: Arrivals | None = None) -> ReconcileFn:
+        """One controller's reconcile as a shard runs it. Call it once per controller."""
+        return _Sharded(self, inner, arrivals or Arrivals())
+
+    @property
+    def wrapper(self) -> ReconcilerWrapper:
+        """For `Controller.wrapped`."""
+        return self.sharded
+
+    def ours(self, metadata: ObjectMeta) -> bool:
+        return metadata.label(self._label) == self._shard
+
+    def draining(self, metadata: ObjectMeta) -> bool:
+        return metadata.has_label(self._drain)
+
+    @property
+    def acknowledgement(self) -> MergePatch:
+        return MergePatch({"metadata": {"labels": {self._label: None, self._drain: None}}})
+
+
+class _Sharded:
+    """One controller's reconcile function."""
+
+    def __init__(self, handovers: Handovers, inner: ReconcileFn, arrivals: Arrivals) -> None:
+        self._handovers = handovers
+        self._inner = inner
+        self._arrivals = arrivals
+        self._following = False
+
+    async def __call__(self, ctx: Context, obj: KubeObject | None) -> Result | None:
+        self._follow(ctx)
+        handovers, kind = self._handovers, ctx.form.kind.group_kind
+        if obj is None:
+            with handovers.in_flight.running(kind, ctx.key):
+                return await self._inner(ctx, None)
+        if not handovers.floors.admit(kind, ctx.key, obj.metadata.resource_version):
+            return None
+        if not handovers.ours(obj.metadata):
+            return None
+        if handovers.draining(obj.metadata):
+            return await self._acknowledge(ctx, obj)
+        with handovers.in_flight.running(kind, ctx.key):
+            arrival = self._arrivals.pending(ctx.key)
+            if arrival is None:
+                return await self._inner(ctx, obj)
+            return await self._first(ctx, arrival)
+
+    async def _first(self, ctx: Context, arrival: str) -> Result | None:
+        """A run with live reads. Should the object turn out to be gone, another's or asked for, the cache is
+        about to say so, and that triggers the next run.
+        """
+        try:
+            live = await ctx.client.get(ctx.form, ctx.key.name, ctx.key.namespace)
+        except NotFound:
+            return None
+        except ApiError as error:
+            raise _explained("error retrieving object for determining responsibility", error) from error
+        if not self._handovers.ours(live.metadata) or self._handovers.draining(live.metadata):
+            return None
+        result = await self._inner(ctx.reading_live(), live)
+        self._arrivals.settle(ctx.key, arrival)
+        return result
+
+    async def _acknowledge(self, ctx: Context, obj: KubeObject) -> Result | None:
+        handovers, kind, key = self._handovers, ctx.form.kind, ctx.key
+        handovers.floors.lift(kind.group_kind, key, obj.metadata.resource_version)
+        try:
+            async with asyncio.timeout(IDLE_PATIENCE):
+                await handovers.in_flight.idle(kind.group_kind, key)
+        except TimeoutError:
+            return Result(requeue_after=COME_BACK)
+        try:
+            after = await ctx.client.patch(
+                metadata_only(kind), key.name, key.namespace, handovers.acknowledgement, base=obj
+            )
+        except NotFound:
+            return None
+        except ApiError as error:
+            raise _explained("error draining object", error) from error
+        handovers.floors.lift(kind.group_kind, key, after.metadata.resource_version)
+        _log.info("object drained", object=str(key), kind=str(kind.group_kind))
+        return None
+
+    def _follow(self, ctx: Context) -> None:
+        if self._following:
+            return
+        self._following = True
+        for informer in ctx.cache.informers_of(ctx.form.kind):
+            if informer.form == ctx.form:
+                self._arrivals.follow(informer)
+
+
+def _explained(what: str, error: ApiError) -> ApiError:
+    """The same error by cause, in the protocol's words."""
+    explained = copy.copy(error)
+    explained.message = f"{what}: {error.message}"
+    explained.args = (explained.message,)
+    return explained
