@@ -113,7 +113,7 @@ class RingViews:
 
     def forget(self, name: str) -> None:
         for memory in (self._views, self._hashrings, self._selectors, self._owner_kinds):
-            memory.pop(name, None)  # type: ignore[attr-defined] # a tuple of dicts with unlike values
+            memory.pop(name, None)
 
     def _hashring(self, name: str) -> HashRing:
         available = self.available(name)

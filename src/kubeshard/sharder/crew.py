@@ -1,0 +1,40 @@
+"""A bounded number of jobs at a time, started by one producer, cancelled together with it.
+
+    async with Crew(100) as crew:
+        async for item in items:
+            await crew.start(work(item))     # waits while 100 run: back-pressure on the producer
+
+Guaranteed: leaving the block waits for all jobs; cancelling the block cancels them, so no producer is left
+waiting for workers that are gone (protocol 14-A20). A job that raises cancels the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any
+
+
+class Crew:
+    def __init__(self, size: int) -> None:
+        self._free = asyncio.Semaphore(size)
+        self._group = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Crew:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._group.__aexit__(kind, error, trace)
+
+    async def start(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Starts the work as soon as there is room."""
+        try:
+            await self._free.acquire()
+        except BaseException:
+            work.close()
+            raise
+        self._group.create_task(work).add_done_callback(lambda _: self._free.release())

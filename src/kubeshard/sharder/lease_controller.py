@@ -1,0 +1,221 @@
+"""The shardlease controller: state labels, take-over of expired Leases, garbage collection (protocol 3.3).
+
+| state | action | looks again after |
+|---|---|---|
+| ready | | to_expired |
+| expired | | to_uncertain |
+| uncertain | reads the Lease again; still uncertain: takes it (PUT) | the former duration |
+| dead | | to_orphaned |
+| orphaned | deletes it, with UID and resourceVersion as preconditions | |
+| deleted while held | waits for twice its duration, then re-creates it as taken | |
+
+Guaranteed: only a successful take-over (or release) of a Lease makes its shard unavailable; a shard that
+lives on collides with it (reliability 1.6, F6). A Lease without ring label, or of a ring that does not
+exist, is left alone.
+
+RBAC: get, list, watch, create, update, patch, delete on leases; create, patch on events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from kubeshard.cache import Cache
+from kubeshard.controller import Context, Controller, Enqueue, Reconciler, Result, Watch
+from kubeshard.controller.mapping import Reader
+from kubeshard.controller.predicates import generation_changed, never, on
+from kubeshard.core.builtin import Lease, LeaseSpec
+from kubeshard.core.errors import AlreadyExists, Forbidden, NotFound
+from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.core.patches import MergePatch
+from kubeshard.core.times import micro_time
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
+from kubeshard.sharding import (
+    RING_LABEL,
+    SHARDER_IDENTITY,
+    STATE_LABEL,
+    Change,
+    ControllerRing,
+    Shard,
+    ShardState,
+)
+
+NAME = "shardlease"
+_MAX_INT32 = 2**31 - 1
+
+
+def lease_controller(observer: LeaseObserver, clock: Clock = SYSTEM_CLOCK) -> Controller[Lease]:
+    """The controller. Triggers: changes of state that the observer saw, new or changed ControllerRings."""
+
+    def leases_of(_: Reader, ring: ControllerRing) -> list[Key]:
+        return [shard.key for shard in observer.book.shards(ring.name, clock.monotonic())]
+
+    return Controller(
+        name=NAME,
+        reconciler=ShardLeases(observer, clock),
+        primary=Watch(Lease, when=never, scope=SHARD_LEASES),
+        maps=[Watch(ControllerRing, when=generation_changed & on(deleted=lambda _: False), to=leases_of)],
+        sources=[StateChanges(observer)],
+        workers=5,
+    )
+
+
+class StateChanges:
+    """Triggers Leases whose state an observation changed, all known ones at the start."""
+
+    def __init__(self, observer: LeaseObserver) -> None:
+        self._observer = observer
+
+    async def run(self, enqueue: Enqueue) -> None:
+        def heard(change: Change) -> None:
+            if change.before is not change.after or len(change.rings) > 1:
+                enqueue(change.key, "state changed")
+
+        with self._observer.subscribed(heard):
+            for key in sorted(self._observer.book.keys()):
+                enqueue(key, "start")
+            await asyncio.get_running_loop().create_future()
+
+
+class ShardLeases(Reconciler[Lease]):
+    """Tends one Lease, or the tombstone of one."""
+
+    def __init__(self, observer: LeaseObserver, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._observer = observer
+        self._clock = clock
+
+    async def reconcile(self, ctx: Context, obj: Lease, /) -> Result | None:
+        return await self._tend(ctx, obj.key)
+
+    async def gone(self, ctx: Context, key: Key, /) -> Result | None:
+        return await self._tend(ctx, key)
+
+    async def _tend(self, ctx: Context, key: Key) -> Result | None:
+        shard = self._shard(key)
+        if shard is None or not _ring_exists(ctx.cache, shard.ring):
+            return None
+        if shard.deleted:
+            return await self._settle_tombstone(ctx, shard)
+        shard = await self._labelled(ctx, shard)
+        match shard.state:
+            case ShardState.READY:
+                return _after(shard.times.to_expired)
+            case ShardState.EXPIRED:
+                ctx.log.info("shard lease has expired", ring=shard.ring)
+                return _after(shard.times.to_uncertain)
+            case ShardState.UNCERTAIN:
+                return await self._seize(ctx, shard)
+            case ShardState.DEAD:
+                return _after(shard.times.to_orphaned)
+            case _:
+                await self._collect(ctx, shard)
+                return None
+
+    async def _labelled(self, ctx: Context, shard: Shard) -> Shard:
+        """Keeps the state label, which nobody but people reads."""
+        meta = shard.lease.metadata
+        before = ShardState.parse(meta.label(STATE_LABEL))
+        if before is shard.state:
+            return shard
+        if before.available != shard.state.available:
+            ctx.log.info(
+                "shard is available" if shard.state.available else "shard is not available",
+                ring=shard.ring,
+                state=str(shard.state),
+            )
+        if not shard.valid:
+            ctx.event(
+                shard.lease,
+                "Warning",
+                "InvalidShardName",
+                "The Lease is no shard of its ring: its name is no valid label value",
+                action="Ignore",
+            )
+        labels = {"resourceVersion": meta.resource_version, "labels": {STATE_LABEL: str(shard.state)}}
+        try:
+            patched = await ctx.client.patch(
+                Lease, meta.name, meta.namespace, MergePatch({"metadata": labels})
+            )
+        except NotFound:
+            return shard
+        self._observer.observe(patched)
+        return self._shard(shard.key) or shard
+
+    async def _seize(self, ctx: Context, shard: Shard) -> Result | None:
+        """Takes the Lease if the server, asked once more, shows the very record that was not renewed."""
+        key, duration = shard.key, shard.times.duration
+        try:
+            self._observer.observe(await ctx.client.get(Lease, key.name, key.namespace))
+        except NotFound:
+            self._observer.forget(key)
+            return _after(duration)
+        current = self._shard(key)
+        if current is None or current.state is not ShardState.UNCERTAIN or current.deleted:
+            return _after(current.times.to_expired if current is not None else duration)
+        ctx.log.info("shard lease was not renewed for twice its duration: taking it", ring=shard.ring)
+        taken = await ctx.client.replace(msgspec.structs.replace(current.lease, spec=self._taken(current)))
+        self._observer.observe(taken)
+        return _after(duration)
+
+    async def _collect(self, ctx: Context, shard: Shard) -> None:
+        meta = shard.lease.metadata
+        try:
+            await ctx.client.delete(
+                Lease, meta.name, meta.namespace, uid=meta.uid, resource_version=meta.resource_version
+            )
+        except NotFound:
+            return
+        ctx.log.info("deleted orphaned shard lease", ring=shard.ring)
+
+    async def _settle_tombstone(self, ctx: Context, shard: Shard) -> Result | None:
+        """A Lease that was deleted while held: after the time in which its shard would have been given up,
+        the Lease is re-created as taken, so that a shard that still lives finds it so and stops.
+        """
+        if shard.times.to_uncertain > 0:
+            return _after(shard.times.to_uncertain)
+        meta = shard.lease.metadata
+        labels = {RING_LABEL: shard.ring, STATE_LABEL: str(ShardState.DEAD)}
+        lease = Lease(
+            metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, labels=labels),
+            spec=self._taken(shard),
+        )
+        try:
+            self._observer.observe(await ctx.client.create(lease))
+        except AlreadyExists:
+            current = await ctx.client.get(Lease, meta.name, meta.namespace)
+            if current.metadata.label(RING_LABEL):
+                self._observer.observe(current)
+            else:
+                self._observer.bury(shard.key)
+        except (NotFound, Forbidden) as error:
+            # The namespace goes or is gone (or we may not create): the shard cannot hold this Lease again either.
+            ctx.log.warning(
+                "cannot re-create the lease of a shard: giving it up", ring=shard.ring, error=error
+            )
+            self._observer.bury(shard.key)
+        return None
+
+    def _taken(self, shard: Shard) -> LeaseSpec:
+        spec, now = shard.lease.spec, micro_time(self._clock.wall())
+        return msgspec.structs.replace(
+            spec,
+            holder_identity=SHARDER_IDENTITY,
+            lease_duration_seconds=min(2 * round(shard.times.duration), _MAX_INT32),
+            acquire_time=now,
+            renew_time=now,
+            lease_transitions=(spec.lease_transitions or 0) + 1,
+        )
+
+    def _shard(self, key: Key) -> Shard | None:
+        return self._observer.book.shard(key, self._clock.monotonic())
+
+
+def _ring_exists(cache: Cache, ring: str) -> bool:
+    return cache.get(ControllerRing, ring) is not None
+
+
+def _after(seconds: float) -> Result:
+    return Result(requeue_after=max(seconds, 0.01))

@@ -1,0 +1,82 @@
+"""Second chances for single objects (protocol 14-A19, reliability F17, 4.4): what was refused is tried
+again later, alone.
+
+Guaranteed: an object whose patch was refused (an admission policy, another webhook, a brownout) is read and
+decided on again after 1 s, doubled up to 5 min, without disturbing others. Bounded: at most `REMEMBERED`
+objects; more are left to the next pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from kubeshard.core.errors import ApiError, NotFound
+from kubeshard.core.kinds import Kind
+from kubeshard.core.objects import Key
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.sharder.moves import Job, Mover, Outcome
+from kubeshard.workqueue import ItemExponential, WorkQueue
+
+REMEMBERED = 1000
+WORKERS = 5
+
+
+class _Place(NamedTuple):
+    ring: str
+    kind: Kind
+    key: Key
+
+
+class Repairs:
+    """`add` is what a Mover calls on failure; `run` tries again."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._limiter = ItemExponential(1.0, 300.0)
+        self._queue: WorkQueue[_Place] | None = None
+        self._jobs: dict[_Place, Job] = {}
+
+    def add(self, job: Job, error: ApiError) -> None:
+        place = _Place(job.ring, job.kind, job.key)
+        if self._queue is None or (place not in self._jobs and len(self._jobs) >= REMEMBERED):
+            return
+        self._jobs[place] = job
+        self._queue.add_rate_limited(place)
+
+    def forget(self, ring: str) -> None:
+        for place in [place for place in self._jobs if place.ring == ring]:
+            self._done(place)
+
+    async def run(self, mover: Mover) -> None:
+        """Until cancelled."""
+        self._queue = WorkQueue("sharder-repairs", clock=self._clock, limiter=self._limiter)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(WORKERS):
+                    group.create_task(self._work(mover, self._queue))
+        finally:
+            self._queue = None
+            self._jobs.clear()
+
+    async def _work(self, mover: Mover, queue: WorkQueue[_Place]) -> None:
+        while True:
+            async with queue.get() as place:
+                job = self._jobs.get(place)
+                if job is not None and await self._tried(mover, job) is not Outcome.FAILED:
+                    self._done(place)
+
+    async def _tried(self, mover: Mover, job: Job) -> Outcome:
+        """Decides anew; a failure comes back through `add`."""
+        try:
+            again = await mover.decided_again(job)
+        except NotFound:
+            return Outcome.NOTHING
+        except ApiError as error:
+            self.add(job, error)
+            return Outcome.FAILED
+        return await mover.carry_out(again) if again is not None else Outcome.NOTHING
+
+    def _done(self, place: _Place) -> None:
+        self._jobs.pop(place, None)
+        self._limiter.forget(place)

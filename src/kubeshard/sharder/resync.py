@@ -1,0 +1,182 @@
+"""One pass over a ring's objects: list, decide, carry out (protocol 4.2).
+
+Guaranteed: objects are streamed page by page and never kept; every object is decided on with the ring as it
+is at that moment; each resource is read once, an entry's main resource before what it controls, so that
+drains are asked for before controlled objects are looked at, and those wait while their owner's drain is
+pending (14-A8). A resource that cannot be found or read is reported and retried alone (14-A19). Never from
+resourceVersion 0 (reliability T12).
+
+What it keeps while it runs: the keys of main objects whose drain is pending.
+
+RBAC: list, and what `moves` needs, on every main and controlled resource.
+"""
+
+from __future__ import annotations
+
+from kubeshard.client import Client, KindNotServed
+from kubeshard.core.errors import ApiError, Forbidden, NotFound
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import ObjectMeta, metadata_only
+from kubeshard.core.selectors import Selector
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.logs import get_logger
+from kubeshard.sharder.crew import Crew
+from kubeshard.sharder.drains import PendingDrains
+from kubeshard.sharder.kinds import ResourceKinds
+from kubeshard.sharder.metrics import SharderMetrics
+from kubeshard.sharder.moves import Job, Mover
+from kubeshard.sharder.permissions import Permissions
+from kubeshard.sharder.reports import DRAIN_STUCK_AFTER, RingReports
+from kubeshard.sharder.schedule import Outcome, Pass, Reach
+from kubeshard.sharder.views import RingViews
+from kubeshard.sharding import Action, RingEntry, RingView, TypeMeta, plan
+
+MAX_SELECTOR = 4000
+"""Characters; beyond it everything is listed instead of naming all shards in the URL."""
+
+_CARRY_OUT = frozenset({Action.ASSIGN, Action.MOVE, Action.DRAIN})
+_log = get_logger("kubeshard.sharder")
+
+
+class Resync:
+    """Does passes. `drains` holds what the passes saw of pending drains, per ring."""
+
+    def __init__(
+        self,
+        client: Client,
+        views: RingViews,
+        kinds: ResourceKinds,
+        mover: Mover,
+        reports: RingReports,
+        permissions: Permissions,
+        metrics: SharderMetrics,
+        *,
+        concurrent_moves: int = 100,
+        strict: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._client = client
+        self._views = views
+        self._kinds = kinds
+        self._mover = mover
+        self._reports = reports
+        self._permissions = permissions
+        self._metrics = metrics
+        self._concurrent_moves = concurrent_moves
+        self._strict = strict
+        self._clock = clock
+        self._drains: dict[str, PendingDrains] = {}
+
+    async def run(self, ring: str, work: Pass) -> Outcome:
+        """One pass. Never raises ApiErrors: resources that failed are in the outcome."""
+        view = self._views.view(ring)
+        if view is None:
+            return Outcome()
+        started = self._clock.monotonic()
+        entries = [
+            e for e in view.resources.entries if work.resources is None or e.resource in work.resources
+        ]
+        complete = work.resources is None and work.reach is not Reach.MISPLACED
+        drains = self._drains.setdefault(ring, PendingDrains())
+        if complete:
+            drains.begin()
+        draining: set[str] = set()
+        failed: set[GroupResource] = set()
+        waiting = 0
+        async with Crew(self._concurrent_moves) as crew:
+            for entry in entries:
+                try:
+                    waiting += await self._look(ring, entry, work.reach, view, crew, draining, drains)
+                except ApiError as error:
+                    failed.add(entry.resource)
+                    await self._could_not_read(ring, entry.resource, error)
+                else:
+                    self._reports.resolved(ring, entry.resource)
+                    self._permissions.granted(ring, entry.resource, "list")
+        if complete:
+            self._report_drains(ring, drains)
+        now = self._clock.monotonic()
+        self._metrics.resynced(ring, work.reach.name.lower(), now - started)
+        return Outcome(waiting=waiting, failed=frozenset(failed))
+
+    def forget(self, ring: str) -> None:
+        self._drains.pop(ring, None)
+
+    async def _look(
+        self,
+        ring: str,
+        entry: RingEntry,
+        reach: Reach,
+        view: RingView,
+        crew: Crew,
+        draining: set[str],
+        drains: PendingDrains,
+    ) -> int:
+        """Lists one resource and starts what has to be done. Returns how many objects wait. Raises
+        ApiError.
+        """
+        if not view.hashring.shards:
+            return 0
+        kind = await self._kinds.kind(entry.resource)
+        type_ = TypeMeta(kind.api_version, kind.kind)
+        waiting = 0
+        objects = self._client.list(
+            metadata_only(kind),
+            label_selector=_selector(reach, entry, view),
+            on_restart=lambda: None,  # deciding twice on an object is harmless
+        )
+        async for obj in objects:
+            meta = obj.metadata
+            current = self._views.view(ring)
+            if current is None:
+                return 0
+            decision = plan(current, entry, type_, meta, draining=draining)
+            if decision.action is Action.WAIT or decision.action is Action.DRAIN:
+                waiting += 1
+                if entry.main:
+                    drains.pending(entry.resource, obj.key, self._clock.monotonic())
+                    if not self._strict:
+                        draining.add(decision.key)
+            if decision.action in _CARRY_OUT:
+                await crew.start(self._mover.carry_out(Job(ring, entry, kind, meta, decision, draining)))
+            elif decision.action is Action.REFUSED:
+                _not_keyed(ring, entry, meta, decision.reason)
+        return waiting
+
+    async def _could_not_read(self, ring: str, resource: GroupResource, error: ApiError) -> None:
+        if isinstance(error, KindNotServed):
+            _log.warning(f'no kinds found for resource "{resource}"', ring=ring)
+        else:
+            _log.warning(f"error listing {resource}", ring=ring, error=error)
+        if isinstance(error, Forbidden):
+            await self._permissions.refused(ring, resource, "list")
+        else:
+            if isinstance(error, NotFound):
+                self._kinds.forget(resource)
+            self._reports.resolved(ring, resource, str(error))
+
+    def _report_drains(self, ring: str, drains: PendingDrains) -> None:
+        drains.end()
+        now = self._clock.monotonic()
+        view = self._views.view(ring)
+        for entry in view.resources.entries if view else ():
+            if entry.main:
+                self._metrics.pending(ring, entry.resource, drains.counts.get(entry.resource, 0))
+        self._metrics.oldest_drain(ring, drains.oldest(now))
+        self._reports.drains(ring, drains.older_than(DRAIN_STUCK_AFTER, now))
+
+
+def _selector(reach: Reach, entry: RingEntry, view: RingView) -> Selector | None:
+    """What a pass has to read of a resource."""
+    if reach is Reach.CONTROLLED and entry.main:
+        return Selector.exists(view.drain_label)
+    if reach is Reach.MISPLACED:
+        selector = Selector.not_in(view.shard_label, view.hashring.shards)
+        return selector if len(str(selector)) <= MAX_SELECTOR else None
+    return None
+
+
+def _not_keyed(ring: str, entry: RingEntry, meta: ObjectMeta, reason: str) -> None:
+    _log.debug(
+        "cannot assign object", ring=ring, resource=str(entry.resource), object=str(meta.name), problem=reason
+    )

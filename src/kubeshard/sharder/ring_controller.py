@@ -1,0 +1,164 @@
+"""The controllerring controller: webhook configuration and status of each ring (protocol 4.1).
+
+Guaranteed: the webhook configuration is what `webhook_config` renders, also after it was edited or deleted
+by someone (14-A16); applied without force, so a field that another manager took is a conflict, shown as
+Ready=False like the reference does. `Ready` means what it means there; further conditions (`reports`) never
+change it.
+
+RBAC: get, list, watch on controllerrings; update on controllerrings/status and controllerrings/finalizers;
+get, list, watch, create, patch on mutatingwebhookconfigurations; create, patch on events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import msgspec
+
+from kubeshard.cache import Scope
+from kubeshard.controller import Context, Controller, Enqueue, Reconciler, Result, Watch
+from kubeshard.controller.mapping import Reader
+from kubeshard.controller.predicates import generation_changed
+from kubeshard.core.conditions import Condition, set_condition
+from kubeshard.core.errors import ApiError
+from kubeshard.core.objects import Key
+from kubeshard.core.patches import ApplyPatch
+from kubeshard.core.selectors import Selector
+from kubeshard.core.times import second_time
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.sharder.config import WebhookConfig
+from kubeshard.sharder.lease_observer import LeaseObserver
+from kubeshard.sharder.reports import RingReports, findings, with_findings
+from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, in_sync, webhook_configuration
+from kubeshard.sharding import (
+    RING_LABEL,
+    Change,
+    ControllerRing,
+    ControllerRingStatus,
+    RingResources,
+    webhook_config_name,
+)
+from kubeshard.sharding.api import READY
+from kubeshard.sharding.leases import MAX_SHARDS
+from kubeshard.sharding.names import APP_LABEL, APP_NAME
+
+NAME = "controllerring"
+FIELD_MANAGER = "controllerring-controller"
+
+OUR_WEBHOOKS = Scope(labels=Selector.equals(APP_LABEL, APP_NAME) & Selector.exists(RING_LABEL))
+
+
+def ring_controller(
+    observer: LeaseObserver, reports: RingReports, config: WebhookConfig, clock: Clock = SYSTEM_CLOCK
+) -> Controller[ControllerRing]:
+    """The controller. Triggers: new or changed ControllerRings, shards that come, go or flip, drift, new
+    findings.
+    """
+    return Controller(
+        name=NAME,
+        reconciler=ControllerRings(observer, reports, config, clock),
+        primary=Watch(ControllerRing, when=generation_changed),
+        maps=[Watch(MutatingWebhookConfiguration, scope=OUR_WEBHOOKS, to=_ring_of)],
+        sources=[ShardChanges(observer, reports)],
+        workers=5,
+    )
+
+
+class ShardChanges:
+    """Triggers rings whose numbers of shards changed, or about which there is something new to report."""
+
+    def __init__(self, observer: LeaseObserver, reports: RingReports) -> None:
+        self._observer = observer
+        self._reports = reports
+
+    async def run(self, enqueue: Enqueue) -> None:
+        def heard(change: Change) -> None:
+            if change.availability or change.before is None or change.after is None or len(change.rings) > 1:
+                for ring in change.rings:
+                    enqueue(Key("", ring), "shards changed")
+
+        self._reports.listen(lambda ring: enqueue(Key("", ring), "new findings"))
+        try:
+            with self._observer.subscribed(heard):
+                await asyncio.get_running_loop().create_future()
+        finally:
+            self._reports.listen(lambda ring: None)
+
+
+class ControllerRings(Reconciler[ControllerRing]):
+    """Makes a ring's webhook configuration and status so."""
+
+    def __init__(
+        self,
+        observer: LeaseObserver,
+        reports: RingReports,
+        config: WebhookConfig,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._observer = observer
+        self._reports = reports
+        self._config = config
+        self._clock = clock
+
+    async def reconcile(self, ctx: Context, obj: ControllerRing, /) -> Result | None:
+        try:
+            await self._apply_webhook(ctx, obj)
+        except ApiError as error:
+            message = f"error reconciling webhooks for ControllerRing: {error}"
+            await self._report_failure(ctx, obj, message[:1].upper() + message[1:])
+            raise
+        status = self._status(
+            obj, "True", "ReconciliationSucceeded", "ControllerRing was successfully reconciled"
+        )
+        await self._write(ctx, obj, status)
+        return None
+
+    async def gone(self, ctx: Context, key: Key, /) -> Result | None:
+        self._reports.forget(key.name)
+        return None
+
+    async def _apply_webhook(self, ctx: Context, ring: ControllerRing) -> None:
+        body = webhook_configuration(ring, self._config)
+        name = webhook_config_name(ring.name)
+        if not in_sync(ctx.cache.get(MutatingWebhookConfiguration, name, scope=OUR_WEBHOOKS), body):
+            await ctx.client.patch(
+                MutatingWebhookConfiguration, name, "", ApplyPatch(body), field_manager=FIELD_MANAGER
+            )
+
+    async def _report_failure(self, ctx: Context, ring: ControllerRing, message: str) -> None:
+        ctx.event(ring, "Warning", "ReconciliationFailed", message, action="Reconcile")
+        try:
+            await self._write(ctx, ring, self._status(ring, "False", "ReconciliationFailed", message))
+        except ApiError as error:
+            ctx.log.error("cannot write the status of the ControllerRing", error=error)
+
+    def _status(self, ring: ControllerRing, ready: str, reason: str, message: str) -> ControllerRingStatus:
+        """The status as it should be; equal to the present one where nothing changed. A failed reconcile
+        leaves the numbers of shards as they were.
+        """
+        now = second_time(self._clock.wall())
+        status = ring.status or ControllerRingStatus()
+        shards = [s for s in self._observer.book.shards(ring.name, self._clock.monotonic()) if not s.deleted]
+        found = findings(
+            self._reports.of(ring.name), RingResources(ring.spec.resources), shards, max_shards=MAX_SHARDS
+        )
+        condition = Condition(type=READY, status=ready, reason=reason, message=message)
+        conditions = with_findings(status.conditions, found)
+        for each in (condition, *found):
+            each = msgspec.structs.replace(each, observed_generation=ring.metadata.generation)
+            conditions = set_condition(conditions, each, now)
+        if ready == "True":
+            available = sum(shard.valid and shard.state.available for shard in shards)
+            status = msgspec.structs.replace(status, shards=len(shards), available_shards=available)
+        return msgspec.structs.replace(
+            status, observed_generation=ring.metadata.generation, conditions=conditions
+        )
+
+    async def _write(self, ctx: Context, ring: ControllerRing, status: ControllerRingStatus) -> None:
+        if status != ring.status:
+            await ctx.client.replace(msgspec.structs.replace(ring, status=status), subresource="status")
+
+
+def _ring_of(_: Reader, config: MutatingWebhookConfiguration) -> Iterable[Key]:
+    return (Key("", config.metadata.label(RING_LABEL)),)
