@@ -17,7 +17,7 @@ from kubeshard.cache.scope import Scope
 from kubeshard.client import Client
 from kubeshard.client.watching import INITIAL_EVENTS_END, WatchEvent
 from kubeshard.core.encoding import UndecodableObject
-from kubeshard.core.errors import ApiError, Gone, Timeout
+from kubeshard.core.errors import ApiError, Gone, KubeshardError, Timeout
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, PartialObject, Struct
 from kubeshard.core.objects import field as member
 from kubeshard.core.selectors import FieldSelector, Selector
@@ -70,7 +70,7 @@ class ScriptedClient:
         self.unreadable: list[UndecodableObject] = []
         self.requests: list[Request] = []
         self.refuse: deque[ApiError] = deque()
-        self.down: ApiError | None = None
+        self.down: KubeshardError | None = None
         self.streams: list[Stream] = []
         self._history: list[tuple[Widget | None, Widget | None]] = []  # before, after
         self._uids = 0

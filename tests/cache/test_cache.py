@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from scripted_client import ScriptedClient, Widget
 
-from kubeshard.cache import Cache, OutsideScope, Scope, UndeclaredKind
+from kubeshard.cache import Added, Cache, Deleted, OutsideScope, Scope, UndeclaredKind
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import Selector
@@ -141,6 +141,39 @@ async def test_a_bug_in_an_index_function_ends_the_block() -> None:
             api.put("x/a")
             await asyncio.sleep(60)
     assert caught.group_contains(RuntimeError, match="bug")
+
+
+@virtual_time
+async def test_a_removed_informer_stops_alone() -> None:
+    api = ScriptedClient()
+    cache = Cache(api.client, clock=VirtualClock())
+    cache.declare(Namespace)
+    async with cache.running():
+        informer = cache.declare(Widget)
+        await cache.synced()
+        cache.remove(informer)
+        await settle()
+        assert len(api.streams) == 1
+        with pytest.raises(UndeclaredKind):
+            cache.list(Widget)
+        assert cache.declare(Widget) is not informer
+        await cache.synced()
+
+
+@virtual_time
+async def test_a_cache_that_runs_again_reads_everything_again() -> None:
+    api = ScriptedClient()
+    a = api.put("x/a")
+    cache = Cache(api.client, clock=VirtualClock())
+    told: list[object] = []
+    cache.declare(Widget).add_handler(told.append)
+    async with cache.running():
+        await cache.synced()
+    api.delete("x/a")
+    b = api.put("x/b")
+    async with cache.running():
+        await settle()
+    assert told == [Added(a, initial=True), Deleted(a, final=False), Added(b)]
 
 
 @virtual_time

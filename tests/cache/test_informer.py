@@ -14,7 +14,16 @@ from scripted_client import Request, ScriptedClient, Widget, unreadable
 from kubeshard.cache import Added, Cache, Deleted, Delta, Informer, Scope, Updated
 from kubeshard.client.watching import WatchEvent
 from kubeshard.core.encoding import UndecodableObject
-from kubeshard.core.errors import ApiError, Gone, Invalid, NotFound, Throttled, Unavailable
+from kubeshard.core.errors import (
+    ApiError,
+    ConfigurationError,
+    Gone,
+    Invalid,
+    NotFound,
+    Throttled,
+    Unauthorized,
+    Unavailable,
+)
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import Selector
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
@@ -197,6 +206,20 @@ async def test_a_full_read_that_fails_replaces_nothing() -> None:
         await asyncio.sleep(300)
         assert informer.store.list() == [a]
         assert told == [Added(a, initial=True)]
+
+
+@virtual_time
+async def test_credentials_that_are_unusable_for_a_while_end_nothing() -> None:
+    api = ScriptedClient()
+    async with watching(api) as (informer, _):
+        await asyncio.sleep(5)
+        api.down = ConfigurationError("the token file is missing")
+        api.end_streams()
+        await asyncio.sleep(60)
+        assert isinstance(informer.last_error, Unauthorized)
+        api.down = None
+        await asyncio.sleep(60)
+        assert informer.last_error is None
 
 
 @virtual_time

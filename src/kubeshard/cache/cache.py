@@ -76,7 +76,7 @@ class Cache:
         self._rng = rng
         self._informers: dict[tuple[Form[Any], Scope], Informer[Any]] = {}
         self._tasks: asyncio.TaskGroup | None = None
-        self._running: list[asyncio.Task[None]] = []
+        self._running: dict[Informer[Any], asyncio.Task[None]] = {}
 
     # Declaring
 
@@ -108,6 +108,12 @@ class Cache:
         name is taken.
         """
         self.declare(target, scope).store.add_index(name, function)
+
+    def remove(self, informer: Informer[Any]) -> None:
+        """Stops and forgets the informer, for all who share it: reads raise UndeclaredKind, handlers hear no more."""
+        self._informers.pop((informer.form, informer.scope), None)
+        if task := self._running.pop(informer, None):
+            task.cancel()
 
     def scope_of(self, kind: Kind) -> Scope:
         """The scope in which the kind is cached unless `declare` says otherwise."""
@@ -191,7 +197,7 @@ class Cache:
                 failure = error
             finally:
                 self._tasks = None
-                for task in self._running:
+                for task in self._running.values():
                     task.cancel()
                 self._running.clear()
         if failure is not None:
@@ -210,7 +216,7 @@ class Cache:
                 _log.warning("Still waiting for caches to fill", kinds=[str(i) for i in waiting], error=error)
 
     def _start(self, informer: Informer[Any], tasks: asyncio.TaskGroup) -> None:
-        self._running.append(tasks.create_task(informer.run(), name=f"informer {informer}"))
+        self._running[informer] = tasks.create_task(informer.run(), name=f"informer {informer}")
 
 
 def _within(informer: Informer[Any], namespace: str | None) -> str | None:

@@ -147,6 +147,11 @@ class Informer(Generic[T]):
         """Objects that did not fit their class, counted each time they came."""
         return sum(reflector.undecodable for reflector in self._reflectors)
 
+    @property
+    def stale_events(self) -> int:
+        """Events of the past that came again and were dropped."""
+        return sum(reflector.stale_events for reflector in self._reflectors)
+
     def progress(self) -> asyncio.Future[None]:
         """Done at the next change of the store or of its version. Shared: wait with `asyncio.wait`, never
         cancel it.

@@ -163,7 +163,16 @@ class ListWatch(Generic[T]):
         self.stale_events = 0
         self.state: State
         self.request: Request
-        self._start()
+        self.start()
+
+    def start(self) -> None:
+        """Begins with a full read, whatever was before."""
+        if self._beginning() is State.LIST:
+            self._list()
+            return
+        self._buffer = {}
+        self._streaming_refused = False
+        self.state, self.request = State.STREAM, Watch("", initial=True)
 
     def item(self, entry: T | UndecodableObject) -> None:
         """One object of the list."""
@@ -278,20 +287,12 @@ class ListWatch(Generic[T]):
             case State.LIST:
                 self._list()
             case _:
-                self._start()
+                self.start()
 
     # Transitions
 
     def _beginning(self) -> State:
         return State.STREAM if self._streaming.offered_by(self._group) else State.LIST
-
-    def _start(self) -> None:
-        if self._beginning() is State.LIST:
-            self._list()
-            return
-        self._buffer = {}
-        self._streaming_refused = False
-        self.state, self.request = State.STREAM, Watch("", initial=True)
 
     def _list(self) -> None:
         self._buffer = {}

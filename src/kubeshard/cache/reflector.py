@@ -31,7 +31,7 @@ from kubeshard.cache.pace import Pace
 from kubeshard.cache.scope import ALL_NAMESPACES, Scope
 from kubeshard.client import Client, WatchEvent
 from kubeshard.core.encoding import UndecodableObject
-from kubeshard.core.errors import ApiError, NotFound
+from kubeshard.core.errors import ApiError, ConfigurationError, NotFound, Unauthorized
 from kubeshard.core.objects import Form, KubeObject
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
@@ -109,7 +109,8 @@ class Reflector(Generic[T]):
         return self._machine.stale_events
 
     async def run(self) -> NoReturn:
-        """Lists and watches until cancelled."""
+        """Lists and watches until cancelled. May be run again later."""
+        self._machine.start()
         while True:
             try:
                 match self._machine.request:
@@ -122,6 +123,8 @@ class Reflector(Generic[T]):
                         await self._watch(watch)
             except ApiError as error:
                 self._failed(error)
+            except ConfigurationError as error:  # credentials that are unusable now may be mended in place
+                self._failed(Unauthorized(str(error)))
 
     async def _list(self) -> None:
         machine, pace = self._machine, Pace(self._clock)
@@ -183,6 +186,7 @@ class Reflector(Generic[T]):
 
     async def _replace(self, change: Replace[T]) -> None:
         self.full_reads += 1
+        self._log.debug("Read everything", objects=len(change.entries), version=change.resource_version)
         await self._sink.replace(change, self.part)
 
     def _arrive(self, obj: T) -> T:

@@ -46,8 +46,7 @@ class Store(Generic[T]):
         return sum(map(len, self._objects.values()))
 
     def get(self, key: Key) -> T | None:
-        """The object, or None. Raises UndecodableObject if the server has it but it does not fit its class.
-        """
+        """The object, or None. Raises UndecodableObject if the server has it but it does not fit its class."""
         objects = self._objects.get(key[0])
         found = objects.get(key[1]) if objects else None
         if found is None and key in self._undecodable:
@@ -96,7 +95,7 @@ class Store(Generic[T]):
             raise ValueError(f"index {name!r} exists")
         index = _Index(function)
         for obj in self.list():
-            index.put(obj.key, obj)
+            index.put(obj)
         self._indexes[name] = index
 
     def has_index(self, name: str) -> bool:
@@ -110,14 +109,19 @@ class Store(Generic[T]):
         """
         initial = not self._versions[part]
         before = self._take_part(part)
+        absent: dict[str, T] = {}
         gone: list[Delta[T]] = []
         come: list[Delta[T]] = []
         for key, entry in entries.items():
-            old = before.get(key[0], {}).get(key[1])
             if isinstance(entry, UndecodableObject):
                 self._undecodable[key] = entry
                 continue
-            self._objects.setdefault(key[0], {})[key[1]] = entry
+            namespace, name = key
+            objects = self._objects.get(namespace)
+            if objects is None:
+                objects = self._objects[namespace] = {}
+            objects[name] = entry
+            old = before.get(namespace, absent).get(name)
             if old is None:
                 come.append(Added(entry, initial))
             elif old.metadata.uid != entry.metadata.uid:
@@ -125,11 +129,14 @@ class Store(Generic[T]):
                 come.append(Added(entry, initial))
             elif old.metadata.resource_version != entry.metadata.resource_version:
                 come.append(Updated(old, entry))
+            else:
+                objects[name] = old  # what readers hold already, and the indexes
         for namespace, objects in before.items():
-            left = self._objects.get(namespace, {})
+            left = self._objects.get(namespace, absent)
             gone.extend(Deleted(old, final=False) for name, old in objects.items() if name not in left)
-        for delta in (*gone, *come):
-            self._file(delta)
+        if self._indexes:
+            for delta in (*gone, *come):
+                self._file(delta)
         self._versions[part] = resource_version
         return gone + come
 
@@ -201,13 +208,12 @@ class Store(Generic[T]):
 
     def _file(self, delta: Delta[T]) -> None:
         for index in self._indexes.values():
-            match delta:
-                case Added(obj):
-                    index.put(obj.key, obj)
-                case Updated(old, new):
-                    index.move(old.key, old, new)
-                case Deleted(obj):
-                    index.drop(obj.key, obj)
+            if isinstance(delta, Updated):
+                index.move(delta.old, delta.new)
+            elif isinstance(delta, Added):
+                index.put(delta.object)
+            else:
+                index.drop(delta.object)
 
 
 class _Index(Generic[T]):
@@ -220,17 +226,18 @@ class _Index(Generic[T]):
     def lookup(self, value: str) -> Iterable[T]:
         return self._filed.get(value, {}).values()
 
-    def put(self, key: Key, obj: T) -> None:
+    def put(self, obj: T) -> None:
         for value in self._function(obj):
-            self._filed.setdefault(value, {})[key] = obj
+            self._filed.setdefault(value, {})[obj.key] = obj
 
-    def move(self, key: Key, old: T, new: T) -> None:
-        values = set(self._function(new))
-        self._drop_values(key, (value for value in self._function(old) if value not in values))
-        self.put(key, new)
+    def move(self, old: T, new: T) -> None:
+        values = tuple(self._function(new))
+        self._drop_values(old.key, (value for value in self._function(old) if value not in values))
+        for value in values:
+            self._filed.setdefault(value, {})[new.key] = new
 
-    def drop(self, key: Key, old: T) -> None:
-        self._drop_values(key, self._function(old))
+    def drop(self, obj: T) -> None:
+        self._drop_values(obj.key, self._function(obj))
 
     def _drop_values(self, key: Key, values: Iterable[str]) -> None:
         for value in values:
