@@ -51,16 +51,22 @@ class _Envelope(Struct, Generic[Item]):
 class ListSplitter(Generic[T]):
     """Bytes in, objects out. After `finish` `metadata` is the list's."""
 
-    def __init__(self, form: Form[T]) -> None:
+    def __init__(self, form: Form[T], *, batch_bytes: int = BATCH_BYTES) -> None:
         self._form = form
+        self._batch_bytes = batch_bytes
         self._many: msgspec.json.Decoder[list[T]] = _many(form.type)
         self._chunks: list[bytes] = []
         self._size = 0
-        self._threshold = BATCH_BYTES
+        self._threshold = batch_bytes
         self._head: bytes | None = None
         """What came before the first object, once `items` has been found; objects are cut off behind it."""
         self._separator = b""
         self.metadata = ListMeta()
+
+    @property
+    def held(self) -> int:
+        """Bytes waiting to become objects."""
+        return self._size
 
     def feed(self, chunk: bytes) -> list[T | UndecodableObject]:
         """The objects that are complete now and were not handed out before."""
@@ -76,7 +82,7 @@ class ListSplitter(Generic[T]):
             objects, rest = self._cut(rest)
         self._chunks, self._size = [rest], len(rest)
         # What could not be cut is looked at again only when it has doubled: the work stays linear.
-        self._threshold = max(BATCH_BYTES, 2 * len(rest))
+        self._threshold = max(self._batch_bytes, 2 * len(rest))
         return objects
 
     def finish(self) -> list[T | UndecodableObject]:

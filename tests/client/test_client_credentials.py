@@ -1,0 +1,174 @@
+import asyncio
+import base64
+import json
+import stat
+
+import pytest
+
+from kubeshard.client.config import ClusterConfig, ExecPlugin, Tls, TokenFile
+from kubeshard.client.credentials import Credential, TokenFileCredentials
+from kubeshard.client.exec_plugin import ExecCredentials
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.times import second_time
+
+
+class HandClock:
+    now = 1_000_000.0
+
+    def monotonic(self):
+        return self.now
+
+    boottime = wall = monotonic
+
+
+@pytest.fixture
+def clock():
+    return HandClock()
+
+
+async def test_a_rotated_token_is_read_again_after_a_minute(tmp_path, clock):
+    path = tmp_path / "token"
+    path.write_text("one\n")
+    credentials = TokenFileCredentials(TokenFile(path), clock)
+    assert (await credentials.current()).authorization == "Bearer one"
+    path.write_text("two")
+    clock.now += 59
+    assert (await credentials.current()).authorization == "Bearer one"
+    clock.now += 1
+    assert (await credentials.current()).authorization == "Bearer two"
+
+
+async def test_a_refused_token_is_read_again_at_once(tmp_path, clock):
+    path = tmp_path / "token"
+    path.write_text("one")
+    credentials = TokenFileCredentials(TokenFile(path), clock)
+    refused = await credentials.current()
+    assert not await credentials.renew(refused)
+    path.write_text("two")
+    assert await credentials.renew(refused)
+    assert (await credentials.current()).authorization == "Bearer two"
+
+
+async def test_the_last_good_token_is_used_while_the_file_cannot_be_read(tmp_path, clock):
+    path = tmp_path / "token"
+    credentials = TokenFileCredentials(TokenFile(path), clock)
+    with pytest.raises(ConfigurationError, match="cannot read the token file: .*token"):
+        await credentials.current()
+    path.write_text("")
+    with pytest.raises(ConfigurationError, match="is empty"):
+        await credentials.current()
+    path.write_text("one")
+    await credentials.current()
+    path.unlink()
+    clock.now += 100
+    assert (await credentials.current()).authorization == "Bearer one"
+
+
+@pytest.fixture
+def plugin(tmp_path, clock):
+    """Makes credentials of a shell script; `tmp_path/runs` gets a line per run."""
+
+    def make(script, **fields):
+        path = tmp_path / "plugin"
+        path.write_text(f"#!/bin/sh\necho run >> {tmp_path}/runs\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        given = ExecPlugin(command=str(path), **fields)
+        config = ClusterConfig("https://k:6443", tls=Tls(ca="PEM"), auth=given)
+        return ExecCredentials(config, given, clock)
+
+    make.runs = lambda: len((tmp_path / "runs").read_text().splitlines())
+    return make
+
+
+def answer(version="v1", **status):
+    credential = {
+        "apiVersion": f"client.authentication.k8s.io/{version}",
+        "kind": "ExecCredential",
+        "status": status,
+    }
+    return f"echo '{json.dumps(credential)}'"
+
+
+async def test_a_plugin_runs_once_for_all_who_wait(plugin):
+    credentials = plugin(answer(token="t"))
+    answers = await asyncio.gather(*(credentials.current() for _ in range(5)))
+    assert set(answers) == {Credential("Bearer t")}
+    assert plugin.runs() == 1
+
+
+async def test_its_answer_is_used_until_shortly_before_it_expires(plugin, clock):
+    credentials = plugin(answer(token="t", expirationTimestamp=second_time(clock.now + 60)))
+    await credentials.current()
+    clock.now += 49
+    await credentials.current()
+    assert plugin.runs() == 1
+    clock.now += 2
+    await credentials.current()
+    assert plugin.runs() == 2
+
+
+async def test_a_refused_answer_is_asked_for_again_once(plugin):
+    credentials = plugin(
+        """token=$(wc -l < "$(dirname "$0")/runs"); """ + answer(token="XX").replace("XX", "'$token'")
+    )
+    refused = await credentials.current()
+    assert await asyncio.gather(credentials.renew(refused), credentials.renew(refused)) == [True, True]
+    assert plugin.runs() == 2
+
+
+async def test_a_plugin_may_give_a_client_certificate(plugin):
+    credentials = plugin(
+        answer("v1beta1", clientCertificateData="C", clientKeyData="K"),
+        api_version="client.authentication.k8s.io/v1beta1",
+    )
+    assert await credentials.current() == Credential(None, ("C", "K"))
+
+
+async def test_a_plugin_sees_its_environment_and_the_cluster_but_no_input(plugin, monkeypatch):
+    monkeypatch.setenv("INHERITED", "i")
+    script = (
+        "read line && exit 9\n"
+        'info=$(printf %s "$KUBERNETES_EXEC_INFO" | base64 | tr -d "\\n")\n'
+        'printf \'{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",'
+        '"status":{"token":"%s.%s.%s"}}\' "$INHERITED" "$OWN" "$info"'
+    )
+    credentials = plugin(script, env={"OWN": "o"}, provide_cluster_info=True)
+    inherited, own, info = (await credentials.current()).authorization.removeprefix("Bearer ").split(".")
+    assert (inherited, own) == ("i", "o")
+    assert json.loads(base64.b64decode(info)) == {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "spec": {
+            "interactive": False,
+            "cluster": {
+                "server": "https://k:6443",
+                "certificate-authority-data": base64.b64encode(b"PEM").decode(),
+            },
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("echo first >&2; echo last >&2; exit 3", "exit code 3: last"),
+        ("echo no", "is no ExecCredential"),
+        (answer("v1beta1", token="t"), "not ExecCredential of client.authentication.k8s.io/v1"),
+        (answer(), "neither a token nor a client certificate"),
+        (answer(clientCertificateData="C"), "only one of"),
+    ],
+)
+async def test_a_failure_is_one_line_with_the_hint_how_to_get_the_plugin(plugin, script, problem):
+    with pytest.raises(ConfigurationError) as caught:
+        await plugin(script, install_hint="see\n  example.com").current()
+    assert problem in str(caught.value)
+    assert str(caught.value).endswith("(see example.com)")
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_plugin_that_is_not_installed_is_named(clock):
+    missing = ExecPlugin(command="kubeshard-no-such-plugin", install_hint="get it")
+    with pytest.raises(
+        ConfigurationError, match=r"kubeshard-no-such-plugin: No such file or directory \(get it\)"
+    ):
+        await ExecCredentials(ClusterConfig("https://k"), missing, clock).current()

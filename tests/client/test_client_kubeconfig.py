@@ -1,0 +1,191 @@
+import base64
+import re
+import textwrap
+
+import pytest
+
+from kubeshard.client import load_config
+from kubeshard.client.config import BasicAuth, BearerToken, ExecPlugin, TokenFile
+from kubeshard.client.kubeconfig import load_kubeconfig
+from kubeshard.client.loading import in_cluster_config
+from kubeshard.core.errors import ConfigurationError
+
+MINIMAL = """
+current-context: c
+clusters: [{name: k, cluster: {server: "https://10.0.0.1:6443"}}]
+users: [{name: u, user: {token: secret}}]
+contexts: [{name: c, context: {cluster: k, user: u, namespace: n}}]
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text, name="config"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def bare(monkeypatch, tmp_path):
+    """No kubeconfig, no pod, no proxy."""
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "HTTPS_PROXY", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return monkeypatch
+
+
+def user(write, fields):
+    return load_kubeconfig([write(MINIMAL.replace("{token: secret}", fields))])
+
+
+def test_a_context_names_server_user_and_namespace(write):
+    config = load_kubeconfig([write(MINIMAL)])
+    assert (config.server, config.auth, config.namespace) == (
+        "https://10.0.0.1:6443",
+        BearerToken("secret"),
+        "n",
+    )
+    assert "secret" not in repr(config)
+
+
+def test_of_several_files_the_first_that_names_something_wins(write):
+    first = write("users: [{name: u, user: {token: first}}]", "first")
+    second = write(MINIMAL.replace("secret", "second"), "second")
+    third = write(
+        MINIMAL.replace("10.0.0.1", "10.0.0.2").replace("current-context: c", "current-context: x"), "third"
+    )
+    config = load_kubeconfig([first, second, third])
+    assert (config.server, config.auth) == ("https://10.0.0.1:6443", BearerToken("first"))
+
+
+def test_relative_paths_belong_to_their_file(write):
+    path = write(MINIMAL.replace("{token: secret}", "{tokenFile: sub/token}"), "elsewhere/config")
+    assert load_kubeconfig([path]).auth == TokenFile(path.parent / "sub/token")
+    plugin = load_kubeconfig(
+        [
+            write(
+                MINIMAL.replace(
+                    "{token: secret}",
+                    "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./bin/x, args: [a], "
+                    "env: [{name: A, value: b}], installHint: get it, interactiveMode: Never}}",
+                ),
+                "elsewhere/config",
+            )
+        ]
+    ).auth
+    assert plugin == ExecPlugin(
+        command=str(path.parent / "bin/x"), args=("a",), env={"A": "b"}, install_hint="get it"
+    )
+
+
+def test_inline_data_wins_over_files(write):
+    pem = base64.b64encode(b"PEM").decode()
+    config = user(
+        write, f"{{client-certificate: missing.pem, client-certificate-data: {pem}, client-key-data: {pem}}}"
+    )
+    assert (config.tls.certificate, config.tls.key) == ("PEM", "PEM")
+
+
+def test_user_name_and_password(write):
+    assert user(write, "{username: a, password: b}").auth == BasicAuth("a", "b")
+
+
+def test_impersonation_becomes_headers(write):
+    config = user(write, "{token: t, as: alice, as-groups: [g]}")
+    assert config.impersonate == {"Impersonate-User": "alice", "Impersonate-Group": "g"}
+
+
+def test_an_empty_file_of_kubectl_is_read(write):
+    text = "apiVersion: v1\nclusters: null\ncontexts: null\nkind: Config\npreferences: {}\nusers: null\n"
+    with pytest.raises(ConfigurationError, match="no current-context"):
+        load_kubeconfig([write(text)])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("current-context: c", ""), "no current-context"),
+        (("current-context: c", "current-context: d"), "context 'd' does not exist; there are: c"),
+        (("{name: k,", "{name: other,"), "context 'c': cluster 'k' does not exist"),
+        (("{name: u,", "{name: other,"), "context 'c': user 'u' does not exist"),
+        (("https://10.0.0.1:6443", "10.0.0.1"), "cluster 'k': server: '10.0.0.1' is not a URL"),
+        (
+            ("{token: secret}", "{token: 5}"),
+            r"not a kubeconfig: Expected `str \| null`, got `int` - at `\$.users\[0\].user.token`",
+        ),
+        (("{token: secret}", "{client-key-data: '%'}"), "user 'u': client-key-data: not base64"),
+        (
+            ("{token: secret}", "{client-key-data: YQ==}"),
+            "client-certificate and client-key must be given together",
+        ),
+        (("{token: secret}", "{client-key: missing.pem}"), "user 'u': client-key: .*No such file"),
+        (("{token: secret}", "{auth-provider: {name: gcp}}"), "auth-provider 'gcp' is no longer supported"),
+        (("{token: secret}", "{exec: {command: x, apiVersion: v9}}"), "exec: apiVersion: 'v9' must be"),
+        (
+            (
+                "{token: secret}",
+                "{exec: {command: x, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Always}}",
+            ),
+            "interactiveMode Always",
+        ),
+        (("server:", "proxy-url: socks5://x, server:"), "proxy-url: 'socks5://x': only http"),
+        (("contexts: [", "contexts: [["), "not YAML in line"),
+        (
+            ("server:", "certificate-authority-data: YQ==, insecure-skip-tls-verify: true, server:"),
+            "exclude each other",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_file_and_field(write, change, message):
+    path = write(MINIMAL.replace(*change))
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        load_kubeconfig([path])
+    assert str(path) in str(caught.value) or "proxy" in message
+    assert "\n" not in str(caught.value)
+
+
+async def test_the_path_given_wins_over_the_environment(bare, write):
+    bare.setenv("KUBECONFIG", str(write(MINIMAL.replace("secret", "variable"), "variable")))
+    assert (await load_config()).auth == BearerToken("variable")
+    assert (await load_config(write(MINIMAL))).auth == BearerToken("secret")
+
+
+async def test_files_of_the_variable_that_are_missing_are_skipped(bare, write):
+    bare.setenv("KUBECONFIG", f"/nonexistent:{write(MINIMAL)}")
+    assert (await load_config()).auth == BearerToken("secret")
+    bare.setenv("KUBECONFIG", "/nonexistent")
+    with pytest.raises(ConfigurationError, match="KUBECONFIG=/nonexistent: no such file"):
+        await load_config()
+
+
+async def test_then_comes_the_home_directory(bare, write):
+    with pytest.raises(ConfigurationError, match="no cluster configured: give a kubeconfig, set KUBECONFIG"):
+        await load_config()
+    write(MINIMAL, "home/.kube/config")
+    assert (await load_config()).auth == BearerToken("secret")
+
+
+async def test_a_missing_file_is_named(bare):
+    with pytest.raises(
+        ConfigurationError, match=re.escape("/nonexistent: cannot read the kubeconfig: No such file")
+    ):
+        await load_config("/nonexistent")
+
+
+def test_in_a_pod_the_service_account_is_used(bare, tmp_path):
+    bare.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    bare.setenv("KUBERNETES_SERVICE_PORT", "443")
+    with pytest.raises(ConfigurationError, match="token is missing: set automountServiceAccountToken"):
+        in_cluster_config(tmp_path)
+    (tmp_path / "token").write_text("t")
+    with pytest.raises(ConfigurationError, match="cannot read the cluster's CA"):
+        in_cluster_config(tmp_path)
+    (tmp_path / "ca.crt").write_text("PEM")
+    (tmp_path / "namespace").write_text("team-a")
+    config = in_cluster_config(tmp_path)
+    assert (config.server, config.namespace, config.tls.ca) == ("https://[fd00::1]:443", "team-a", "PEM")
+    assert config.auth == TokenFile(tmp_path / "token")
