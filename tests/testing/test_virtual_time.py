@@ -47,6 +47,17 @@ async def test_many_small_delays_add_up_exactly() -> None:
 
 
 @virtual_time
+async def test_code_that_sleeps_until_its_time_has_come_gets_there() -> None:
+    clock = VirtualClock()
+    due = 0.0
+    for _ in range(30):
+        due += 0.1
+        while (rest := due - clock.monotonic()) > 0:  # noqa: ASYNC110 - the pattern under test
+            await asyncio.sleep(rest)
+    assert clock.monotonic() == pytest.approx(3)
+
+
+@virtual_time
 async def test_time_stands_still_while_something_can_run() -> None:
     clock = VirtualClock()
     for _ in range(100):
