@@ -261,6 +261,23 @@ async def test_a_renewal_whose_answer_was_lost_does_not_move_the_deadline() -> N
 
 
 @virtual_time
+async def test_the_deadline_counts_from_the_start_of_a_slow_renewal() -> None:
+    store = LeaseStore()
+    candidate = Candidate(store, "a")
+    task = asyncio.create_task(candidate.run())
+    await asyncio.sleep(19.5)
+
+    async def slow_once(verb: str) -> None:
+        store.trouble = forever
+        await asyncio.sleep(2.4)
+
+    store.trouble = slow_once  # the renewal of 20 is answered at 22.4, no later one at all
+    await task
+    assert candidate.led == [(0, 29)]
+    assert store.version == 11
+
+
+@virtual_time
 async def test_two_leaders_never_overlap_when_the_first_is_cut_off() -> None:
     store = LeaseStore()
     first, second = Candidate(store, "a"), Candidate(store, "b")
