@@ -1,0 +1,262 @@
+"""Carrying out decisions against an API that changes, refuses and fails (protocol 4.2, reliability F8, F17)."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry
+from small_api import SmallApi, ok, status
+
+from kubeshard.core.errors import ApiError
+from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.core.objects import ObjectMeta, metadata_only
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.sharder.metrics import SharderMetrics
+from kubeshard.sharder.moves import Job, Mover, Outcome
+from kubeshard.sharding import HashRing, RingEntry, RingResources, RingView, TypeMeta, plan
+from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+
+SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.timebertt.dev/ring"
+SECRETS = "/api/v1/namespaces/default/secrets"
+FOO = f"{SECRETS}/foo"
+"""Its shard is shard-1 of shard-0, shard-1, shard-2."""
+ENTRY = RingEntry(GroupResource("", "secrets"))
+SECRET = Kind("", "v1", "Secret", "secrets")
+
+
+class World:
+    """A small API, a ring of three shards, and a mover."""
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self.api = SmallApi()
+        self.view: RingView | None = RingView(
+            "ring", RingResources(()), HashRing(["shard-0", "shard-1", "shard-2"])
+        )
+        self.dead = True
+        self.asked: list[str] = []
+        self.failures: list[tuple[str, type[ApiError]]] = []
+        self.registry = CollectorRegistry()
+        self.client = self.api.client(VirtualClock())
+        self.mover = Mover(
+            self.client,
+            view=lambda _: self.view,
+            dead=self._is_dead,
+            failed=lambda job, error: self.failures.append((job.meta.name, type(error))),
+            metrics=SharderMetrics(self.registry),
+            strict=strict,
+        )
+
+    async def _is_dead(self, ring: str, shard: str) -> bool:
+        self.asked.append(shard)
+        return self.dead
+
+    async def job(self, name: str = "foo") -> Job:
+        """The decision on an object as it is now."""
+        obj = await self.client.get(metadata_only(SECRET), name, "default")
+        return self.decide(obj.metadata)
+
+    def decide(self, meta: ObjectMeta) -> Job:
+        assert self.view is not None
+        return Job("ring", ENTRY, SECRET, meta, plan(self.view, ENTRY, TypeMeta("v1", "Secret"), meta))
+
+    def count(self, name: str) -> float:
+        labels = {"controllerring": "ring", "group": "", "resource": "secrets"}
+        return self.registry.get_sample_value(f"controller_sharding_{name}_total", labels) or 0.0
+
+    def conflict_by(self, times: int, **labels: str | None) -> None:
+        """The next patches of foo come just after somebody else wrote it."""
+        left = iter(range(times))
+
+        def meddle(request: HttpRequest) -> HttpResponse | None:
+            if request.method == "PATCH" and next(left, None) is not None:
+                self.api.relabel(FOO, **{"touched": str(self.api.version), **labels})
+            return None
+
+        self.api.faults.append(meddle)
+
+
+@virtual_time
+async def test_a_move_is_one_patch_guarded_by_uid_and_version() -> None:
+    world = World()
+    before = world.api.put(SECRETS, "foo", labels={SHARD: "gone", DRAIN: "true", "app": "x"})
+    assert await world.mover.carry_out(await world.job()) is Outcome.MOVED
+    assert world.api.labels(FOO) == {SHARD: "shard-1", "app": "x"}
+    (patch,) = world.api.writes()
+    assert patch[2] == {
+        "metadata": {
+            "uid": "uid-foo",
+            "resourceVersion": before["metadata"]["resourceVersion"],
+            "labels": {SHARD: "shard-1", DRAIN: None},
+        }
+    }
+    assert world.count("movements") == 1
+
+
+@virtual_time
+async def test_a_drain_is_the_references_patch() -> None:
+    world = World()
+    before = world.api.put(SECRETS, "foo", labels={SHARD: "shard-0"})
+    assert await world.mover.carry_out(await world.job()) is Outcome.DRAINED
+    (patch,) = world.api.writes()
+    version = before["metadata"]["resourceVersion"]
+    assert patch[2] == {"metadata": {"resourceVersion": version, "labels": {DRAIN: "true"}}}
+    assert (world.count("drains"), world.count("movements")) == (1, 0)
+
+
+@virtual_time
+async def test_an_unassigned_object_needs_no_death_certificate() -> None:
+    world = World()
+    world.api.put(SECRETS, "foo")
+    assert await world.mover.carry_out(await world.job()) is Outcome.MOVED
+    assert world.asked == []
+
+
+@virtual_time
+async def test_nothing_is_taken_from_a_shard_that_may_live() -> None:
+    """reliability F6, trace T10"""
+    world = World()
+    world.dead = False
+    world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
+    assert await world.mover.carry_out(await world.job()) is Outcome.WAITING
+    assert world.asked == ["gone"]
+    assert world.api.writes() == []
+
+
+@virtual_time
+async def test_a_deleted_object_is_done() -> None:
+    """protocol 14-A19"""
+    world = World()
+    world.api.put(SECRETS, "foo")
+    job = await world.job()
+    del world.api.objects[FOO]
+    assert await world.mover.carry_out(job) is Outcome.NOTHING
+    assert world.failures == []
+
+
+@virtual_time
+async def test_a_conflict_leads_to_a_new_decision_on_the_object_as_it_is() -> None:
+    world = World()
+    world.api.put(SECRETS, "foo")
+    job = await world.job()
+    world.api.relabel(FOO, **{SHARD: "shard-0"})
+    assert await world.mover.carry_out(job) is Outcome.DRAINED
+    assert world.api.labels(FOO) == {SHARD: "shard-0", DRAIN: "true"}
+
+
+@virtual_time
+async def test_a_conflict_with_the_webhooks_assignment_ends_quietly() -> None:
+    world = World()
+    world.api.put(SECRETS, "foo")
+    job = await world.job()
+    world.api.relabel(FOO, **{SHARD: "shard-1"})
+    assert await world.mover.carry_out(job) is Outcome.NOTHING
+    assert world.count("movements") == 0
+
+
+@pytest.mark.parametrize("labels", [None, {"app": "x"}, {SHARD: "gone", DRAIN: "true"}], ids=str)
+@virtual_time
+async def test_an_object_written_all_the_time_is_moved_by_a_test_of_its_label(
+    labels: dict[str, str] | None,
+) -> None:
+    """reliability 4.4: the 4th try no longer depends on the version."""
+    world = World()
+    world.api.put(SECRETS, "foo", labels=labels)
+    world.conflict_by(4)
+    assert await world.mover.carry_out(await world.job()) is Outcome.MOVED
+    assert world.api.labels(FOO)[SHARD] == "shard-1"
+    assert DRAIN not in world.api.labels(FOO)
+    assert len(world.api.writes()) == 4
+
+
+@virtual_time
+async def test_an_object_without_labels_written_all_the_time_is_not_overwritten() -> None:
+    world = World()
+    world.api.put(SECRETS, "foo", labels={"app": "x"})
+    world.conflict_by(4, **{SHARD: "shard-2"})
+    await world.mover.carry_out(await world.job())
+    assert world.api.labels(FOO)[SHARD] == "shard-2"
+
+
+@virtual_time
+async def test_a_hot_object_is_drained_by_a_test_of_its_label() -> None:
+    world = World()
+    world.api.put(SECRETS, "foo", labels={SHARD: "shard-0"})
+    world.conflict_by(4)
+    assert await world.mover.carry_out(await world.job()) is Outcome.DRAINED
+    assert world.api.labels(FOO)[DRAIN] == "true"
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (status(403, "Forbidden"), "Forbidden"),
+        (status(422, "Invalid"), "Invalid"),
+        (status(500, "Broken"), "Unavailable"),
+    ],
+    ids=["403", "422", "500"],
+)
+@virtual_time
+async def test_a_refused_object_is_counted_and_handed_on(answer: HttpResponse, error: str) -> None:
+    world = World()
+    world.api.put(SECRETS, "foo")
+    job = await world.job()
+    world.api.faults.append(lambda request: answer if request.method == "PATCH" else None)
+    assert await world.mover.carry_out(job) is Outcome.FAILED
+    assert [(name, kind.__name__) for name, kind in world.failures] == [("foo", error)]
+    assert world.count("movements") == 0
+
+
+@virtual_time
+async def test_a_movement_is_counted_only_when_the_answer_names_the_target() -> None:
+    """protocol 14-A17: another webhook may take the label off again."""
+    world = World()
+    world.api.put(SECRETS, "foo")
+    job = await world.job()
+    unchanged = world.api.objects[FOO]
+
+    def swallow(request: HttpRequest) -> HttpResponse | None:
+        return ok(unchanged) if request.method == "PATCH" else None
+
+    world.api.faults.append(swallow)
+    assert await world.mover.carry_out(job) is Outcome.FAILED
+    assert world.count("movements") == 0
+
+
+@virtual_time
+async def test_without_a_ring_nothing_is_written() -> None:
+    world = World()
+    world.api.put(SECRETS, "foo")
+    job = await world.job()
+    world.view = None
+    assert await world.mover.carry_out(job) is Outcome.NOTHING
+    assert world.api.writes() == []
+
+
+@virtual_time
+async def test_strict_parity_moves_with_two_nulls_and_leaves_the_label_to_the_webhook() -> None:
+    """protocol 14-A17"""
+    world = World(strict=True)
+    world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
+    job = await world.job()
+    version = world.api.objects[FOO]["metadata"]["resourceVersion"]
+
+    def webhook(request: HttpRequest) -> HttpResponse | None:
+        if request.method == "PATCH":
+            world.api.relabel(FOO, **{SHARD: "shard-1"})
+            return ok(world.api.objects[FOO])
+        return None
+
+    world.api.faults.append(webhook)
+    assert await world.mover.carry_out(job) is Outcome.MOVED
+    (patch,) = world.api.writes()
+    assert patch[2] == {"metadata": {"resourceVersion": version, "labels": {SHARD: None, DRAIN: None}}}
+
+
+@virtual_time
+async def test_strict_parity_sets_the_label_itself_when_the_webhook_did_not() -> None:
+    """protocol 14-A17"""
+    world = World(strict=True)
+    world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
+    assert await world.mover.carry_out(await world.job()) is Outcome.MOVED
+    assert world.api.labels(FOO) == {SHARD: "shard-1"}
+    assert len(world.api.writes()) == 2
+    assert world.count("movements") == 1
