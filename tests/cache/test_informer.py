@@ -273,6 +273,14 @@ async def test_namespaces_of_a_scope_are_watched_one_by_one_and_read_as_one() ->
 
 
 @virtual_time
+async def test_a_scope_without_namespaces_is_empty_and_synced() -> None:
+    async with watching(ScriptedClient(), Scope(namespaces=frozenset())) as (informer, told):
+        assert informer.store.list() == []
+        assert informer.last_heard is None
+        assert told == []
+
+
+@virtual_time
 async def test_of_several_namespaces_the_one_that_is_silent_decides() -> None:
     api = ScriptedClient()
     async with watching(api, Scope(namespaces=frozenset({"x", "y"}))) as (informer, _):

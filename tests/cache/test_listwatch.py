@@ -346,6 +346,13 @@ def test_pauses_grow_to_the_cap_and_start_over_after_two_quiet_minutes() -> None
     assert machine.request == FIRST_PAUSE
 
 
+def test_a_pause_is_as_long_as_the_server_asks_up_to_a_minute() -> None:
+    for asked, pause in ((20.0, 20.0), (0.0, 1.6), (3600.0, 60.0)):
+        machine = in_open()
+        machine.failed(Throttled("slow down", code=429, retry_after=asked), 0.0)
+        assert machine.request == Pause(pause)
+
+
 def test_a_kind_that_is_not_installed_is_looked_for_at_least_every_ten_seconds() -> None:
     machine = in_list()
     for turn in range(10):

@@ -85,6 +85,8 @@ class Informer(Generic[T]):
         self._registrations: tuple[Registration[T], ...] = ()
         self._unsynced = set(parts)
         self._synced = asyncio.Event()
+        if not parts:
+            self._synced.set()
         self._progress: asyncio.Future[None] | None = None
         self._reflectors = [
             Reflector(client, form, scope, part, self, streaming, clock, rng, transform) for part in parts
@@ -123,7 +125,7 @@ class Informer(Generic[T]):
         was never heard.
         """
         heard = [reflector.last_heard for reflector in self._reflectors]
-        return None if None in heard else min(time for time in heard if time is not None)
+        return None if None in heard else min((time for time in heard if time is not None), default=None)
 
     @property
     def last_error(self) -> ApiError | None:

@@ -66,6 +66,9 @@ FAILURES = BackoffPolicy()
 NOT_SERVED = BackoffPolicy(cap=5.0)
 """Between looks for a kind that is not installed: at most 10 s with jitter."""
 
+LONGEST_RETRY_AFTER = 60.0
+"""A server that asks for a longer pause is asked again after this one (seconds)."""
+
 _BROKEN = (Throttled, Unavailable, Timeout)
 _TRANSIENT = (*_BROKEN, UnexpectedResponse)
 
@@ -313,7 +316,8 @@ class ListWatch(Generic[T]):
         self.last_error = error
         backoff = self._not_served if isinstance(error, NotFound) else self._failures
         self._after_pause = after
-        self.state, self.request = State.PAUSE, Pause(backoff.failed(now))
+        wanted = min(error.retry_after or 0.0, LONGEST_RETRY_AFTER)
+        self.state, self.request = State.PAUSE, Pause(max(backoff.failed(now), wanted))
 
     def _was_short(self, now: float) -> bool:
         return not self._heard and now - self._opened_at < SHORT_STREAM

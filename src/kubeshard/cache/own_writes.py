@@ -5,10 +5,11 @@ reconciles, because the next one must not act on a cache from before the writes 
 waits. A write is seen by an informer when
 
 * the store is complete up to the written version: by its event, by any later event, by a bookmark or by a
-full read. This covers a write that moved the object out of the selector (it shows as a DELETED event, or not
-at all) and one that changed nothing; * or the store lacks the object and no pending write put it into the
-scope: nothing will ever show; * a deletion: the store lacks the UID, or has it as being deleted. (Of a
-deletion without a UID nothing can be told; nobody waits for it.)
+  full read. This covers a write that moved the object out of the selector (it shows as a DELETED event, or
+  not at all) and one that changed nothing;
+* or the store lacks the object, and no pending write put it into the scope: nothing will ever show;
+* a deletion: the store lacks the UID, or has it as being deleted. (Of a deletion without a UID nothing can be
+  told; nobody waits for it.)
 
 Guaranteed: after `settled` returns, reads of that kind reflect all recorded writes to it, or newer states;
 without pending writes it does not suspend. Not guaranteed: success. A cache that stays behind raises
@@ -100,7 +101,7 @@ class OwnWrites:
 
 
 def has_seen(informer: Informer[Any], key: Key, writes: list[WriteRecord]) -> bool:
-    """Whether the informer's store reflects all these writes to one object; see the module's table."""
+    """Whether the informer's store reflects all these writes to one object, by the rules above."""
     if not informer.scope.covers(informer.form.kind, key.namespace):
         return True
     stored = informer.store.metadata(key)

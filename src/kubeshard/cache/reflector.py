@@ -98,6 +98,7 @@ class Reflector(Generic[T]):
         self._machine: ListWatch[T] = ListWatch(form.kind.group, streaming, rng)
         self._log = _log.bind(kind=str(form), **({"namespace": part} if part else {}))
         self._undecodable_log_due = 0.0
+        self._reported = ""
 
     @property
     def last_error(self) -> ApiError | None:
@@ -115,6 +116,7 @@ class Reflector(Generic[T]):
             try:
                 match self._machine.request:
                     case Pause(seconds):
+                        self._report(seconds)
                         await asyncio.sleep(seconds)
                         self._machine.elapsed()
                     case List():
@@ -172,9 +174,7 @@ class Reflector(Generic[T]):
             version = obj.metadata.resource_version
             change = machine.bookmark(version, ends_initial_events=event.ends_initial_events)
         elif not isinstance(obj, UndecodableObject):
-            change = machine.event(
-                event.type, self._arrive(cast("T", obj))
-            )  # only bookmarks are PartialObject
+            change = machine.event(event.type, self._arrive(cast("T", obj)))  # of a bookmark only: metadata
         elif self._note(obj):
             change = machine.event(event.type, obj)
         else:
@@ -186,6 +186,7 @@ class Reflector(Generic[T]):
 
     async def _replace(self, change: Replace[T]) -> None:
         self.full_reads += 1
+        self._reported = ""
         self._log.debug("Read everything", objects=len(change.entries), version=change.resource_version)
         await self._sink.replace(change, self.part)
 
@@ -207,16 +208,24 @@ class Reflector(Generic[T]):
         self.last_heard = self._clock.monotonic()
 
     def _failed(self, error: ApiError) -> None:
-        self.failures += 1
         machine, now = self._machine, self._clock.monotonic()
         if error.code and machine.state is State.WATCH:
             machine.error_event(error, now)  # only an ERROR event has a code once the watch is open
         else:
             machine.failed(error, now)
+        if machine.state is not State.PAUSE:
+            self._log.debug("Going on at once", error=error)
+
+    def _report(self, pause: float) -> None:
+        """Before each pause: what led to it. The same trouble again is for the debug level only."""
+        self.failures += 1
+        error = self._machine.last_error
+        log = self._log.debug if str(error) == self._reported else self._log.warning
+        self._reported = str(error)
         if isinstance(error, NotFound):
-            self._log.warning("The API server does not serve this kind; looking again soon", error=error)
+            log("The API server does not serve this kind", error=error, again_in=pause)
         else:
-            self._log.info("List or watch failed; going on", error=error, state=machine.state.name.lower())
+            log("List or watch failed", error=error, again_in=pause)
 
 
 def without_last_applied(obj: T) -> T:
