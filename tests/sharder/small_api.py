@@ -117,8 +117,10 @@ class SmallApi:
             and selector.matches(obj["metadata"].get("labels"))
             and (not name or obj["metadata"]["name"] == name)
         ]
-        kind = "PartialObjectMetadataList"
-        return ok({"kind": kind, "metadata": {"resourceVersion": str(self.version)}, "items": items})
+        kind = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
+        if plural == "leases":
+            kind = {"kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1"}
+        return ok({**kind, "metadata": {"resourceVersion": str(self.version)}, "items": items})
 
     def _create(self, path: str, body: dict[str, Any]) -> HttpResponse:
         place = f"{path}/{body['metadata']['name']}"

@@ -1,0 +1,248 @@
+"""Passes over a ring's objects on a small API (protocol 4.2, 14.1)."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from prometheus_client import CollectorRegistry
+from small_api import SmallApi, status
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.sharder.kinds import ResourceKinds
+from kubeshard.sharder.metrics import SharderMetrics
+from kubeshard.sharder.moves import Mover
+from kubeshard.sharder.permissions import Permissions
+from kubeshard.sharder.reports import RingReports
+from kubeshard.sharder.resync import Resync
+from kubeshard.sharder.schedule import Outcome, Pass, Reach
+from kubeshard.sharding import HashRing, RingGroupResource, RingResource, RingResources, RingView
+from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+
+SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.timebertt.dev/ring"
+SECRETS, CONFIG_MAPS = "/api/v1/namespaces/default/secrets", "/api/v1/namespaces/default/configmaps"
+CLUSTERS = "/apis/things.example/v1/clusters"
+ALL = Pass(Reach.ALL)
+
+
+def ring_resource(group: str, resource: str, *controlled: str) -> RingResource:
+    controlled_resources = tuple(RingGroupResource(group="", resource=name) for name in controlled)
+    return RingResource(group=group, resource=resource, controlled_resources=controlled_resources)
+
+
+class World:
+    """A ring of secrets with their config maps, and of cluster-scoped clusters."""
+
+    def __init__(self, *shards: str, namespaces: frozenset[str] | None = None) -> None:
+        self.api = SmallApi()
+        clock = VirtualClock()
+        client = self.api.client(clock)
+        resources = RingResources(
+            [ring_resource("", "secrets", "configmaps"), ring_resource("things.example", "clusters")]
+        )
+        self.view = RingView("ring", resources, HashRing(shards), namespaces)
+        self.reports = RingReports()
+        self.registry = CollectorRegistry()
+        metrics = SharderMetrics(self.registry)
+        mover = Mover(
+            client,
+            view=lambda _: self.view,
+            dead=self._is_dead,
+            failed=lambda job, error: None,
+            metrics=metrics,
+        )
+        self.resync = Resync(
+            client,
+            SimpleNamespace(view=lambda _: self.view),
+            ResourceKinds(client),
+            mover,
+            self.reports,
+            Permissions(client, self.reports, clock),
+            metrics,
+            concurrent_moves=10,
+            clock=clock,
+        )
+
+    async def run(self, reach: Reach = Reach.ALL) -> Outcome:
+        return await self.resync.run("ring", Pass(reach))
+
+    async def _is_dead(self, ring: str, shard: str) -> bool:
+        return True
+
+    def secret(self, name: str, **labels: str) -> str:
+        self.api.put(SECRETS, name, labels=labels)
+        return f"{SECRETS}/{name}"
+
+    def config_map(self, name: str, owner: str, **labels: str) -> str:
+        reference = {"apiVersion": "v1", "kind": "Secret", "name": owner, "uid": "u", "controller": True}
+        self.api.put(CONFIG_MAPS, name, labels=labels, ownerReferences=[reference])
+        return f"{CONFIG_MAPS}/{name}"
+
+
+@virtual_time
+async def test_unassigned_objects_owners_and_cluster_scoped_ones_get_their_shards() -> None:
+    """protocol 14-A4: also cluster-scoped objects, whatever namespaces are selected."""
+    w = World("shard-0", "shard-1", "shard-2", namespaces=frozenset({"default"}))
+    secret, child = w.secret("foo"), w.config_map("sum", "foo")
+    w.api.put(CLUSTERS, "c")
+    assert await w.run() == Outcome()
+    assert w.api.labels(secret)[SHARD] == w.api.labels(child)[SHARD] == "shard-1"
+    assert w.api.labels(f"{CLUSTERS}/c")[SHARD]
+
+
+@virtual_time
+async def test_objects_outside_the_selected_namespaces_stay_untouched() -> None:
+    w = World("a", namespaces=frozenset({"other"}))
+    w.secret("foo")
+    await w.run()
+    assert w.api.writes() == []
+
+
+@virtual_time
+async def test_a_second_pass_writes_nothing() -> None:
+    w = World("shard-0", "shard-1")
+    for i in range(20):
+        w.secret(f"s{i}")
+    await w.run()
+    before = len(w.api.writes())
+    await w.run()
+    assert len(w.api.writes()) == before == 20
+
+
+@virtual_time
+async def test_controlled_objects_wait_for_the_drain_of_their_owner_and_then_follow() -> None:
+    """protocol 14-A8"""
+    w = World("shard-0", "shard-1", "shard-2")
+    secret = w.secret("foo", **{SHARD: "shard-0"})
+    child = w.config_map("sum", "foo", **{SHARD: "shard-0"})
+    assert (await w.run()).waiting == 2
+    assert w.api.labels(secret) == {SHARD: "shard-0", DRAIN: "true"}
+    assert w.api.labels(child) == {SHARD: "shard-0"}
+
+    assert (await w.run(Reach.CONTROLLED)).waiting == 2
+    assert w.api.labels(child) == {SHARD: "shard-0"}
+
+    w.api.relabel(secret, **{SHARD: "shard-1", DRAIN: None})  # acknowledged, and assigned by the webhook
+    assert (await w.run(Reach.CONTROLLED)).waiting == 0
+    assert w.api.labels(child) == {SHARD: "shard-1"}
+
+
+@virtual_time
+async def test_a_pending_drain_is_neither_repeated_nor_counted_again() -> None:
+    """protocol 14-A9"""
+    w = World("shard-0", "shard-1", "shard-2")
+    w.secret("foo", **{SHARD: "shard-0"})
+    for _ in range(3):
+        await w.run()
+    assert len(w.api.writes()) == 1
+    labels = {"controllerring": "ring", "group": "", "resource": "secrets"}
+    assert w.registry.get_sample_value("controller_sharding_drains_total", labels) == 1
+    assert w.registry.get_sample_value("controller_sharding_drains_pending", labels) == 1
+
+
+@virtual_time
+async def test_a_drain_that_nobody_acknowledges_is_reported_after_a_minute() -> None:
+    """protocol 14-A9"""
+    w = World("shard-0", "shard-1", "shard-2")
+    w.secret("foo", **{SHARD: "shard-0"})
+    await w.run()
+    assert w.reports.of("ring").stuck_drains == 0
+    await asyncio.sleep(61.0)
+    await w.run()
+    assert w.reports.of("ring").stuck_drains == 1
+    age = w.registry.get_sample_value("controller_sharding_oldest_drain_seconds", {"controllerring": "ring"})
+    assert age == pytest.approx(61.0, abs=0.1)
+
+
+@virtual_time
+async def test_after_the_loss_of_a_shard_only_its_objects_and_unassigned_ones_are_read() -> None:
+    """protocol 14-B3: one selector finds unassigned objects, those of lost shards, and ghosts."""
+    w = World("shard-0", "shard-1")
+    selectors: list[str] = []
+
+    def note(request: HttpRequest) -> HttpResponse | None:
+        if "labelSelector" in request.target:
+            selectors.append(request.target)
+        return None
+
+    w.api.faults.append(note)
+    moved = [w.secret("foo", **{SHARD: "shard-2"}), w.secret("bar", **{SHARD: "ghost"}), w.secret("baz")]
+    kept = w.secret("foo1", **{SHARD: "shard-0"})
+    await w.run(Reach.MISPLACED)
+    assert all(w.api.labels(path)[SHARD] in ("shard-0", "shard-1") for path in moved)
+    assert w.api.labels(kept) == {SHARD: "shard-0"}
+    assert all("notin%20%28shard-0%2Cshard-1%29" in target for target in selectors)
+    assert len(selectors) == 3
+
+
+@virtual_time
+async def test_an_empty_label_is_unassigned() -> None:
+    """protocol 14-A18"""
+    w = World("a")
+    secret = w.secret("foo", **{SHARD: ""})
+    await w.run(Reach.MISPLACED)
+    assert w.api.labels(secret) == {SHARD: "a"}
+
+
+@virtual_time
+async def test_one_resource_that_cannot_be_read_harms_no_other() -> None:
+    """protocol 14-A19"""
+    w = World("a")
+    secret = w.secret("foo")
+    w.api.faults.append(lambda r: status(500, "Broken") if "/configmaps" in r.target else None)
+    outcome = await w.run()
+    assert outcome.failed == frozenset({GroupResource("", "configmaps")})
+    assert w.api.labels(secret) == {SHARD: "a"}
+    assert GroupResource("", "configmaps") in w.reports.of("ring").unresolved
+
+
+@virtual_time
+async def test_an_unknown_resource_is_reported_until_it_appears() -> None:
+    w = World("a")
+    w.view = RingView(
+        "ring", RingResources([ring_resource("", "nothing"), ring_resource("", "secrets")]), HashRing(["a"])
+    )
+    secret = w.secret("foo")
+    assert (await w.run()).failed == frozenset({GroupResource("", "nothing")})
+    assert w.api.labels(secret) == {SHARD: "a"}
+    assert list(w.reports.of("ring").unresolved) == [GroupResource("", "nothing")]
+
+
+@virtual_time
+async def test_one_refused_object_stops_no_other() -> None:
+    w = World("a")
+    paths = [w.secret(f"s{i}") for i in range(50)]
+    bad = {f"{SECRETS}/s{i}": code for i, code in ((7, 403), (8, 404), (9, 422), (10, 409))}
+
+    def refuse(request: HttpRequest) -> HttpResponse | None:
+        code = bad.get(request.target.split("?")[0]) if request.method == "PATCH" else None
+        return (
+            status(code, {403: "Forbidden", 404: "NotFound", 409: "Conflict"}.get(code, "Invalid"))
+            if code
+            else None
+        )
+
+    w.api.faults.append(refuse)
+    assert await w.run() == Outcome()
+    assert all(w.api.labels(path) == {SHARD: "a"} for path in paths if path not in bad)
+
+
+@virtual_time
+async def test_without_available_shards_nothing_is_even_read() -> None:
+    w = World()
+    w.secret("foo", **{SHARD: "gone"})
+    await w.run()
+    assert w.api.requests == []
+
+
+@virtual_time
+async def test_lists_never_name_version_0() -> None:
+    """reliability T12"""
+    w = World("a")
+    targets: list[str] = []
+    w.api.faults.append(lambda request: targets.append(request.target))
+    await w.run()
+    assert targets
+    assert not any("resourceVersion=" in target for target in targets)
