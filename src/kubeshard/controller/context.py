@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 from kubeshard.cache import Cache, OwnWrites
 from kubeshard.client import Client
 from kubeshard.controller.reader import ControllerReader
-from kubeshard.core import Form, Key, KubeObject, NotFound, Selector, form_of
+from kubeshard.core import Form, Key, Kind, KubeObject, NotFound, Selector, form_of
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
 
@@ -62,8 +62,8 @@ class Context:
         self.clock = clock
         self.reconcile_id = reconcile_id
         self.reasons = reasons
-        self.fresh = False
-        """Whether `get` and `list` ask the API server instead of the cache."""
+        self.fresh: Callable[[Kind], bool] = _none
+        """Of which kinds `get` and `list` ask the API server instead of the cache."""
         self._reader = reader
         self._writes = writes
         self._events = events
@@ -86,7 +86,7 @@ class Context:
         elif namespace is None:
             namespace = self.key.namespace
         self._reader.informer(form)
-        if self.fresh:
+        if self.fresh(form.kind):
             try:
                 return await self.client.get(form, name, namespace)
             except NotFound:
@@ -110,7 +110,7 @@ class Context:
         """
         form = form_of(target)
         self._reader.informer(form)
-        if self.fresh:
+        if self.fresh(form.kind):
             return await self._reader.list_live(self.client, form, namespace, index=index, labels=labels)
         await self._writes.settled(self.cache, form)
         return self._reader.list(form, namespace, index=index, labels=labels)
@@ -130,10 +130,14 @@ class Context:
         """
         self._events.event(regarding, type, reason, message, action=action, related=related)
 
-    def reading_live(self) -> Context:
-        """This run with a `fresh` context: for the first reconcile after the object became ours, when the
-        cache may still lack what others just did (reliability F14c).
+    def reading_live(self, kinds: Callable[[Kind], bool] = lambda _: True) -> Context:
+        """This run with a context that is `fresh` for the kinds: for the first reconcile after the object became
+        ours, when the cache may still lack what others just did (reliability F14c).
         """
         live = copy.copy(self)
-        live.fresh = True
+        live.fresh = kinds
         return live
+
+
+def _none(_: Kind) -> bool:
+    return False
