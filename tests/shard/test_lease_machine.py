@@ -466,7 +466,7 @@ def _unreachable(m: LeaseMachine) -> None:
     now = 101.0
     m.failed("unreachable", now)
     while not isinstance(action := m.next(now, WALL), Done):
-        if isinstance(action, Put):
+        if isinstance(action, (Get, Put)):
             m.failed("unreachable", now)
         elif isinstance(action, Wait):
             now = action.until

@@ -8,7 +8,7 @@ of the label itself. This module says what is sharded and until when.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Container
 
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.shard.identity import ShardIdentity
@@ -20,11 +20,11 @@ class ShardFence:
     """
 
     def __init__(
-        self, shard: ShardIdentity, resources: Set[GroupResource], check: Callable[[], None]
+        self, shard: ShardIdentity, resources: Container[GroupResource], check: Callable[[], None]
     ) -> None:
         self.label_key = shard.label
         self.shard = shard.name
-        self._resources = frozenset(resources)
+        self._resources = resources
         self._check = check
 
     def covers(self, kind: Kind) -> bool:

@@ -3,11 +3,11 @@
 Two facts, both told by resourceVersions of the object itself, both process-wide or per controller as they
 have to be:
 
-- `Floors`: a copy older than version *v* is no evidence that the object is ours, because at *v* we were asked for it, or gave it
-  away. So no controller of the process can begin a reconcile between the sight of a drain label and the next
-  assignment, however far the cache it reads lags behind (S6, reliability F14b, T14).
-- `Arrivals`: since the object came to us at version *v* no run has succeeded that read live. Until one has, the cache may lack
-  what the former owner just did (S3, reliability F14c, T19, T29).
+- `Floors`: a copy older than version *v* is no evidence that the object is ours, because at *v* we were asked for
+  it, or gave it away. So no controller of the process can begin a reconcile between the sight of a drain label and
+  the next assignment, however far the cache it reads lags behind (S6, reliability F14b, T14).
+- `Arrivals`: since the object came to us at version *v* no run has succeeded that read live. Until one has, the
+  cache may lack what the former owner just did (S3, reliability F14c, T19, T29).
 
 Guaranteed: both never forget within the time in which a lagging cache can matter; a cache that lags longer
 than `KEPT` belongs to a process that has lost its Lease (reliability F15).

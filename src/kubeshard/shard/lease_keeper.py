@@ -31,16 +31,15 @@ _log = get_logger("kubeshard.shard")
 
 _FORBIDDEN_WATCH_PAUSE = 60.0
 
+_SHORTEST_PAUSE = 0.001
+"""Timers are not exact: without it a moment that is almost reached would be waited for in vain, over and over."""
+
 
 class Listener(Protocol):
     """Called in the keeper's thread."""
 
-    def on_renewed(self, work_until: float) -> None:
-        """The Lease is ours; work may go on until that boot-time second."""
-        ...
-
-    def on_ending(self) -> None:
-        """Nothing new may begin before the next `on_renewed`."""
+    def on_renewed(self, begin_until: float, work_until: float) -> None:
+        """The Lease is ours. New work may begin and work may go on until those boot-time seconds."""
         ...
 
     def on_lost(self, reason: str) -> None:
@@ -73,7 +72,6 @@ class LeaseKeeper:
         self._news = asyncio.Event()
         self._left = asyncio.Event()
         self._stopped = False
-        self._ending_told = False
         self._failure = ""
         self._waiting_told = ""
 
@@ -105,13 +103,10 @@ class LeaseKeeper:
         while True:
             now = self._clock.boottime()
             action = machine.next(now, self._clock.wall(), self._health())
-            self._tell_ending(now)
             match action:
                 case Done():
                     return
                 case Wait(until):
-                    if machine.holds and now < machine.begin_until:
-                        until = min(until, machine.begin_until)
                     await self._pause(until - now)
                 case Get() | Create() | Put():
                     held = machine.deadline
@@ -157,7 +152,7 @@ class LeaseKeeper:
             _log.info("waiting for the shard lease", lease=str(self._shard), reason=reason)
         self._waiting_told = reason
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(seconds, 0)):
+            async with asyncio.timeout(max(seconds, _SHORTEST_PAUSE)):
                 await self._news.wait()
         self._news.clear()
 
@@ -182,13 +177,7 @@ class LeaseKeeper:
     def _renewed(self) -> None:
         assert self._machine.deadline is not None
         self._watchdog.arm(self._machine.deadline)
-        self._ending_told = False
-        self._listener.on_renewed(self._machine.work_until)
-
-    def _tell_ending(self, now: float) -> None:
-        if self._machine.holds and now >= self._machine.begin_until and not self._ending_told:
-            self._ending_told = True
-            self._listener.on_ending()
+        self._listener.on_renewed(self._machine.begin_until, self._machine.work_until)
 
     async def _conclude(self) -> None:
         machine = self._machine

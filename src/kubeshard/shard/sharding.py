@@ -125,8 +125,7 @@ class Sharding:
         """`client` with fenced writes, each of which is over within `LeaseTiming.request_bound` (reliability
         F3, F22).
         """
-        resources = {entry.resource for entry in self._ready.resources.entries}
-        fence = ShardFence(self.shard, resources, self._check)
+        fence = ShardFence(self.shard, self._ready.resources, self._check)
         return client.with_timeout(self._timing.request_bound).fenced(fence)
 
     def wrap(self, controller: Controller[Any]) -> Controller[Any]:
@@ -136,7 +135,7 @@ class Sharding:
         if resource not in resources or not resources.entry(resource).main:
             return controller
         predicate = shard_predicate(self.ring, self.shard.name, primary.when)
-        return controller.filtered(predicate).wrapped(self._ready.handovers.wrapper)
+        return controller.filtered(predicate).wrapped(self._ready.handovers.sharded)
 
     @asynccontextmanager
     async def held(self, health: HealthGate) -> AsyncIterator[ShardTenure]:
@@ -202,7 +201,9 @@ class _Prepared:
         self.shard = shard
         self.resources = resources
         self.kinds = kinds
-        self.handovers = Handovers(shard.label, shard.drain, shard.name, clock)
+        self.handovers = Handovers(
+            shard.label, shard.drain, shard.name, lambda kind: kind.group_resource in resources, clock
+        )
         self._client = client
 
     def connect(self) -> Client:

@@ -26,6 +26,7 @@ class ShardTenure:
         self._loop = loop
         self._abort = abort
         self._gate = Gate()
+        self._closing = loop.call_later(0, self._gate.close)
         self._acquired = asyncio.Event()
         self._lost: asyncio.Future[str] = loop.create_future()
         self._stopped = False
@@ -61,24 +62,24 @@ class ShardTenure:
 
     # From the keeper's thread (`lease_keeper.Listener`)
 
-    def on_renewed(self, work_until: float) -> None:
+    def on_renewed(self, begin_until: float, work_until: float) -> None:
         self._work_until = work_until
-        self._in_main_loop(self._open)
-
-    def on_ending(self) -> None:
-        self._in_main_loop(self._gate.close)
+        self._in_main_loop(self._open, begin_until)
 
     def on_lost(self, reason: str) -> None:
         self._over = True
         self._abort()
         self._in_main_loop(self._lose, reason)
 
-    def _open(self) -> None:
+    def _open(self, until: float) -> None:
         self._acquired.set()
+        self._closing.cancel()
         if not self._lost.done():
             self._gate.open()
+            self._closing = self._loop.call_later(until - self._clock.boottime(), self._gate.close)
 
     def _lose(self, reason: str) -> None:
+        self._closing.cancel()
         self._gate.close()
         if not self._lost.done():
             self._lost.set_result(reason)

@@ -20,9 +20,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections.abc import Callable
 
-from kubeshard.controller import Context, InFlight, ReconcileFn, ReconcilerWrapper, Result
+from kubeshard.controller import Context, InFlight, ReconcileFn, Result
 from kubeshard.core.errors import ApiError, NotFound
+from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import KubeObject, ObjectMeta, metadata_only
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
@@ -38,23 +40,29 @@ COME_BACK = 1.0
 
 
 class Handovers:
-    """What all sharded controllers of a process share about one ring: one per process and ring."""
+    """What all sharded controllers of a process share about one ring: one per process and ring.
 
-    def __init__(self, label: str, drain: str, shard: str, clock: Clock = SYSTEM_CLOCK) -> None:
+    `sharded_kind` says of which kinds (main and controlled) the cache holds this shard's part only.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        drain: str,
+        shard: str,
+        sharded_kind: Callable[[Kind], bool],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self.in_flight = InFlight()
         self.floors = Floors(clock)
         self._label = label
         self._drain = drain
         self._shard = shard
+        self.sharded_kind = sharded_kind
 
-    def sharded(self, inner: ReconcileFn, arrivals: Arrivals | None = None) -> ReconcileFn:
-        """One controller's reconcile as a shard runs it. Call it once per controller."""
-        return _Sharded(self, inner, arrivals or Arrivals())
-
-    @property
-    def wrapper(self) -> ReconcilerWrapper:
-        """For `Controller.wrapped`."""
-        return self.sharded
+    def sharded(self, inner: ReconcileFn) -> ReconcileFn:
+        """One controller's reconcile as a shard runs it: a `ReconcilerWrapper`, called once per controller."""
+        return _Sharded(self, inner)
 
     def ours(self, metadata: ObjectMeta) -> bool:
         return metadata.label(self._label) == self._shard
@@ -70,10 +78,10 @@ class Handovers:
 class _Sharded:
     """One controller's reconcile function."""
 
-    def __init__(self, handovers: Handovers, inner: ReconcileFn, arrivals: Arrivals) -> None:
+    def __init__(self, handovers: Handovers, inner: ReconcileFn) -> None:
         self._handovers = handovers
         self._inner = inner
-        self._arrivals = arrivals
+        self._arrivals = Arrivals()
         self._following = False
 
     async def __call__(self, ctx: Context, obj: KubeObject | None) -> Result | None:
@@ -106,7 +114,7 @@ class _Sharded:
             raise _explained("error retrieving object for determining responsibility", error) from error
         if not self._handovers.ours(live.metadata) or self._handovers.draining(live.metadata):
             return None
-        result = await self._inner(ctx.reading_live(), live)
+        result = await self._inner(ctx.reading_live(self._handovers.sharded_kind), live)
         self._arrivals.settle(ctx.key, arrival)
         return result
 
