@@ -19,6 +19,7 @@ import yaml
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import Struct, field
+from kubeshard.manager.elector import ElectionTiming
 
 C = TypeVar("C", bound=msgspec.Struct)
 
@@ -60,6 +61,21 @@ class LeaderElectionConfig(Struct):
     resource_lock: str = "leases"
     resource_name: str = ""
     resource_namespace: str = ""
+
+    @property
+    def timing(self) -> ElectionTiming:
+        """What is not in the file keeps its proportion. Raises ConfigurationError."""
+        default = ElectionTiming()
+        factor = self.renew_deadline / default.renew_deadline
+        return ElectionTiming(
+            lease_duration=self.lease_duration,
+            renew_deadline=self.renew_deadline,
+            retry_period=self.retry_period,
+            attempt_timeout=default.attempt_timeout * factor,
+            failure_pause=default.failure_pause * factor,
+            stop_margin=default.stop_margin * factor,
+            abort_margin=default.abort_margin * factor,
+        )
 
 
 class DebuggingConfig(Struct):

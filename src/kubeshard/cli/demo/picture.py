@@ -13,7 +13,9 @@ from kubeshard.sharding.ring import ring_of
 
 
 class Sharded(NamedTuple):
-    """A sharded object: `main` is (apiVersion, kind) of a main resource, None for an object that follows its owner."""
+    """A sharded object: `main` is (apiVersion, kind) of a main resource, None for an object that follows its
+    owner.
+    """
 
     meta: ObjectMeta
     main: tuple[str, str] | None

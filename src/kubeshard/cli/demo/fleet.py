@@ -1,0 +1,112 @@
+"""The processes of a demo: sharders and shards, each an OS process of its own, as a cluster would run them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kubeshard.core.errors import KubeshardError
+from kubeshard.examples.webhosting import config as operator_config
+from kubeshard.sharder import config as sharder_config
+from kubeshard.testing import Child, free_port
+
+
+class ProcessEnded(KubeshardError):
+    """A process of the demo ended by itself; the message has its last words."""
+
+
+class Fleet:
+    """Processes by name. `lease_seconds`: duration of the Leases of shards and of the leader."""
+
+    def __init__(self, kubeconfig: Path, folder: Path, lease_seconds: float) -> None:
+        self._folder = folder
+        self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONUNBUFFERED": "1"}
+        self._children: dict[str, Child] = {}
+        self._port = free_port()
+        self._lease_seconds = lease_seconds
+
+    def start_sharder(self, name: str) -> Child:
+        """All sharders share one webhook port, as the replicas behind a Service do."""
+        file = self._config(
+            name,
+            {
+                "apiVersion": sharder_config.API_VERSION,
+                "kind": sharder_config.KIND,
+                **self._common(),
+                "webhook": {
+                    "server": {"bindAddress": f"127.0.0.1:{self._port}", "reusePort": True},
+                    "config": {"clientConfig": {"url": f"https://127.0.0.1:{self._port}/"}},
+                },
+            },
+        )
+        return self._start(name, "sharder", "--config", str(file))
+
+    def start_shard(self, name: str) -> Child:
+        file = self._config(
+            "operator",
+            {"apiVersion": operator_config.API_VERSION, "kind": operator_config.KIND, **self._common()},
+        )
+        return self._start(
+            name, "webhosting-operator", "--config", str(file), "--shard-name", name, ENABLE_SHARDING="true"
+        )
+
+    def check(self) -> None:
+        """Raises ProcessEnded if a process ended that nobody stopped."""
+        for child in self._children.values():
+            if not child.running:
+                raise ProcessEnded(
+                    f"{child.name} ended with exit code {child.exit_code}; its last words:\n{child.tail()}"
+                )
+
+    def kill(self, name: str) -> None:
+        self._children.pop(name).kill()
+
+    def stop(self, name: str) -> int:
+        """Ask it to stop and wait; returns the exit code."""
+        return self._children.pop(name).stop(grace=30)
+
+    def request_stop(self, name: str, number: int) -> Child:
+        """Send the signal, and leave the process to itself."""
+        child = self._children.pop(name)
+        child.signal(number)
+        return child
+
+    def stop_all(self) -> None:
+        for child in self._children.values():
+            child.kill()
+        self._children.clear()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._children)
+
+    def _common(self) -> dict[str, Any]:
+        seconds = self._lease_seconds
+        return {
+            "health": {"bindAddress": "0"},
+            "metrics": {"bindAddress": "0"},
+            "leaderElection": {
+                "leaseDuration": f"{seconds:g}s",
+                "renewDeadline": f"{seconds * 2 / 3:g}s",
+                "retryPeriod": f"{seconds * 2 / 15:g}s",
+            },
+        }
+
+    def _config(self, name: str, document: Mapping[str, Any]) -> Path:
+        file = self._folder / f"{name}.json"
+        file.write_text(json.dumps(document, indent=1))
+        return file
+
+    def _start(self, name: str, *command: str, **environment: str) -> Child:
+        child = Child(
+            name,
+            [sys.executable, "-m", "kubeshard", *command],
+            self._folder / f"{name}.log",
+            {**self._environment, **environment},
+        )
+        self._children[name] = child
+        return child

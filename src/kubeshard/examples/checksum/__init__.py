@@ -1,0 +1,5 @@
+"""The checksum controller: the SHA-256 of every value of every Secret of a namespace, in ConfigMaps (protocol 9.4)."""
+
+from kubeshard.examples.checksum.operator import build_checksum_controller
+
+__all__ = ["build_checksum_controller"]
