@@ -12,7 +12,7 @@ from controller_bench import Bench, Site, child, json_answer, site
 from kubeshard.cache import CacheBehind, Scope
 from kubeshard.controller import ChannelSource, Context, Gate, Result, TimerSource, Watch, generation_changed
 from kubeshard.controller.outcomes import Ending
-from kubeshard.controller.runner import NotSynced
+from kubeshard.controller.syncing import NotSynced
 from kubeshard.core import (
     AlreadyExists,
     ConfigMap,

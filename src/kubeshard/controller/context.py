@@ -31,6 +31,21 @@ class EventSink(Protocol):
     ) -> None: ...
 
 
+class NoEvents:
+    """Drops them."""
+
+    def event(
+        self,
+        regarding: KubeObject,
+        type: Literal["Normal", "Warning"],
+        reason: str,
+        message: str,
+        *,
+        action: str,
+        related: KubeObject | None = None,
+    ) -> None: ...
+
+
 class Context:
     """One run of a reconciler.
 

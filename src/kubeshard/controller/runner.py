@@ -41,21 +41,13 @@ from kubeshard.controller.outcomes import Ending, Outcome, of_error, of_result
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.reconciler import ReconcileFn
 from kubeshard.controller.request import Result
+from kubeshard.controller.syncing import all_synced
 from kubeshard.controller.watch import Watch, narrowed
-from kubeshard.core import Key, KubeObject, KubeshardError
+from kubeshard.core import Key, KubeObject
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import context, get_logger
 from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 from kubeshard.workqueue import ItemExponential, QueueMetrics, ShutDown, WorkQueue
-
-SYNC_TIMEOUT = 120.0
-"""Seconds until informers that do not sync end the process."""
-
-
-class NotSynced(KubeshardError):
-    """A controller's caches did not fill in time: the kind is not installed, RBAC is missing, the server does
-    not answer.
-    """
 
 
 class ControllerRunner:
@@ -113,7 +105,7 @@ class ControllerRunner:
                     registrations.append(informer.add_handler(self._handler(watch, keys_of)))
                 for source in self.controller.sources:
                     tasks.create_task(source.run(self._enqueue), name=f"{self.name} source")
-                await self._synced()
+                await all_synced(self._informers, f"controller {self.name}")
                 self._log.info("Starting workers", controller=self.name, workers=self.controller.workers)
                 self._workers = [
                     tasks.create_task(self._work(gates), name=f"{self.name} worker {number}")
@@ -163,17 +155,6 @@ class ControllerRunner:
         # A key outside the cached namespaces would be reconciled as gone, again and again.
         if self._informers[0].scope.covers(self._form.kind, key.namespace):
             self.queue.add_after(key, after, reason)
-
-    async def _synced(self) -> None:
-        for informer in self._informers:
-            try:
-                async with asyncio.timeout(SYNC_TIMEOUT):
-                    await informer.synced()
-            except TimeoutError:
-                why = informer.last_error or "no answer from the server"
-                raise NotSynced(
-                    f"controller {self.name}: {informer} did not sync within {SYNC_TIMEOUT:g} s: {why}"
-                ) from None
 
     # From keys to runs
 

@@ -1,1 +1,25 @@
-"""kubeshard.manager"""
+"""What a process is: start and stop order, the rights to work and their loss, signals, health, metrics.
+
+    run(Manager(controllers=[controller], leader_election=LeaderElection(name="websites", namespace="default")))
+
+Guaranteed: see `manager`. Not here: sharding itself, which comes in as a `Membership` (`kubeshard.shard.Sharding`).
+"""
+
+from kubeshard.manager.leader_election import LeaderElection
+from kubeshard.manager.manager import Manager
+from kubeshard.manager.membership import HealthGate, Membership, Tenure
+from kubeshard.manager.rights import RightLost
+from kubeshard.manager.runnable import Runnable, Server
+from kubeshard.manager.running import run
+
+__all__ = [
+    "HealthGate",
+    "LeaderElection",
+    "Manager",
+    "Membership",
+    "RightLost",
+    "Runnable",
+    "Server",
+    "Tenure",
+    "run",
+]

@@ -1,0 +1,76 @@
+"""Named health checks over HTTP, as Kubernetes components have them.
+
+    GET /healthz                  200 `ok`, or 500 naming the checks that failed
+    GET /healthz/informers        one check
+    GET /healthz?verbose          every check by name, also when all are fine
+    GET /healthz?exclude=NAME     without that check; may be repeated
+
+Why a check failed goes to the log, never into the answer: the port is open to everybody (framework 1.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from urllib.parse import parse_qs
+
+from kubeshard.manager.http import Page, Request
+from kubeshard.runtime.logs import get_logger
+
+Check = Callable[[], str | None]
+"""What is wrong, or None. Must neither block nor raise; one that raises has failed."""
+
+_log = get_logger("kubeshard.manager.health")
+
+
+def ping() -> str | None:
+    """Fine whenever it is asked: the event loop answers."""
+    return None
+
+
+class Checks:
+    """The pages of one set of checks: `/healthz` and what is below."""
+
+    def __init__(self, path: str, checks: Mapping[str, Check]) -> None:
+        self._path = path
+        self._checks = checks
+
+    def page(self, request: Request) -> Page | None:
+        """The answer, or None for a path that is not ours."""
+        path, _, name = request.path.removesuffix("/").partition(f"{self._path}/")
+        if path == self._path:
+            return self._all(request.query)
+        if path == "" and name in self._checks:
+            return (
+                Page(500, f"internal server error: {name} failed\n") if self._fails(name) else Page(200, "ok")
+            )
+        return None
+
+    def _all(self, query: str) -> Page:
+        parameters = parse_qs(query, keep_blank_values=True)
+        excluded = set(parameters.get("exclude", ()))
+        lines: list[str] = []
+        failed = False
+        for name in self._checks:
+            if name in excluded:
+                lines.append(f"[+]{name} excluded: ok\n")
+            elif self._fails(name):
+                failed = True
+                lines.append(f"[-]{name} failed: reason withheld\n")
+            else:
+                lines.append(f"[+]{name} ok\n")
+        if unknown := sorted(excluded - set(self._checks)):
+            lines.append(f"warn: no such checks to exclude: {', '.join(unknown)}\n")
+        what = self._path.strip("/")
+        if failed:
+            return Page(500, "".join(lines) + f"{what} check failed\n")
+        return Page(200, "".join(lines) + f"{what} check passed\n" if "verbose" in parameters else "ok")
+
+    def _fails(self, name: str) -> bool:
+        try:
+            problem = self._checks[name]()
+        except Exception as error:
+            _log.crash("Health check crashed", error, check=name)
+            return True
+        if problem is not None:
+            _log.warning("Health check failed", check=name, probe=self._path, reason=problem)
+        return problem is not None

@@ -1,0 +1,365 @@
+"""A process: what it runs, in which order it starts and stops, and when it may work.
+
+Each stands on what is above it; starting goes down, stopping goes up (framework 2.16):
+
+    client
+    health and metrics pages
+    servers (admission webhooks)
+    caches, until all have synced
+    membership of a ring, if sharded: until the shard's Lease is held
+    work: controllers and runnables; those that need leadership once it is won
+    ------------------------------------------------------------------------
+    stop: no further reconcile begins; those under way may end within the grace period; then what is left is cancelled
+    leadership and membership are given back, if nothing had to be cancelled (reliability T27)
+    caches, servers, pages, client end
+
+Guaranteed: controllers work only while every right that they need is held, and are cancelled at once when one is lost,
+without grace; a failure of any part stops the whole, in order. Not guaranteed: an end, if a reconcile swallows
+cancellation; `kubeshard.manager.run` bounds that.
+
+RBAC: what the controllers, the election and the membership name; for `metrics_auth` also `create` on `tokenreviews` and
+`subjectaccessreviews`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from kubeshard.cache import Cache, Scope
+from kubeshard.client import Client, ClusterConfig
+from kubeshard.controller import Controller, Gate
+from kubeshard.controller.cluster import Cluster
+from kubeshard.controller.context import NoEvents
+from kubeshard.controller.runner import ControllerRunner
+from kubeshard.controller.syncing import all_synced
+from kubeshard.core import ConfigurationError, GroupKind, Kind
+from kubeshard.manager.health import Check, Checks, ping
+from kubeshard.manager.http import pages_app
+from kubeshard.manager.leader_election import LeaderElection, LeaderElector
+from kubeshard.manager.listener import Listener
+from kubeshard.manager.membership import Membership
+from kubeshard.manager.metrics import Metrics
+from kubeshard.manager.metrics_auth import MetricsAuth
+from kubeshard.manager.rights import LeaderFence, holding
+from kubeshard.manager.runnable import Runnable, RunnableWork, Server, Work
+from kubeshard.manager.shift import Shift, Stop
+from kubeshard.manager.vitals import Vitals
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+
+_log = get_logger("kubeshard.manager")
+
+
+class Manager:
+    """Runs controllers, and what goes with them, against one cluster.
+
+    `client`: default, and where a configuration is given, one of the manager's own. `cache`: default one in `scopes`
+    (per kind) and `default_scope`. `leader_election`: controllers and runnables that need leadership run in one process
+    at a time; without, they run in each. `sharding`: the process is a shard of a ring; controllers of the ring's kinds
+    work on its share. `servers`: webhook servers and the like.
+
+    Pages: `metrics_address` and `health_address` are `host:port` or `:port`; None or `"0"` for none. `metrics_ssl`
+    makes metrics HTTPS, `metrics_auth` asks the API server who may read them. `liveness` and `readiness` are further
+    checks by name. `graceful_timeout`: seconds for reconciles to end after a stop; 0 none, negative any number.
+
+    Raises ValueError for controllers of one name.
+    """
+
+    def __init__(
+        self,
+        controllers: Sequence[Controller[Any]] = (),
+        *,
+        client: Client | ClusterConfig | None = None,
+        cache: Cache | None = None,
+        scopes: Mapping[GroupKind | Kind, Scope] | None = None,
+        default_scope: Scope | None = None,
+        leader_election: LeaderElection | None = None,
+        sharding: Membership | None = None,
+        runnables: Sequence[Runnable] = (),
+        servers: Sequence[Server] = (),
+        metrics_address: str | None = ":8080",
+        metrics_ssl: ssl.SSLContext | None = None,
+        metrics_auth: bool = False,
+        health_address: str | None = ":8081",
+        liveness: Mapping[str, Check] | None = None,
+        readiness: Mapping[str, Check] | None = None,
+        graceful_timeout: float = 30.0,
+        registry: CollectorRegistry | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: Rng = SYSTEM_RNG,
+    ) -> None:
+        names = [controller.name for controller in controllers]
+        if doubles := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"several controllers are named {', '.join(doubles)}")
+        if cache is not None and (sharding is not None or scopes or default_scope):
+            raise ValueError(
+                "a given cache has its scopes already: give either a cache, or scopes or sharding"
+            )
+        self.metrics = Metrics(registry)
+        self._controllers = tuple(controllers)
+        self._given_client = client
+        self._given_cache = cache
+        self._scopes = dict(scopes or {})
+        self._default_scope = default_scope
+        self._election = leader_election
+        self._sharding = sharding
+        self._runnables = tuple(runnables)
+        self._servers = tuple(servers)
+        self._metrics_page = Listener(metrics_address, metrics_ssl)
+        self._metrics_auth = metrics_auth
+        self._health_page = Listener(health_address)
+        self._liveness = dict(liveness or {})
+        self._readiness = dict(readiness or {})
+        self._clock = clock
+        self._rng = rng
+        self._stop = Stop(graceful_timeout)
+        self._cache: Cache | None = None
+        self._elector: LeaderElector | None = None
+        self._leader_fence = LeaderFence()
+        self._always = Shift("always", (), self._stop)
+        self._elected = Shift("elected", (), self._stop)
+        self._runners: list[ControllerRunner] = []
+        self._vitals = Vitals(clock, self._heard, self._due)
+        self._task: asyncio.Task[None] | None = None
+
+    # Running
+
+    async def run(self) -> None:
+        """Runs until `stop`, or until cancelled, which stops gracefully too; a second cancellation ends it at once.
+
+        Raises what made it end otherwise: RightLost, NotSynced, ConfigurationError, what a runnable raised.
+        """
+        assert self._task is None, "a manager runs once"
+        self._task = task = asyncio.create_task(self._run(), name="manager")
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            self.stop()
+            await _end_of(task)
+            raise
+        failure = None if task.cancelled() else task.exception()
+        if failure or self._stop.error:
+            raise _single(failure or self._stop.error)
+
+    def stop(self) -> None:
+        """Begins a graceful stop; `run` returns when it is done. To be called in the loop's thread."""
+        self._end(None)
+
+    def on_ending(self, bound: Callable[[float | None], None]) -> None:
+        """`bound` is called when the end begins, with the seconds that it may take (None: any number)."""
+        self._stop.ending = bound
+
+    @property
+    def cache(self) -> Cache:
+        """The cache that the controllers read. Known once `run` has come so far."""
+        assert self._cache is not None, "there is no cache yet"
+        return self._cache
+
+    @property
+    def metrics_port(self) -> int:
+        """The real port, 0 while there is none."""
+        return self._metrics_page.port
+
+    @property
+    def health_port(self) -> int:
+        return self._health_page.port
+
+    async def _run(self) -> None:
+        async with AsyncExitStack() as stack:
+            client = await self._connect(stack)
+            await stack.enter_async_context(self._background("vitals", self._vitals.run()))
+            await self._open_pages(stack, client)
+            for server in self._servers:
+                await stack.enter_async_context(self._background("server", server.run()))
+            if self._sharding is not None:
+                await self._sharding.prepare(client, self._controllers)
+            cluster = self._assemble(client)
+            await stack.enter_async_context(cluster.cache.running())
+            await all_synced(cluster.cache.informers, "manager")
+            _log.info("Caches have synced", informers=len(cluster.cache.informers))
+            if self._sharding is None:
+                await self._work(())
+            else:
+                held = self._sharding.held(self._vitals.unfit)
+                async with holding(held, "membership", self._stop.ending) as tenure:
+                    if await self._work((tenure.gate,)):
+                        tenure.stopped_cleanly()
+
+    def _end(self, error: BaseException | None) -> None:
+        assert self._task is not None, "the manager does not run"
+        if self._stop.requested:
+            return
+        _log.info("Stopping", grace=self._stop.grace)
+        self._stop.request(error)
+        if not self._always.started:
+            self._task.cancel()
+
+    @asynccontextmanager
+    async def _background(self, name: str, work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+        """Runs `work` beside the block, and cancels it at the block's end. Its failure stops the manager."""
+        task = asyncio.create_task(self._guarded(name, work), name=name)
+        try:
+            await asyncio.sleep(0)  # lets it begin before what comes next
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _guarded(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            _log.error("Failed; stopping", name=name, error=error)
+            self._end(error)
+
+    # Starting, in order
+
+    async def _connect(self, stack: AsyncExitStack) -> Client:
+        if isinstance(self._given_client, Client):
+            client = self._given_client
+        else:
+            own = Client(self._given_client) if self._given_client else await Client.connect()
+            client = await stack.enter_async_context(own)
+        client.observers.append(self.metrics.request)
+        stack.callback(client.observers.remove, self.metrics.request)
+        return client
+
+    async def _open_pages(self, stack: AsyncExitStack, client: Client) -> None:
+        liveness: dict[str, Check] = {
+            "ping": ping,
+            "informers": self._vitals.silence,
+            "workers": self._vitals.overdue,
+            **({"leader-election": self._hung} if self._election else {}),
+            **self._liveness,
+        }
+        readiness: dict[str, Check] = {"cache-sync": self._unsynced, **self._readiness}
+        health = pages_app(Checks("/healthz", liveness).page, Checks("/readyz", readiness).page)
+        await self._health_page.open(stack, health)
+        metrics = pages_app(self.metrics.page)
+        if self._metrics_auth:
+            metrics = MetricsAuth(client, self._clock).guard(metrics)
+        await self._metrics_page.open(stack, metrics)
+
+    def _assemble(self, client: Client) -> Cluster:
+        """Cache, controllers and shifts; nothing of them runs yet."""
+        scopes, writing = dict(self._scopes), client
+        if self._sharding is not None:
+            for kind, scope in self._sharding.scopes().items():
+                scopes[kind] = scope
+            writing = self._sharding.client(client)
+        self._cache = self._given_cache or Cache(
+            client, scopes=scopes, default_scope=self._default_scope, clock=self._clock, rng=self._rng
+        )
+        cluster = leading = Cluster(writing, self._cache, NoEvents())
+        if self._election is not None:
+            leases = client.with_user_agent("leader-election")
+            self._elector = LeaderElector(
+                leases, self._election, clock=self._clock, rng=self._rng, metrics=self.metrics
+            )
+            if self._sharding is None:
+                leading = dataclasses.replace(cluster, client=client.fenced(self._leader_fence))
+        always: list[Work] = []
+        elected: list[Work] = []
+        for controller in self._controllers:
+            wrapped = controller if self._sharding is None else self._sharding.wrap(controller)
+            sharded = wrapped is not controller
+            gated = self._gated(controller.needs_leadership and not sharded, controller.name)
+            runner = self._runner(wrapped, leading if gated else cluster)
+            self._runners.append(runner)
+            (elected if gated else always).append(runner)
+        for runnable in self._runnables:
+            gated = self._gated(runnable.needs_leadership, runnable.name)
+            (elected if gated else always).append(RunnableWork(runnable))
+        self._always = Shift("always", always, self._stop)
+        self._elected = Shift("elected", elected, self._stop)
+        return cluster
+
+    def _gated(self, needs_leadership: bool, name: str) -> bool:
+        """Whether it has to wait for leadership."""
+        if needs_leadership and self._election is None and self._sharding is not None:
+            raise ConfigurationError(
+                f"{name} needs leadership and is not of the ring, so every shard would run it: "
+                "give the manager a leader_election, or say needs_leadership=False"
+            )
+        return needs_leadership and self._election is not None
+
+    def _runner(self, controller: Controller[Any], cluster: Cluster) -> ControllerRunner:
+        runner = ControllerRunner(
+            controller,
+            cluster,
+            metrics=self.metrics.controller(controller.name, controller.workers),
+            queue_metrics=self.metrics.queue(controller.name),
+            clock=self._clock,
+            rng=self._rng,
+        )
+        self.metrics.watch_queue(runner.queue)
+        return runner
+
+    # Working
+
+    async def _work(self, gates: Sequence[Gate]) -> bool:
+        """Both shifts, until the stop. Whether everything ended by itself."""
+        async with asyncio.TaskGroup() as tasks:
+            led = tasks.create_task(self._lead(gates), name="elected work")
+            clean = await self._always.run(gates)
+            if not self._elected.started:
+                led.cancel()  # still a candidate
+            await asyncio.wait([led])
+        return clean and (led.cancelled() or led.result())
+
+    async def _lead(self, gates: Sequence[Gate]) -> bool:
+        """The elected shift, as soon as this process leads. Whether everything ended by itself."""
+        if self._elector is None or not self._elected:
+            return True
+        held = self._elector.held(self._vitals.unfit)
+        async with holding(held, "leadership", self._stop.ending) as leadership:
+            self._leader_fence.leadership = leadership
+            clean = await self._elected.run((*gates, leadership.gate))
+            if clean:
+                leadership.stopped_cleanly()
+        return clean
+
+    # Health
+
+    def _heard(self) -> Iterable[tuple[str, float | None]]:
+        informers = self._cache.informers if self._cache else ()
+        return ((str(informer), informer.last_heard) for informer in informers)
+
+    def _due(self) -> Iterable[tuple[str, float | None]]:
+        return ((runner.name, runner.overdue_since) for runner in self._runners)
+
+    def _unsynced(self) -> str | None:
+        if self._cache is None:
+            return "not started"
+        behind = [str(informer) for informer in self._cache.informers if not informer.has_synced]
+        return f"not synced: {', '.join(behind)}" if behind else None
+
+    def _hung(self) -> str | None:
+        return "leads, but does not renew" if self._elector and self._elector.hung() else None
+
+
+async def _end_of(task: asyncio.Task[None]) -> None:
+    """Waits for the task; being cancelled meanwhile cancels it."""
+    try:
+        await asyncio.wait([task])
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled() and (error := task.exception()):
+            _log.error("Failed while stopping", error=error)
+
+
+def _single(error: BaseException | None) -> BaseException:
+    """The error itself, out of the groups that task groups put around it."""
+    assert error is not None
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,233 @@
+"""The metrics of a process under the names that dashboards know (framework 2.17).
+
+One registry per manager, none global. `Metrics` makes the observers that queues, controllers, clients and elections
+report to. The two queue gauges that grow while nothing happens are computed when they are scraped.
+
+`_created` series are not exposed: nobody reads them, and they double the number of series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kubeshard.controller.outcomes import Ending, Outcome
+from kubeshard.manager.http import Page, Request
+from kubeshard.workqueue import WorkQueue
+
+QUEUE_BUCKETS = tuple(10.0**exponent for exponent in range(-8, 4))
+"""10 ns to 1000 s, as client-go's."""
+
+RECONCILE_BUCKETS = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    *(1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60),
+)
+"""As controller-runtime's."""
+
+RESULTS = ("success", "error", "requeue", "requeue_after")
+
+
+class Metrics:
+    """`registry` may be shared with the program's own metrics."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        self._queues = _Queues(self.registry)
+        self._reconciles = _Reconciles(self.registry)
+        self._requests = Counter(
+            "rest_client_requests_total",
+            "Requests to the API server, by code (0: no answer), method and host.",
+            ("code", "method", "host"),
+            registry=self.registry,
+        )
+        self._leading = Gauge(
+            "leader_election_master_status",
+            "Whether this process leads, by name of the Lease.",
+            ("name",),
+            registry=self.registry,
+        )
+        self._slow_path = Counter(
+            "leader_election_slowpath_total",
+            "Renewals that needed a read first.",
+            ("name",),
+            registry=self.registry,
+        )
+
+    def queue(self, controller: str) -> QueueObserver:
+        return QueueObserver(self._queues, controller)
+
+    def controller(self, name: str, workers: int) -> ControllerObserver:
+        return ControllerObserver(self._reconciles, name, workers)
+
+    def watch_queue(self, queue: WorkQueue[Any]) -> None:
+        """Exposes the queue's gauges that are computed."""
+        self._queues.computed[queue.name] = queue
+
+    def request(self, method: str, host: str, code: int, seconds: float) -> None:
+        """A client observer."""
+        self._requests.labels(str(code), method, host).inc()
+
+    def leading(self, name: str, leads: bool) -> None:
+        self._leading.labels(name).set(leads)
+
+    def slow_path(self, name: str) -> None:
+        self._slow_path.labels(name).inc()
+
+    def page(self, request: Request) -> Page | None:
+        """`/metrics` in the text format."""
+        if request.path != "/metrics":
+            return None
+        return Page(200, generate_latest(_WithoutCreated(self.registry)), CONTENT_TYPE_LATEST)
+
+
+class QueueObserver:
+    """`kubeshard.workqueue.QueueMetrics` of one controller's queue."""
+
+    def __init__(self, queues: _Queues, controller: str) -> None:
+        labels = (controller, controller)
+        self._depth = queues.depth.labels(*labels)
+        self._adds = queues.adds.labels(*labels)
+        self._waits = queues.waits.labels(*labels)
+        self._work = queues.work.labels(*labels)
+        self._retries = queues.retries.labels(*labels)
+
+    def depth(self, keys: int) -> None:
+        self._depth.set(keys)
+
+    def added(self) -> None:
+        self._adds.inc()
+
+    def waited(self, seconds: float) -> None:
+        self._waits.observe(seconds)
+
+    def worked(self, seconds: float) -> None:
+        self._work.observe(seconds)
+
+    def retried(self) -> None:
+        self._retries.inc()
+
+
+class ControllerObserver:
+    """`kubeshard.controller.metrics.ControllerMetrics` of one controller."""
+
+    def __init__(self, reconciles: _Reconciles, name: str, workers: int) -> None:
+        self._results = {label: reconciles.total.labels(name, label) for label in RESULTS}
+        self._errors = reconciles.errors.labels(name)
+        self._special = {
+            Ending.TERMINAL: reconciles.terminal.labels(name),
+            Ending.CRASHED: reconciles.panics.labels(name),
+            Ending.TIMED_OUT: reconciles.timeouts.labels(name),
+        }
+        self._time = reconciles.time.labels(name)
+        self._active = reconciles.active.labels(name)
+        reconciles.workers.labels(name).set(workers)
+
+    def started(self) -> None:
+        self._active.inc()
+
+    def finished(self, outcome: Outcome | None, seconds: float) -> None:
+        self._active.dec()
+        if outcome is None:
+            return
+        self._time.observe(seconds)
+        self._results[outcome.label].inc()
+        if outcome.failed:
+            self._errors.inc()
+        if special := self._special.get(outcome.ending):
+            special.inc()
+
+
+class _Queues(Collector):
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = ("name", "controller")
+        self.computed: dict[str, WorkQueue[Any]] = {}
+        self.depth = Gauge("workqueue_depth", "Keys that want processing.", labels, registry=registry)
+        self.adds = Counter("workqueue_adds_total", "Keys added.", labels, registry=registry)
+        self.waits = Histogram(
+            "workqueue_queue_duration_seconds",
+            "How long keys waited for a worker.",
+            labels,
+            buckets=QUEUE_BUCKETS,
+            registry=registry,
+        )
+        self.work = Histogram(
+            "workqueue_work_duration_seconds",
+            "How long processing took.",
+            labels,
+            buckets=QUEUE_BUCKETS,
+            registry=registry,
+        )
+        self.retries = Counter(
+            "workqueue_retries_total", "Keys added with a delay.", labels, registry=registry
+        )
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        unfinished = GaugeMetricFamily(
+            "workqueue_unfinished_work_seconds",
+            "Seconds of processing under way, over all workers.",
+            labels=("name", "controller"),
+        )
+        longest = GaugeMetricFamily(
+            "workqueue_longest_running_processor_seconds",
+            "Seconds of the longest processing under way.",
+            labels=("name", "controller"),
+        )
+        for name, queue in self.computed.items():
+            unfinished.add_metric((name, name), queue.unfinished_work())
+            longest.add_metric((name, name), queue.longest_running())
+        yield unfinished
+        yield longest
+
+
+class _Reconciles:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, what: str, *labels: str) -> Counter:
+            return Counter(f"controller_runtime_{name}", what, ("controller", *labels), registry=registry)
+
+        def gauge(name: str, what: str) -> Gauge:
+            return Gauge(f"controller_runtime_{name}", what, ("controller",), registry=registry)
+
+        self.total = counter("reconcile_total", "Reconciles, by result.", "result")
+        self.errors = counter("reconcile_errors_total", "Reconciles that failed, for whatever reason.")
+        self.terminal = counter("terminal_reconcile_errors_total", "Reconciles that failed for good.")
+        self.panics = counter("reconcile_panics_total", "Reconciles that crashed.")
+        self.timeouts = counter("reconcile_timeouts_total", "Reconciles that ran out of time.")
+        self.time = Histogram(
+            "controller_runtime_reconcile_time_seconds",
+            "How long reconciles took.",
+            ("controller",),
+            buckets=RECONCILE_BUCKETS,
+            registry=registry,
+        )
+        self.workers = gauge("max_concurrent_reconciles", "Workers of the controller.")
+        self.active = gauge("active_workers", "Workers that are reconciling.")
+
+
+class _WithoutCreated:
+    """A registry as a scrape sees it."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._registry.collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric

@@ -1,0 +1,175 @@
+"""Who may read the metrics: the API server decides, as for its own endpoints (reliability 4.6, 5.3).
+
+A bearer token is authenticated by TokenReview; its user needs `get` on the nonResourceURL (`/metrics`), asked by
+SubjectAccessReview.
+
+| request | answer |
+|---|---|
+| no bearer token, or one that the API server does not know | 401 |
+| a user without the right | 403 |
+| the API server cannot be asked, or answers with an error | 503: never open |
+| too many unknown tokens from one address | 429 |
+
+Answers are remembered, 60 s if positive and 10 s if not, for the 1024 tokens asked last; tokens themselves are not.
+Guaranteed: whatever clients send, the API server gets at most a few reviews per second and client address. Not
+guaranteed: that a right that was taken away ends sooner than in 60 s.
+
+RBAC: `create` on `tokenreviews` (authentication.k8s.io) and `subjectaccessreviews` (authorization.k8s.io).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kubeshard.client import Client
+from kubeshard.core import KubeObject, KubeshardError, Struct, field
+from kubeshard.manager.http import Page, respond
+from kubeshard.runtime.asgi import AsgiApp, Receive, Scope, Send
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.logs import get_logger
+from kubeshard.workqueue import TokenBucket
+
+ALLOWED_FOR = 60.0
+REFUSED_FOR = 10.0
+REMEMBERED = 1024
+
+REVIEWS_PER_SECOND = 5.0
+REVIEW_BURST = 20
+
+_log = get_logger("kubeshard.manager.metrics")
+
+_UNAUTHORIZED = Page(401, "Unauthorized\n")
+_FORBIDDEN = Page(403, "Forbidden\n")
+_THROTTLED = Page(429, "Too Many Requests\n")
+_UNAVAILABLE = Page(503, "Service Unavailable\n")
+
+
+class UserInfo(Struct):
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] | None = None
+
+
+class TokenReviewSpec(Struct):
+    token: str = ""
+
+
+class TokenReviewStatus(Struct):
+    authenticated: bool = False
+    user: UserInfo = field(default_factory=UserInfo)
+
+
+class TokenReview(KubeObject, group="authentication.k8s.io", version="v1", namespaced=False):
+    spec: TokenReviewSpec = field(default_factory=TokenReviewSpec)
+    status: TokenReviewStatus = field(default_factory=TokenReviewStatus)
+
+
+class NonResourceAttributes(Struct):
+    path: str = ""
+    verb: str = ""
+
+
+class SubjectAccessReviewSpec(Struct):
+    user: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] | None = None
+    non_resource_attributes: NonResourceAttributes = field(
+        default_factory=NonResourceAttributes, name="nonResourceAttributes"
+    )
+
+
+class SubjectAccessReviewStatus(Struct):
+    allowed: bool = False
+
+
+class SubjectAccessReview(KubeObject, group="authorization.k8s.io", version="v1", namespaced=False):
+    spec: SubjectAccessReviewSpec = field(default_factory=SubjectAccessReviewSpec)
+    status: SubjectAccessReviewStatus = field(default_factory=SubjectAccessReviewStatus)
+
+
+class _Remembered(NamedTuple):
+    refusal: Page | None
+    until: float
+
+
+class MetricsAuth:
+    """`auth.guard(app)` is the application behind authentication and authorization."""
+
+    def __init__(self, client: Client, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._client = client
+        self._clock = clock
+        self._remembered: OrderedDict[tuple[bytes, str, str], _Remembered] = OrderedDict()
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+
+    def guard(self, app: AsgiApp) -> AsgiApp:
+        async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+            refusal = await self._refusal(scope)
+            if refusal is None:
+                await app(scope, receive, send)
+                return
+            challenge = [(b"www-authenticate", b"Bearer")] if refusal.status == 401 else []
+            await respond(send, refusal, headers=challenge)
+
+        return guarded
+
+    async def _refusal(self, scope: Scope) -> Page | None:
+        """Why the request is not let through, or None."""
+        token = _bearer_token(scope)
+        if not token:
+            return _UNAUTHORIZED
+        path, verb = scope["path"], scope["method"].lower()
+        place = (hashlib.sha256(token.encode()).digest(), path, verb)
+        known = self._remembered.get(place)
+        if known is not None and self._clock.monotonic() < known.until:
+            return known.refusal
+        if not self._bucket(scope).try_take():
+            return _THROTTLED
+        try:
+            refusal = await self._review(token, path, verb)
+        except KubeshardError as error:
+            _log.error("Cannot ask who may read the metrics", error=error)
+            return _UNAVAILABLE
+        lifetime = ALLOWED_FOR if refusal is None else REFUSED_FOR
+        self._remembered[place] = _Remembered(refusal, self._clock.monotonic() + lifetime)
+        self._remembered.move_to_end(place)
+        if len(self._remembered) > REMEMBERED:
+            self._remembered.popitem(last=False)
+        return refusal
+
+    async def _review(self, token: str, path: str, verb: str) -> Page | None:
+        authentication = await self._client.create(TokenReview(spec=TokenReviewSpec(token=token)))
+        if not authentication.status.authenticated:
+            return _UNAUTHORIZED
+        user = authentication.status.user
+        spec = SubjectAccessReviewSpec(
+            user=user.username,
+            uid=user.uid,
+            groups=user.groups,
+            extra=user.extra,
+            non_resource_attributes=NonResourceAttributes(path=path, verb=verb),
+        )
+        authorization = await self._client.create(SubjectAccessReview(spec=spec))
+        return None if authorization.status.allowed else _FORBIDDEN
+
+    def _bucket(self, scope: Scope) -> TokenBucket:
+        """The allowance of the client's address."""
+        address = (scope.get("client") or ("",))[0]
+        bucket = self._buckets.get(address)
+        if bucket is None:
+            bucket = self._buckets[address] = TokenBucket(REVIEWS_PER_SECOND, REVIEW_BURST, clock=self._clock)
+            if len(self._buckets) > REMEMBERED:
+                self._buckets.popitem(last=False)
+        return bucket
+
+
+def _bearer_token(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            scheme, _, token = value.decode("latin-1").partition(" ")
+            return token.strip() if scheme.lower() == "bearer" else ""
+    return ""

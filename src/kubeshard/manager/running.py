@@ -1,0 +1,93 @@
+"""A manager as a program: event loop, signals, exit codes.
+
+| end | exit code |
+|---|---|
+| SIGINT or SIGTERM: a graceful stop | 0 |
+| a second signal | 1, at once |
+| a user's mistake (ConfigurationError) | 2, one line on standard error |
+| any other failure, a right to work that was lost | 1; one line, or the stack trace of what nobody foresaw |
+| an end that takes longer than it may, because something swallows its cancellation | 1, by force |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import NoReturn
+
+from kubeshard.core import ConfigurationError, KubeshardError
+from kubeshard.manager.manager import Manager
+from kubeshard.runtime.logs import error_line, get_logger
+
+CLOSING = 10.0
+"""Seconds beyond the grace period for caches, pages, Leases and connections to end."""
+
+_log = get_logger("kubeshard.manager")
+
+
+def run(manager: Manager | Callable[[], Awaitable[Manager]]) -> None:
+    """Runs the manager (or the one that an async function makes, in the loop) until it ends. Raises SystemExit unless
+    it ended in order. On uvloop where that is installed (`pip install 'kubeshard[speed]'`).
+    """
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        code = runner.run(_main(manager))
+    if code:
+        sys.exit(code)
+
+
+async def _main(source: Manager | Callable[[], Awaitable[Manager]]) -> int:
+    try:
+        manager = source if isinstance(source, Manager) else await source()
+        _handle_signals(manager)
+        await manager.run()
+    except ConfigurationError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KubeshardError as error:
+        print(error_line(error), file=sys.stderr)
+        return 1
+    except Exception as error:
+        _log.crash("The manager crashed", error)
+        return 1
+    return 0
+
+
+def _handle_signals(manager: Manager) -> None:
+    loop = asyncio.get_running_loop()
+    stopping = False
+
+    def handle(received: signal.Signals) -> None:
+        nonlocal stopping
+        if stopping:
+            _exit_now(f"second {received.name}")
+        stopping = True
+        _log.info("Received a signal", signal=received.name)
+        manager.stop()
+
+    def bound(seconds: float | None) -> None:
+        if seconds is not None:
+            loop.call_later(seconds + CLOSING, _exit_now, "something does not end")
+
+    manager.on_ending(bound)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with suppress(NotImplementedError):  # Windows
+            loop.add_signal_handler(number, handle, number)
+
+
+def _exit_now(reason: str) -> NoReturn:
+    _log.error("Exiting at once", reason=reason)
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

@@ -1,0 +1,86 @@
+"""Whether this process is fit to work: does its event loop turn, do its caches hear the server, do its workers keep
+to their limits.
+
+The answer is needed in two places: liveness (`/healthz`), and the right to work, which an unfit process must not
+renew although the thread that renews it is fine (reliability F15, T15). That thread has no business in the data of
+the event loop. So the loop publishes, four times a second, one immutable record of times; whoever asks compares it
+with the clock. A loop that is blocked publishes nothing, and thereby shows.
+
+| unfit when | bound |
+|---|---|
+| the record is old: the loop is blocked, or the process was paused | 1 s |
+| an informer that once heard the server has heard nothing since, not even a bookmark | 90 s |
+| a reconcile runs longer than its controller's limit, although it was cancelled then | 10 s beyond it |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from kubeshard.runtime.clock import Clock
+
+BEAT = 0.25
+LOOP_LAG = 1.0
+SILENCE = 90.0
+"""The API server sends a bookmark about once a minute."""
+OVERDUE = 10.0
+
+
+class Record(NamedTuple):
+    """Times are monotonic seconds."""
+
+    beat: float
+    silent: tuple[str, float] | None
+    """The informer that has heard nothing for longest, and when it heard something."""
+    overdue: tuple[str, float] | None
+    """The controller whose run should end first, and when."""
+
+
+class Vitals:
+    """`heard` and `due` give names with times, `None` being no time; they are called in the event loop."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        heard: Callable[[], Iterable[tuple[str, float | None]]],
+        due: Callable[[], Iterable[tuple[str, float | None]]],
+    ) -> None:
+        self._clock = clock
+        self._heard = heard
+        self._due = due
+        self._record = Record(float("-inf"), None, None)
+
+    async def run(self) -> None:
+        """Publishes until cancelled."""
+        while True:
+            self._record = Record(self._clock.monotonic(), _earliest(self._heard()), _earliest(self._due()))
+            await asyncio.sleep(BEAT)
+
+    def unfit(self) -> str | None:
+        """Why the process is unfit, or None. Any thread may ask."""
+        record = self._record
+        lag = self._clock.monotonic() - record.beat
+        if lag > LOOP_LAG:
+            return f"the event loop has not turned for {lag:.1f} s"
+        return self.silence() or self.overdue()
+
+    def silence(self) -> str | None:
+        """Why the caches are not to be trusted, or None."""
+        silent, now = self._record.silent, self._clock.monotonic()
+        if silent is not None and now - silent[1] > SILENCE:
+            return f"the informer of {silent[0]} has heard nothing for {now - silent[1]:.0f} s"
+        return None
+
+    def overdue(self) -> str | None:
+        """Why the workers are not to be trusted, or None."""
+        overdue, now = self._record.overdue, self._clock.monotonic()
+        if overdue is not None and now - overdue[1] > OVERDUE:
+            return f"a worker of controller {overdue[0]} is {now - overdue[1]:.0f} s over its limit"
+        return None
+
+
+def _earliest(times: Iterable[tuple[str, float | None]]) -> tuple[str, float] | None:
+    known = [(name, time) for name, time in times if time is not None]
+    return min(known, key=lambda entry: entry[1], default=None)

@@ -1,0 +1,177 @@
+"""Parts around a manager that a test controls: caches that are full at once, Leases in memory, a membership."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from kubeshard.cache import Cache, Scope
+from kubeshard.cache.listwatch import Apply, Replace
+from kubeshard.client import Client, ClusterConfig
+from kubeshard.controller import Context, Controller, Gate, Reconciler, Result
+from kubeshard.core import GroupKind, KubeObject, ObjectMeta
+from kubeshard.manager import HealthGate, Manager
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.testing.virtual_time import VirtualClock, settle
+
+JSON = {"content-type": "application/json"}
+
+
+class Item(KubeObject, group="example.com", version="v1"):
+    pass
+
+
+def item(name: str = "a", version: int = 1) -> Item:
+    return Item(metadata=ObjectMeta(name=name, namespace="ns", uid=name, resource_version=str(version)))
+
+
+class FilledCache(Cache):
+    """Holds `objects` as soon as it runs, and never hears of anything else."""
+
+    def __init__(self, client: Client, objects: Sequence[KubeObject], clock: VirtualClock) -> None:
+        super().__init__(client, clock=clock)
+        self._objects = objects
+        self.order: list[str] = []
+
+    async def tell(self, obj: KubeObject) -> None:
+        """The object came or changed."""
+        self.informer(type(obj)).apply(Apply(obj), "")
+        await settle()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Cache]:
+        self.order.append("cache started")
+        for informer in self.informers:
+            entries = {obj.key: obj for obj in self._objects if informer.form.kind == obj.KIND}
+            await informer.replace(Replace(entries, "1"), "")
+        try:
+            yield self
+        finally:
+            self.order.append("cache stopped")
+
+
+class Leases:
+    """An API server that knows Leases."""
+
+    def __init__(self) -> None:
+        self.leases: dict[str, dict[str, Any]] = {}
+        self._version = 0
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        path = request.target.partition("?")[0]
+        if request.method == "GET":
+            found = self.leases.get(path)
+            return HttpResponse(200, JSON, msgspec.json.encode(found)) if found else _status(404, "NotFound")
+        body = msgspec.json.decode(request.body or b"")
+        if request.method == "POST":
+            path = f"{path}/{body['metadata']['name']}"
+        self._version += 1
+        body["metadata"]["resourceVersion"] = str(self._version)
+        self.leases[path] = body
+        return HttpResponse(200, JSON, msgspec.json.encode(body))
+
+    def stream(self, request: HttpRequest) -> Any:
+        raise NotImplementedError
+
+    async def close(self) -> None: ...
+
+    @property
+    def holders(self) -> list[str]:
+        return [lease["spec"].get("holderIdentity", "") for lease in self.leases.values()]
+
+
+def _status(code: int, reason: str) -> HttpResponse:
+    return HttpResponse(code, JSON, msgspec.json.encode({"kind": "Status", "reason": reason, "code": code}))
+
+
+class Act(Reconciler[Item]):
+    """Each reconcile takes `seconds`."""
+
+    def __init__(self, seconds: float = 0.0, order: list[str] | None = None) -> None:
+        self.seconds = seconds
+        self.began: list[float] = []
+        self.ended: list[str] = []
+        self.order = order if order is not None else []
+
+    async def reconcile(self, ctx: Context, obj: Item, /) -> Result | None:
+        self.began.append(asyncio.get_running_loop().time())
+        try:
+            await asyncio.sleep(self.seconds)
+        except asyncio.CancelledError:
+            self.ended.append("cancelled")
+            self.order.append("reconcile cancelled")
+            raise
+        self.ended.append("done")
+        self.order.append("reconcile done")
+        return None
+
+
+class FakeTenure:
+    def __init__(self, order: list[str]) -> None:
+        self.gate = Gate()
+        self.loss: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._order = order
+
+    async def lost(self) -> str:
+        return await asyncio.shield(self.loss)
+
+    def stopped_cleanly(self) -> None:
+        self._order.append("stopped cleanly")
+
+
+class FakeMembership:
+    """A ring that shards controllers whose name begins with `sharded`. `wait`: seconds until the Lease is held."""
+
+    def __init__(self, order: list[str], wait: float = 0.0) -> None:
+        self.order = order
+        self.wait = wait
+        self.tenure: FakeTenure | None = None
+        self.health: HealthGate = lambda: None
+
+    async def prepare(self, client: Client, controllers: Sequence[Controller[Any]]) -> None:
+        self.order.append("prepared")
+
+    def scopes(self) -> Mapping[GroupKind, Scope]:
+        return {}
+
+    def client(self, client: Client) -> Client:
+        return client
+
+    def wrap(self, controller: Controller[Any]) -> Controller[Any]:
+        return (
+            controller.wrapped(lambda inner: inner) if controller.name.startswith("sharded") else controller
+        )
+
+    @asynccontextmanager
+    async def held(self, health: HealthGate) -> AsyncIterator[FakeTenure]:
+        self.health = health
+        await asyncio.sleep(self.wait)
+        self.order.append("held")
+        self.tenure = FakeTenure(self.order)
+        try:
+            yield self.tenure
+        finally:
+            self.order.append("left")
+
+
+class ManagerBench:
+    """`start` runs the manager in a task."""
+
+    def __init__(self, *objects: KubeObject) -> None:
+        self.clock = VirtualClock()
+        self.server = Leases()
+        self.client = Client(ClusterConfig("http://kube.test"), transport=self.server, clock=self.clock)
+        self.cache = FilledCache(self.client, objects, self.clock)
+        self.order = self.cache.order
+
+    def manager(self, controllers: Sequence[Controller[Any]] = (), **options: Any) -> Manager:
+        options.setdefault("metrics_address", None)
+        options.setdefault("health_address", None)
+        manager = Manager(controllers, client=self.client, clock=self.clock, **options)
+        # Sharding decides the scopes of a cache, so a manager takes no cache beside it. This one has no scopes.
+        manager._given_cache = self.cache
+        return manager

@@ -1,0 +1,350 @@
+"""Start order, stop order, and the rights to work, on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from manager_bench import Act, FakeMembership, Item, ManagerBench, item
+
+from kubeshard.controller import Controller
+from kubeshard.core import ConfigurationError
+from kubeshard.manager import LeaderElection, Manager, RightLost, Runnable
+from kubeshard.testing.virtual_time import settle, virtual_time
+
+ELECTION = LeaderElection(name="leader", namespace="ns", identity="me")
+
+
+def controller(name: str = "items", act: Act | None = None, **options: Any) -> Controller[Item]:
+    return Controller(name=name, reconciler=act or Act(), primary=Item, **options)
+
+
+def noting(order: list[str], name: str, *, fails: BaseException | None = None) -> Any:
+    async def run() -> None:
+        order.append(f"{name} started")
+        try:
+            if fails:
+                raise fails
+            await asyncio.sleep(10_000)
+        finally:
+            order.append(f"{name} stopped")
+
+    return run
+
+
+class NotingServer:
+    def __init__(self, order: list[str], fails: BaseException | None = None) -> None:
+        self.run = noting(order, "server", fails=fails)
+
+
+async def started(manager: Manager) -> asyncio.Task[None]:
+    task = asyncio.create_task(manager.run())
+    await settle()
+    return task
+
+
+# -- order
+
+
+@virtual_time
+async def test_parts_start_in_order_and_stop_in_reverse() -> None:
+    bench = ManagerBench(item())
+    act = Act(5, bench.order)
+    manager = bench.manager(
+        [controller("sharded", act)],
+        sharding=FakeMembership(bench.order),
+        servers=[NotingServer(bench.order)],
+        runnables=[Runnable("runnable", noting(bench.order, "runnable"))],
+    )
+    run = await started(manager)
+    manager.stop()
+    await run
+    assert bench.order == [
+        "server started",
+        "prepared",
+        "cache started",
+        "held",
+        "runnable started",
+        "reconcile done",
+        "runnable stopped",
+        "stopped cleanly",
+        "left",
+        "cache stopped",
+        "server stopped",
+    ]
+
+
+# -- graceful stop (reliability 1.6 `stop`, T27)
+
+
+@virtual_time
+async def test_a_graceful_stop_lets_reconciles_end_and_gives_the_right_back() -> None:
+    bench, act = ManagerBench(item("a"), item("b")), Act(20)
+    manager = bench.manager([controller("sharded", act)], sharding=FakeMembership(bench.order))
+    run = await started(manager)
+    manager.stop()
+    await run
+    assert act.ended == ["done"]  # the second key was never begun
+    assert asyncio.get_running_loop().time() == 20
+    assert bench.order[-3:] == ["stopped cleanly", "left", "cache stopped"]
+
+
+@virtual_time
+async def test_work_that_outlives_the_grace_period_is_cancelled_and_the_right_is_not_given_back() -> None:
+    bench, act = ManagerBench(item()), Act(100)
+    manager = bench.manager(
+        [controller("sharded", act)], sharding=FakeMembership(bench.order), graceful_timeout=30
+    )
+    run = await started(manager)
+    manager.stop()
+    await run
+    assert act.ended == ["cancelled"]
+    assert asyncio.get_running_loop().time() == 30
+    assert "stopped cleanly" not in bench.order
+    assert bench.order[-2:] == ["left", "cache stopped"]
+
+
+@virtual_time
+async def test_without_grace_work_is_cancelled_at_once() -> None:
+    bench, act = ManagerBench(item()), Act(100)
+    manager = bench.manager([controller(act=act)], graceful_timeout=0)
+    run = await started(manager)
+    manager.stop()
+    await run
+    assert act.ended == ["cancelled"]
+    assert asyncio.get_running_loop().time() == 0
+
+
+@virtual_time
+async def test_a_negative_grace_waits_as_long_as_it_takes() -> None:
+    bench, act = ManagerBench(item()), Act(500)
+    manager = bench.manager([controller(act=act)], graceful_timeout=-1)
+    run = await started(manager)
+    manager.stop()
+    await run
+    assert act.ended == ["done"]
+
+
+@virtual_time
+async def test_cancelling_run_stops_gracefully_and_again_at_once() -> None:
+    bench, act = ManagerBench(item()), Act(20)
+    run = await started(bench.manager([controller(act=act)]))
+    run.cancel()
+    await asyncio.sleep(5)
+    assert not run.done()
+    run.cancel()
+    await asyncio.wait([run])
+    assert run.cancelled()
+    assert act.ended == ["cancelled"]
+    assert asyncio.get_running_loop().time() == 5
+
+
+@virtual_time
+async def test_a_stop_while_waiting_for_the_right_to_work_ends_at_once() -> None:
+    bench, act = ManagerBench(item()), Act()
+    manager = bench.manager([controller("sharded", act)], sharding=FakeMembership(bench.order, wait=1000))
+    run = await started(manager)
+    manager.stop()
+    await run
+    assert asyncio.get_running_loop().time() == 0
+    assert act.began == []
+
+
+# -- failures
+
+
+@virtual_time
+async def test_a_failing_runnable_stops_everything_in_order_and_is_raised() -> None:
+    bench, act = ManagerBench(item()), Act(10)
+    boom = Runnable("boom", noting(bench.order, "boom", fails=RuntimeError("boom")))
+    manager = bench.manager([controller("items", act)], runnables=[boom])
+    run = asyncio.create_task(manager.run())
+    with pytest.raises(RuntimeError, match="boom"):
+        await run
+    assert bench.order[-1] == "cache stopped"
+
+
+@virtual_time
+async def test_after_a_failure_the_right_to_work_is_not_given_back() -> None:
+    bench = ManagerBench(item())
+
+    class Broken:
+        async def run(self, enqueue: Any) -> None:
+            await asyncio.sleep(1)
+            raise RuntimeError("source broke")
+
+    broken = controller("sharded", Act(100), sources=[Broken()])
+    manager = bench.manager([broken], sharding=FakeMembership(bench.order))
+    with pytest.raises(RuntimeError, match="source broke"):
+        await manager.run()
+    assert "stopped cleanly" not in bench.order
+
+
+@virtual_time
+async def test_a_server_that_cannot_listen_ends_the_manager() -> None:
+    bench = ManagerBench()
+    manager = bench.manager(
+        servers=[NotingServer(bench.order, ConfigurationError("port taken"))],
+        sharding=FakeMembership(bench.order, wait=1000),
+    )
+    with pytest.raises(ConfigurationError, match="port taken"):
+        await manager.run()
+
+
+# -- losing the right
+
+
+@virtual_time
+async def test_losing_the_right_cancels_work_at_once_without_grace() -> None:
+    bench, act = ManagerBench(item()), Act(100)
+    membership = FakeMembership(bench.order)
+    run = await started(bench.manager([controller("sharded", act)], sharding=membership))
+    await asyncio.sleep(3)
+    assert membership.tenure is not None
+    membership.tenure.loss.set_result("the Lease was seized")
+    with pytest.raises(RightLost, match="lost membership: the Lease was seized"):
+        await run
+    assert asyncio.get_running_loop().time() == 3
+    assert act.ended == ["cancelled"]
+    assert "stopped cleanly" not in bench.order
+
+
+@virtual_time
+async def test_nothing_begins_while_the_right_is_about_to_end() -> None:
+    bench, act = ManagerBench(item()), Act()
+    membership = FakeMembership(bench.order)
+    run = await started(bench.manager([controller("sharded", act)], sharding=membership))
+    assert membership.tenure is not None
+    membership.tenure.gate.close()
+    await bench.cache.tell(item("b", 2))
+    await asyncio.sleep(5)
+    assert len(act.began) == 1
+    membership.tenure.gate.open()
+    await settle()
+    assert len(act.began) == 2
+    run.cancel()
+
+
+@virtual_time
+async def test_the_health_gate_is_given_and_says_fit() -> None:
+    bench = ManagerBench(item())
+    membership = FakeMembership(bench.order)
+    run = await started(bench.manager([controller("sharded")], sharding=membership))
+    await asyncio.sleep(100)
+    assert membership.health() is None
+    run.cancel()
+
+
+# -- leadership
+
+
+@virtual_time
+async def test_only_what_needs_leadership_waits_for_it() -> None:
+    bench = ManagerBench(item())
+    free, gated = Act(), Act()
+    holder = {"holderIdentity": "other", "leaseDurationSeconds": 15}
+    bench.server.leases["/apis/coordination.k8s.io/v1/namespaces/ns/leases/leader"] = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "leader", "namespace": "ns", "resourceVersion": "1"},
+        "spec": holder,
+    }
+    manager = bench.manager(
+        [controller("free", free, needs_leadership=False), controller("gated", gated)],
+        leader_election=ELECTION,
+    )
+    run = await started(manager)
+    await asyncio.sleep(10)
+    assert len(free.began) == 1
+    assert gated.began == []
+    await asyncio.sleep(15)
+    assert len(gated.began) == 1
+    manager.stop()
+    await run
+    assert bench.server.holders == [""]
+
+
+@virtual_time
+async def test_a_candidate_stops_at_once() -> None:
+    bench, act = ManagerBench(item()), Act()
+    bench.server.leases["/apis/coordination.k8s.io/v1/namespaces/ns/leases/leader"] = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "leader", "namespace": "ns", "resourceVersion": "1"},
+        "spec": {"holderIdentity": "other", "leaseDurationSeconds": 1000},
+    }
+    manager = bench.manager([controller(act=act)], leader_election=ELECTION)
+    run = await started(manager)
+    manager.stop()
+    await run
+    assert asyncio.get_running_loop().time() == 0
+    assert bench.server.holders == ["other"]
+
+
+@virtual_time
+async def test_a_leader_whose_work_hangs_does_not_give_the_lease_back() -> None:
+    bench = ManagerBench(item())
+    manager = bench.manager([controller(act=Act(1000))], leader_election=ELECTION, graceful_timeout=10)
+    run = await started(manager)
+    manager.stop()
+    await run
+    assert bench.server.holders == ["me"]
+
+
+@virtual_time
+async def test_losing_leadership_ends_the_process_at_once() -> None:
+    bench, act = ManagerBench(item()), Act(1000)
+    run = await started(bench.manager([controller(act=act)], leader_election=ELECTION))
+    await asyncio.sleep(5)
+    for lease in bench.server.leases.values():
+        lease["spec"]["holderIdentity"] = "thief"
+        lease["metadata"]["resourceVersion"] = "99"
+
+    async def refuse(request: Any) -> Any:
+        from manager_bench import _status
+
+        return await original(request) if request.method == "GET" else _status(409, "Conflict")
+
+    original = bench.server.request
+    bench.server.request = refuse  # type: ignore[method-assign]
+    with pytest.raises(RightLost, match="lost leadership"):
+        await run
+    assert act.ended == ["cancelled"]
+    assert asyncio.get_running_loop().time() < 10
+
+
+@virtual_time
+async def test_a_leader_stops_with_the_shard_lease_given_back_only_if_elected_work_ended_too() -> None:
+    bench = ManagerBench(item())
+    manager = bench.manager(
+        [controller("sharded"), controller("elected", Act(1000))],
+        sharding=FakeMembership(bench.order),
+        leader_election=ELECTION,
+        graceful_timeout=5,
+    )
+    run = await started(manager)
+    manager.stop()
+    await run
+    assert "stopped cleanly" not in bench.order
+
+
+# -- mistakes
+
+
+def test_names_of_controllers_are_unique() -> None:
+    with pytest.raises(ValueError, match="several controllers are named items"):
+        Manager([controller(), controller()])
+
+
+def test_a_wrong_address_is_refused_in_words() -> None:
+    with pytest.raises(ConfigurationError, match="bind address 'localhost' is not of the form"):
+        Manager(metrics_address="localhost")
+
+
+@virtual_time
+async def test_a_shard_refuses_to_run_in_each_process_what_needs_leadership() -> None:
+    bench = ManagerBench()
+    manager = bench.manager([controller("other")], sharding=FakeMembership(bench.order))
+    with pytest.raises(ConfigurationError, match="other needs leadership and is not of the ring"):
+        await manager.run()
