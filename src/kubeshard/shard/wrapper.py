@@ -70,9 +70,10 @@ class Handovers:
     def draining(self, metadata: ObjectMeta) -> bool:
         return metadata.has_label(self._drain)
 
-    @property
-    def acknowledgement(self) -> MergePatch:
-        return MergePatch({"metadata": {"labels": {self._label: None, self._drain: None}}})
+    def acknowledgement(self, metadata: ObjectMeta) -> MergePatch:
+        """Takes both labels off the very version that asked for it."""
+        labels = {self._label: None, self._drain: None}
+        return MergePatch({"metadata": {"resourceVersion": metadata.resource_version, "labels": labels}})
 
 
 class _Sharded:
@@ -127,9 +128,8 @@ class _Sharded:
         except TimeoutError:
             return Result(requeue_after=COME_BACK)
         try:
-            after = await ctx.client.patch(
-                metadata_only(kind), key.name, key.namespace, handovers.acknowledgement, base=obj
-            )
+            patch = handovers.acknowledgement(obj.metadata)
+            after = await ctx.client.patch(metadata_only(kind), key.name, key.namespace, patch, base=obj)
         except NotFound:
             return None
         except ApiError as error:
