@@ -52,7 +52,7 @@ async def test_a_refused_token_is_read_again_at_once(tmp_path, clock):
 async def test_the_last_good_token_is_used_while_the_file_cannot_be_read(tmp_path, clock):
     path = tmp_path / "token"
     credentials = TokenFileCredentials(TokenFile(path), clock)
-    with pytest.raises(ConfigurationError, match="cannot read the token file: .*token"):
+    with pytest.raises(ConfigurationError, match=r"cannot read the token file: .*token"):
         await credentials.current()
     path.write_text("")
     with pytest.raises(ConfigurationError, match="is empty"):

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import struct
+import threading
 
 import pytest
 from aiohttp import web
@@ -22,6 +23,17 @@ def get(target="/", timeout=5.0, idle_timeout=None):
     return HttpRequest("GET", target, {}, None, timeout, idle_timeout)
 
 
+async def streamed(transport, request):
+    async with transport.stream(request) as stream:
+        return [chunk async for chunk in stream.chunks()]
+
+
+async def until(condition):
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - the server's side of a socket has no event
+            await asyncio.sleep(0.005)
+
+
 async def test_connections_are_reused(server, transport):
     server.answer(web.Response(body=b"ok"))
     for _ in range(3):
@@ -37,9 +49,7 @@ async def test_a_connection_that_timed_out_is_closed_and_not_reused(server, tran
     await transport.request(get())
     first, second = server.connections
     assert first is not second
-    async with asyncio.timeout(5):
-        while not first.is_closing():
-            await asyncio.sleep(0.01)
+    await until(first.is_closing)
 
 
 async def test_a_stream_left_early_is_closed_and_not_reused(server, transport):
@@ -59,9 +69,7 @@ async def test_requests_do_not_wait_behind_a_stream(server, transport):
 async def test_silence_on_a_stream_is_a_timeout(server, transport):
     server.answer(server.stall_within)
     with pytest.raises(TransportTimeout):
-        async with transport.stream(get(idle_timeout=0.05)) as stream:
-            async for _ in stream.chunks():
-                pass
+        await streamed(transport, get(idle_timeout=0.05))
 
 
 async def test_a_stream_cut_short_is_an_error(server, transport):
@@ -74,9 +82,7 @@ async def test_a_stream_cut_short_is_an_error(server, transport):
 
     server.answer(cut)
     with pytest.raises(TransportError):
-        async with transport.stream(get()) as stream:
-            async for _ in stream.chunks():
-                pass
+        await streamed(transport, get())
 
 
 async def test_a_refused_connection_says_that_nothing_was_sent():
@@ -111,13 +117,30 @@ async def test_sockets_notice_a_dead_peer(server, transport):
     assert option(socket.IPPROTO_TCP, "TCP_USER_TIMEOUT") == 4000
 
 
-async def test_abort_resets_connections_from_any_thread(server, transport):
+async def test_abort_resets_connections_even_while_the_loop_is_blocked(server, transport):
     server.answer(server.stall)
     waiting = asyncio.create_task(transport.request(get()))
-    while not server.connections:
-        await asyncio.sleep(0.01)
+    await until(lambda: server.connections)
     (sock,) = transport._sockets
-    await asyncio.to_thread(transport.abort)
+    thread = threading.Thread(target=transport.abort)
+    thread.start()
+    thread.join()
     assert struct.unpack("ii", sock.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)) == (1, 0)
     with pytest.raises(TransportError):
         await waiting
+    with pytest.raises(TransportError, match="closed"):
+        await transport.request(get())
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "POST", "PATCH"])
+async def test_a_write_on_a_connection_that_the_server_closes_is_sent_once(server, transport, method):
+    async def cut(request):
+        request.transport.abort()
+        return web.Response()
+
+    server.answer(web.Response(), cut)
+    await transport.request(get())
+    with pytest.raises(TransportError) as caught:
+        await transport.request(HttpRequest(method, "/", {}, b"{}", 5.0))
+    assert caught.value.sent
+    assert len(server.requests) == 2

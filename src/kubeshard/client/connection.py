@@ -1,8 +1,9 @@
 """One server, as the verbs need it: authenticated, retried, limited, observed requests.
 
 Shared by all views of a client. Guaranteed: every request carries valid credentials (renewed once after a
-401); 429 and 503 with `Retry-After` are waited out; each attempt has the deadline of the request, waiting in
-between has not; failures are errors by cause. Belongs to one event loop.
+401); 429 and 503 with `Retry-After` are waited out; a read whose connection broke is tried once more, a write
+never; each attempt has the deadline of the request, waiting in between has not; failures are errors by cause.
+Belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -96,6 +97,8 @@ class Connection:
             try:
                 answer = await self.transport.request(authorized)
             except TransportError as error:
+                if self._met_stale_connection(request, error, attempts):
+                    continue
                 raise self._failed(request, error, started) from error
             self._observe(request, answer.status, started, answer.headers.get("warning"))
             if not await self._again(attempts, answer.status, answer.headers):
@@ -112,6 +115,8 @@ class Connection:
             try:
                 stream = await opened.__aenter__()
             except TransportError as error:
+                if self._met_stale_connection(request, error, attempts):
+                    continue
                 raise self._failed(request, error, started) from error
             self._observe(request, stream.status, started, stream.headers.get("warning"))
             if 200 <= stream.status < 300 and is_json(stream.headers):
@@ -165,6 +170,17 @@ class Connection:
         log.debug("the API server asks to come back: status %d, waiting %.1f s", status, delay)
         await asyncio.sleep(delay)
         return True
+
+    def _met_stale_connection(self, request: HttpRequest, error: TransportError, attempts: _Attempts) -> bool:
+        """Whether to read once more: a kept connection may have been closed by the server just when it was
+        used.
+        """
+        return (
+            request.method == "GET"
+            and attempts.made == 1
+            and error.sent
+            and not isinstance(error, TransportTimeout)
+        )
 
     def _failed(self, request: HttpRequest, error: TransportError, started: float) -> ApiError:
         self._observe(request, 0, started, None)

@@ -6,6 +6,7 @@ Guaranteed:
 - a dead peer is noticed: TCP keepalive 10/5/3 s finds one on a silent stream, TCP_USER_TIMEOUT (4 s) one that
   no longer acknowledges,
   and the kernel does not go on resending a write of a process that died (reliability F3, T3, T30);
+- a request is sent once: whether to repeat it is for those to say who know what it does;
 - redirects, cookies, `.netrc` and the environment are ignored: what is sent is what was asked for.
 
 Not guaranteed: that a write whose answer was lost was not carried out (`TransportError.sent`).
@@ -66,6 +67,7 @@ class AiohttpTransport:
         self._retired: list[aiohttp.ClientSession] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         """One exchange. Raises TransportTimeout after `request.timeout`, TransportError when it broke."""
@@ -107,7 +109,8 @@ class AiohttpTransport:
             self._loop.call_soon_threadsafe(self._start_closing)
 
     async def close(self) -> None:
-        """Closes all connections; exchanges under way fail."""
+        """Closes all connections; exchanges under way, and later ones, fail."""
+        self._closed = True
         sessions = [*self._retired, *([self._session] if self._session else [])]
         self._session, self._retired = None, []
         for session in sessions:
@@ -127,6 +130,8 @@ class AiohttpTransport:
         )
 
     def _open(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise TransportError("the client is closed", sent=False)
         self._loop = asyncio.get_running_loop()
         connector = aiohttp.TCPConnector(
             limit=self._connection_limit,
@@ -137,6 +142,8 @@ class AiohttpTransport:
         self._session = aiohttp.ClientSession(
             connector=connector, cookie_jar=aiohttp.DummyCookieJar(), raise_for_status=False, trust_env=False
         )
+        # aiohttp would send a PUT or DELETE again, on its own, when a reused connection breaks.
+        self._session._retry_connection = False
         return self._session
 
     def _socket(self, address: tuple[Any, ...]) -> socket.socket:
@@ -169,8 +176,11 @@ class _Stream:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         with _translated(self._request):
-            async for chunk in self._answer.content.iter_any():
-                yield chunk
+            try:
+                async for chunk in self._answer.content.iter_any():
+                    yield chunk
+            except RuntimeError as error:  # aiohttp's word for a connection that this side closed meanwhile
+                raise TransportError(str(error)) from error
 
     async def read(self) -> bytes:
         with _translated(self._request):
