@@ -1,0 +1,172 @@
+"""Which Kubernetes events are written, when the same things happen over and over: no I/O.
+
+| occurrence | what is written |
+|---|---|
+| the first of its series | the event, if the object's bucket has a token left |
+| the second | a series with count 2 is added to it |
+| later ones | nothing now; the count, half an hour after it was last written |
+| none for six minutes | the final count; the series is over, and the next occurrence begins another |
+
+Two occurrences belong to one series when type, reason, action, controller and the objects are the same; the
+note is not compared, so a message with a changing number does not make a new event each time. Buckets keep
+one object from filling etcd: 25 events at once, then one every five minutes. Both memories are bounded,
+oldest out first.
+
+Source: framework 2.12 (the events.k8s.io recorder of client-go, plus the older recorder's spam filter).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from kubeshard.core import KubeObject, Struct
+from kubeshard.core.times import micro_time
+from kubeshard.runtime.clock import Clock
+from kubeshard.workqueue.limits import TokenBucket
+
+REFRESH = 30 * 60.0
+"""Seconds between two writes of a series that goes on."""
+IDLE = 6 * 60.0
+"""Seconds without an occurrence that end a series."""
+BURST = 25
+REFILL = 1 / (5 * 60.0)
+"""Events per second and object after the burst."""
+REMEMBERED = 4096
+"""Series, and objects with a bucket, that are kept in mind."""
+
+
+class ObjectReference(Struct):
+    """The object an event is about. Without resourceVersion: the same trouble with a newer version is the
+    same.
+    """
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class Series(Struct):
+    count: int
+    last_observed_time: str
+
+
+class Event(KubeObject, group="events.k8s.io", version="v1"):
+    """`events.k8s.io/v1`."""
+
+    event_time: str | None = None
+    series: Series | None = None
+    reporting_controller: str = ""
+    reporting_instance: str = ""
+    action: str = ""
+    reason: str = ""
+    regarding: ObjectReference | None = None
+    related: ObjectReference | None = None
+    note: str = ""
+    type: str = ""
+
+
+class Write(NamedTuple):
+    """An event to be sent: new, or with its series as it is now."""
+
+    event: Event
+    update: bool
+
+
+class EventSeries:
+    """Turns occurrences into writes. `spam` counts the occurrences that were dropped for want of a token."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._running: OrderedDict[_Identity, _Running] = OrderedDict()
+        """Series that go on, in the order of their last occurrence."""
+        self._buckets: OrderedDict[tuple[str, ObjectReference | None], TokenBucket] = OrderedDict()
+        self.spam = 0
+
+    def occurred(self, event: Event) -> Write | None:
+        """What to write at once."""
+        now = self._clock.monotonic()
+        identity = _identity(event)
+        running = self._running.get(identity)
+        if running is None:
+            if not self._allowed(event):
+                self.spam += 1
+                return None
+            self._running[identity] = _Running(event, last=now, written=now)
+            if len(self._running) > REMEMBERED:
+                self._running.popitem(last=False)
+            return Write(event, update=False)
+        self._running.move_to_end(identity)
+        running.count += 1
+        running.last, running.last_wall = now, self._clock.wall()
+        return running.write(now) if running.count == 2 else None
+
+    def due(self) -> list[Write]:
+        """Counts that have to be written by now. Ask about once a minute."""
+        now = self._clock.monotonic()
+        writes: list[Write] = []
+        for identity, running in list(self._running.items()):
+            over = now - running.last >= IDLE
+            if running.dirty and (over or now - running.written >= REFRESH):
+                writes.append(running.write(now))
+            if over:
+                del self._running[identity]
+        return writes
+
+    def flush(self) -> list[Write]:
+        """All counts that are not written yet; every series ends."""
+        now = self._clock.monotonic()
+        writes = [running.write(now) for running in self._running.values() if running.dirty]
+        self._running.clear()
+        return writes
+
+    def _allowed(self, event: Event) -> bool:
+        source = (event.reporting_controller, event.regarding)
+        bucket = self._buckets.pop(source, None) or TokenBucket(REFILL, BURST, clock=self._clock)
+        self._buckets[source] = bucket
+        if len(self._buckets) > REMEMBERED:
+            self._buckets.popitem(last=False)
+        return bucket.try_take()
+
+
+class _Identity(NamedTuple):
+    """What makes two occurrences one series."""
+
+    type: str
+    action: str
+    reason: str
+    controller: str
+    regarding: ObjectReference | None
+    related: ObjectReference | None
+
+
+@dataclass
+class _Running:
+    event: Event
+    last: float
+    """When it last occurred."""
+    written: float
+    """When its count was last written."""
+    last_wall: float = 0.0
+    count: int = 1
+    written_count: int = 1
+
+    @property
+    def dirty(self) -> bool:
+        return self.count > self.written_count
+
+    def write(self, now: float) -> Write:
+        self.written, self.written_count = now, self.count
+        series = Series(count=self.count, last_observed_time=micro_time(self.last_wall))
+        return Write(msgspec.structs.replace(self.event, series=series), update=True)
+
+
+def _identity(event: Event) -> _Identity:
+    return _Identity(
+        event.type, event.action, event.reason, event.reporting_controller, event.regarding, event.related
+    )

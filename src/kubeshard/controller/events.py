@@ -1,0 +1,288 @@
+"""Tells people what happened to an object, where they look first: `kubectl describe`.
+
+Guaranteed: `event` never waits and never raises, whatever the API server does; what cannot be sent is counted
+(`dropped`, `failed`) and logged. Repeated events become a count on one event, and an object that produces too
+many is muted (`event_series`). Texts are cut to what the API server accepts. Leaving `running` sends what is
+left, for a few seconds.
+
+Not guaranteed: that an event arrives. Nothing may be decided by events; they are kept for an hour and belong
+to people.
+
+RBAC: `create` and `patch` on `events` in `events.k8s.io`, in the namespaces of the objects, and in `default`
+for cluster-scoped ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from kubeshard.controller.event_series import Event, EventSeries, ObjectReference, Write
+from kubeshard.core import (
+    AlreadyExists,
+    Forbidden,
+    KubeObject,
+    MergePatch,
+    NotFound,
+    ObjectMeta,
+    PartialObject,
+    Throttled,
+    Timeout,
+    Unavailable,
+)
+from kubeshard.core.times import micro_time
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.logs import get_logger
+
+__all__ = ["Event", "EventRecorder", "EventWriter", "ObjectReference", "reference_to"]
+
+_log = get_logger("kubeshard.events")
+
+CAPACITY = 1000
+"""Events that wait to be sent; more are dropped."""
+TRIES = 12
+PAUSE = 10.0
+"""Seconds between two tries, for errors that may pass."""
+LOOK = 60.0
+"""Seconds between two looks at the series."""
+FLUSH = 5.0
+"""Seconds for what is left at the end."""
+
+MAX_NOTE = 1024
+MAX_WORD = 128
+MAX_NAME = 253
+
+
+class EventWriter(Protocol):
+    """What the recorder needs of a client; `kubeshard.client.Client` is one."""
+
+    def create(self, event: Event, /) -> Awaitable[Event]: ...
+
+    def patch(
+        self, target: type[Event], name: str, namespace: str, patch: MergePatch, /
+    ) -> Awaitable[Event]: ...
+
+
+class EventRecorder:
+    """Sends events of one process in the background. `reporting_as` gives each controller its own voice.
+
+    `controller`: who speaks, a name of label syntax (`website-controller`). `instance`: which of its
+    processes.
+    """
+
+    def __init__(
+        self, client: EventWriter, controller: str, instance: str, *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._controller = controller
+        self._outbox = _Outbox(client, instance, clock)
+
+    def reporting_as(self, controller: str) -> EventRecorder:
+        """A recorder for another controller, with the same queue, series and sender."""
+        view = copy.copy(self)
+        view._controller = controller
+        return view
+
+    def event(
+        self,
+        regarding: KubeObject | ObjectReference,
+        type: Literal["Normal", "Warning"],
+        reason: str,
+        message: str,
+        *,
+        action: str = "Reconcile",
+        related: KubeObject | ObjectReference | None = None,
+    ) -> None:
+        """`reason`: why, one CamelCase word that stays the same, as `action`: what was being done. `message`:
+        for people.
+        """
+        try:
+            self._outbox.occurred(self._controller, regarding, type, reason, message, action, related)
+        except (
+            Exception
+        ) as error:  # the contract of this method: a reconcile does not fail for want of an event
+            self._outbox.failed += 1
+            _log.crash("Could not record an event", error, reason=reason)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Sends until the block ends, then what is left, for at most five seconds."""
+        sender = asyncio.create_task(self._outbox.send_forever(), name="events")
+        try:
+            yield
+        finally:
+            sender.cancel()
+            await asyncio.wait([sender])
+            await self._outbox.flush()
+
+    @property
+    def dropped(self) -> int:
+        """Events not sent because too many waited, or too many came from one object."""
+        return self._outbox.dropped + self._outbox.series.spam
+
+    @property
+    def failed(self) -> int:
+        """Events that the API server refused, or that could not be sent in the end."""
+        return self._outbox.failed
+
+
+def reference_to(obj: KubeObject | ObjectReference) -> ObjectReference:
+    """How an event names an object. A PartialObject of a list or watch does not know its kind: give a
+    reference.
+    """
+    if isinstance(obj, ObjectReference):
+        return obj
+    api_version, kind = obj.KIND.api_version, obj.KIND.kind
+    if isinstance(obj, PartialObject) and obj.kind:
+        api_version, kind = obj.api_version, obj.kind
+    meta = obj.metadata
+    return ObjectReference(
+        api_version=api_version, kind=kind, namespace=meta.namespace, name=meta.name, uid=meta.uid
+    )
+
+
+class _Outbox:
+    """The queue between those who report and the one task that sends."""
+
+    def __init__(self, client: EventWriter, instance: str, clock: Clock) -> None:
+        self._client = client
+        self._instance = instance
+        self._clock = clock
+        self._waiting: deque[Write] = deque()
+        self._filled = asyncio.Event()
+        """Set when something waits."""
+        self._last_stamp = 0
+        """The nanosecond in the latest event's name: names differ even within one."""
+        self._was_forbidden = False
+        self.series = EventSeries(clock)
+        self.dropped = 0
+        self.failed = 0
+
+    def occurred(
+        self,
+        controller: str,
+        regarding: KubeObject | ObjectReference,
+        type: str,
+        reason: str,
+        message: str,
+        action: str,
+        related: KubeObject | ObjectReference | None,
+    ) -> None:
+        about = reference_to(regarding)
+        wall = self._clock.wall()
+        event = Event(
+            metadata=ObjectMeta(name=self._name(about, wall), namespace=about.namespace or "default"),
+            event_time=micro_time(wall),
+            reporting_controller=controller,
+            reporting_instance=_cut(f"{controller}-{self._instance}", MAX_WORD),
+            action=_cut(action, MAX_WORD),
+            reason=_cut(reason, MAX_WORD),
+            regarding=about,
+            related=reference_to(related) if related is not None else None,
+            note=_cut(message, MAX_NOTE),
+            type=type,
+        )
+        if write := self.series.occurred(event):
+            self._put(write)
+
+    async def send_forever(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._look_forever())
+            while True:
+                await self._filled.wait()
+                await self._send_patiently(self._waiting[0])
+                self._take()
+
+    async def flush(self) -> None:
+        """Sends what waits and what is not counted yet, each once."""
+        try:
+            async with asyncio.timeout(FLUSH):
+                while self._waiting:
+                    await self._send_once(self._waiting[0])
+                    self._take()
+                for write in self.series.flush():
+                    await self._send_once(write)
+        except TimeoutError:
+            self.dropped += len(self._waiting)
+            self._waiting.clear()
+            _log.warning("Not all events could be sent in time")
+
+    def _put(self, write: Write) -> None:
+        if len(self._waiting) >= CAPACITY:
+            self.dropped += 1
+            if self.dropped & (self.dropped - 1) == 0:  # the first, second, fourth, eighth ...
+                _log.warning("Too many events wait to be sent", dropped=self.dropped)
+            return
+        self._waiting.append(write)
+        self._filled.set()
+
+    def _take(self) -> None:
+        self._waiting.popleft()
+        if not self._waiting:
+            self._filled.clear()
+
+    async def _look_forever(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            for write in self.series.due():
+                self._put(write)
+
+    async def _send_patiently(self, write: Write) -> None:
+        for _ in range(TRIES - 1):
+            try:
+                return await self._send(write)
+            except (Unavailable, Timeout, Throttled) as error:
+                await asyncio.sleep(max(PAUSE, error.retry_after or 0.0))
+            except Exception as error:
+                return self._give_up(write, error)
+        return await self._send_once(write)
+
+    async def _send_once(self, write: Write) -> None:
+        try:
+            await self._send(write)
+        except Exception as error:
+            self._give_up(write, error)
+
+    async def _send(self, write: Write) -> None:
+        meta = write.event.metadata
+        if write.update:
+            try:
+                await self._client.patch(
+                    Event, meta.name, meta.namespace, MergePatch(_series_body(write.event))
+                )
+            except NotFound:  # expired, or its creation never arrived
+                pass
+            else:
+                return
+        with suppress(AlreadyExists):  # an earlier try arrived, only its answer did not
+            await self._client.create(write.event)
+
+    def _give_up(self, write: Write, error: Exception) -> None:
+        self.failed += 1
+        # Creating anything in a namespace that is being deleted is forbidden: daily business, told once.
+        forbidden = isinstance(error, Forbidden)
+        level = _log.debug if forbidden and self._was_forbidden else _log.warning
+        self._was_forbidden = self._was_forbidden or forbidden
+        level(
+            "Could not send an event", error=error, reason=write.event.reason, about=write.event.metadata.name
+        )
+
+    def _name(self, about: ObjectReference, wall: float) -> str:
+        self._last_stamp = max(int(wall * 1e9), self._last_stamp + 1)
+        stamp = f".{self._last_stamp:x}"
+        return about.name[: MAX_NAME - len(stamp)].rstrip(".-") + stamp
+
+
+def _series_body(event: Event) -> Mapping[str, Any]:
+    return {"series": msgspec.to_builtins(event.series)}
+
+
+def _cut(text: str, limit: int) -> str:
+    """At most so many bytes, as the API server counts."""
+    encoded = text.encode("utf-8", "replace")
+    return text if len(encoded) <= limit else encoded[: limit - 3].decode("utf-8", "ignore") + "..."

@@ -1,0 +1,249 @@
+"""The event recorder on virtual time, against an API server with scripted trouble."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kubeshard.controller.events import Event, EventRecorder, ObjectReference, reference_to
+from kubeshard.core import (
+    AlreadyExists,
+    ConfigMap,
+    Forbidden,
+    MergePatch,
+    Namespace,
+    NotFound,
+    ObjectMeta,
+    PartialObject,
+    Unavailable,
+)
+from kubeshard.core.names import is_dns_subdomain
+from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
+
+CONFIG = ConfigMap(metadata=ObjectMeta(name="config", namespace="ns", uid="u1", resource_version="5"))
+
+
+class ApiServer:
+    def __init__(self) -> None:
+        self.events: dict[str, Event] = {}
+        self.requests = 0
+        self.error: Exception | None = None
+        self.hangs = False
+
+    async def create(self, event: Event, /) -> Event:
+        await self._request()
+        if event.metadata.name in self.events:
+            raise AlreadyExists("exists")
+        self.events[event.metadata.name] = event
+        return event
+
+    async def patch(self, target: type[Event], name: str, namespace: str, patch: MergePatch, /) -> Event:
+        await self._request()
+        if name not in self.events:
+            raise NotFound("expired")
+        self.series: dict[str, Any] = patch.body["series"]
+        return self.events[name]
+
+    async def _request(self) -> None:
+        self.requests += 1
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.error:
+            raise self.error
+
+
+def new_recorder(server: ApiServer) -> EventRecorder:
+    return EventRecorder(server, "website-controller", "host-1", clock=VirtualClock())
+
+
+@virtual_time
+async def test_an_event_names_object_reporter_and_time() -> None:
+    server = ApiServer()
+    recorder = new_recorder(server)
+    async with recorder.running():
+        recorder.event(CONFIG, "Normal", "Created", "made it", action="Create", related=CONFIG)
+    (event,) = server.events.values()
+    about = ObjectReference(api_version="v1", kind="ConfigMap", namespace="ns", name="config", uid="u1")
+    assert (event.regarding, event.related) == (about, about)
+    assert (event.type, event.reason, event.action, event.note) == ("Normal", "Created", "Create", "made it")
+    assert event.reporting_controller == "website-controller"
+    assert event.reporting_instance == "website-controller-host-1"
+    assert event.event_time == "2026-01-01T00:00:00.000000Z"
+    assert event.metadata.namespace == "ns"
+    assert event.metadata.name.startswith("config.")
+
+
+@virtual_time
+async def test_events_of_cluster_scoped_objects_are_in_the_default_namespace() -> None:
+    server = ApiServer()
+    recorder = new_recorder(server)
+    async with recorder.running():
+        recorder.event(Namespace(metadata=ObjectMeta(name="x")), "Normal", "R", "m")
+    (event,) = server.events.values()
+    assert event.metadata.namespace == "default"
+    assert event.regarding is not None
+    assert event.regarding.namespace == ""
+
+
+@virtual_time
+async def test_texts_are_cut_to_what_the_api_server_accepts() -> None:
+    server = ApiServer()
+    recorder = new_recorder(server)
+    long = ConfigMap(metadata=ObjectMeta(name="a." * 120 + "b" * 13, namespace="ns"))
+    async with recorder.running():
+        recorder.event(long, "Normal", "R" * 500, "ü" * 5000, action="A" * 500)
+    (event,) = server.events.values()
+    assert len(event.note.encode()) <= 1024
+    assert (len(event.reason), len(event.action), len(event.reporting_instance) <= 128) == (128, 128, True)
+    assert is_dns_subdomain(event.metadata.name)
+
+
+@virtual_time
+async def test_events_of_one_moment_have_different_names() -> None:
+    server = ApiServer()
+    recorder = new_recorder(server)
+    async with recorder.running():
+        for number in range(20):
+            recorder.event(CONFIG, "Normal", f"R{number}", "m")
+    assert len(server.events) == 20
+
+
+@virtual_time
+async def test_repeated_events_become_one_with_a_count() -> None:
+    server = ApiServer()
+    recorder = new_recorder(server)
+    async with recorder.running():
+        for number in range(100):
+            recorder.event(CONFIG, "Warning", "Failed", f"try {number}")
+            await asyncio.sleep(1)
+        assert (len(server.events), server.series["count"]) == (1, 2)
+    assert server.series["count"] == 100
+
+
+@virtual_time
+async def test_a_series_whose_event_expired_is_created_again() -> None:
+    server = ApiServer()
+    recorder = new_recorder(server)
+    async with recorder.running():
+        recorder.event(CONFIG, "Warning", "Failed", "m")
+        await settle()
+        server.events.clear()
+        recorder.event(CONFIG, "Warning", "Failed", "m")
+        await settle()
+    (event,) = server.events.values()
+    assert event.series is not None
+    assert event.series.count == 2
+
+
+@virtual_time
+async def test_recording_never_raises_into_the_reconcile() -> None:
+    recorder = new_recorder(ApiServer())
+    recorder.event(None, "Normal", "R", "m")  # type: ignore[arg-type]  # a mistake
+    assert recorder.failed == 1
+
+
+@virtual_time
+async def test_recording_never_waits_and_the_queue_is_bounded() -> None:
+    server = ApiServer()
+    recorder = new_recorder(server)
+    for number in range(3000):
+        recorder.event(ObjectReference(name=f"o{number}", namespace="ns"), "Normal", "R", "m")
+    assert recorder.dropped == 2000
+    async with recorder.running():
+        pass
+    assert len(server.events) == 1000
+
+
+@virtual_time
+async def test_an_outage_is_waited_out() -> None:
+    server = ApiServer()
+    server.error = Unavailable("down")
+    recorder = new_recorder(server)
+    async with recorder.running():
+        recorder.event(CONFIG, "Normal", "R", "m")
+        await asyncio.sleep(35)
+        assert server.requests == 4
+        server.error = None
+        await asyncio.sleep(10)
+        assert len(server.events) == 1
+    assert recorder.failed == 0
+
+
+@virtual_time
+async def test_an_event_is_tried_twelve_times() -> None:
+    server = ApiServer()
+    server.error = Unavailable("down")
+    recorder = new_recorder(server)
+    async with recorder.running():
+        recorder.event(CONFIG, "Normal", "R", "m")
+        await asyncio.sleep(1000)
+    assert (server.requests, recorder.failed) == (12, 1)
+
+
+@virtual_time
+async def test_a_refused_event_is_not_tried_again() -> None:
+    server = ApiServer()
+    server.error = Forbidden("namespace is being terminated", code=403)
+    recorder = new_recorder(server)
+    async with recorder.running():
+        recorder.event(CONFIG, "Normal", "R", "m")
+        await asyncio.sleep(1000)
+    assert (server.requests, recorder.failed) == (1, 1)
+
+
+@virtual_time
+async def test_a_lost_answer_does_not_make_a_second_event() -> None:
+    server = ApiServer()
+    recorder = new_recorder(server)
+    async with recorder.running():
+        server.error = Unavailable("answer lost")
+        recorder.event(CONFIG, "Normal", "R", "m")
+        await settle()
+        write = recorder._outbox._waiting[0]
+        server.events[write.event.metadata.name] = write.event
+        server.error = None
+        await asyncio.sleep(20)
+    assert (len(server.events), recorder.failed) == (1, 0)
+
+
+@virtual_time
+async def test_leaving_sends_what_is_left_but_not_for_ever() -> None:
+    server, clock = ApiServer(), VirtualClock()
+    recorder = new_recorder(server)
+    async with recorder.running():
+        for number in range(10):
+            recorder.event(CONFIG, "Normal", f"R{number}", "m")
+    assert len(server.events) == 10
+    server.hangs = True
+    began = clock.monotonic()
+    async with recorder.running():
+        recorder.event(CONFIG, "Normal", "Last", "m")
+        await asyncio.sleep(1)
+    assert clock.monotonic() - began == 6
+    assert recorder.dropped == 1
+
+
+@virtual_time
+async def test_each_controller_speaks_in_its_own_name_through_one_queue() -> None:
+    server = ApiServer()
+    recorder = new_recorder(server)
+    async with recorder.running():
+        recorder.reporting_as("theme-controller").event(CONFIG, "Normal", "R", "m")
+        recorder.event(CONFIG, "Normal", "R", "m")
+    reporters = sorted(event.reporting_controller for event in server.events.values())
+    assert reporters == ["theme-controller", "website-controller"]
+
+
+@pytest.mark.parametrize(
+    ("obj", "expected"),
+    [
+        (CONFIG, ("v1", "ConfigMap")),
+        (PartialObject(api_version="apps/v1", kind="Deployment"), ("apps/v1", "Deployment")),
+        (ObjectReference(api_version="g/v1", kind="K"), ("g/v1", "K")),
+    ],
+)
+def test_references_name_the_kind_of_the_object(obj: Any, expected: tuple[str, str]) -> None:
+    reference = reference_to(obj)
+    assert (reference.api_version, reference.kind) == expected

@@ -1,0 +1,73 @@
+"""Leader election and events against a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from kubeshard.client import Client
+from kubeshard.controller.events import Event, EventRecorder
+from kubeshard.core import ConfigMap, Lease, ObjectMeta
+from kubeshard.manager.leader_election import LeaderElection, LeaderElector
+
+pytestmark = pytest.mark.kube
+
+
+def candidate(client: Client, namespace: str, identity: str = "") -> LeaderElector:
+    return LeaderElector(client, LeaderElection(name="lock", namespace=namespace, identity=identity))
+
+
+async def test_one_candidate_leads_and_hands_over_after_a_clean_stop(
+    kube_client: Client, namespace: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(candidate(kube_client, namespace, "a").held())
+        waiting = asyncio.create_task(
+            stack.enter_async_context(candidate(kube_client, namespace, "b").held())
+        )
+        await asyncio.sleep(0)
+        lease = await kube_client.get(Lease, "lock", namespace)
+        assert (lease.spec.holder_identity, lease.spec.lease_duration_seconds) == ("a", 15)
+        assert lease.spec.lease_transitions == 0
+        assert first.holds()
+        assert not waiting.done()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        first.stopped_cleanly()
+    lease = await kube_client.get(Lease, "lock", namespace)
+    assert (lease.spec.holder_identity, lease.spec.lease_duration_seconds) == ("", 1)
+    async with asyncio.timeout(5), candidate(kube_client, namespace, "b").held() as second:
+        lease = await kube_client.get(Lease, "lock", namespace)
+        assert (lease.spec.holder_identity, lease.spec.lease_transitions) == ("b", 1)
+        assert second.holds()
+
+
+async def test_a_leader_renews_and_is_lost_when_its_lease_is_taken(
+    kube_client: Client, namespace: str
+) -> None:
+    async with candidate(kube_client, namespace, "a").held() as leadership:
+        taken = await kube_client.get(Lease, "lock", namespace)
+        spec = taken.spec
+        stolen = Lease(
+            metadata=taken.metadata,
+            spec=type(spec)(holder_identity="b", lease_duration_seconds=15, renew_time=spec.renew_time),
+        )
+        await kube_client.replace(stolen)
+        async with asyncio.timeout(5):
+            assert await leadership.lost() == "the Lease is held by 'b'"
+
+
+async def test_events_are_accepted_and_counted(kube_client: Client, namespace: str) -> None:
+    config = await kube_client.create(ConfigMap(metadata=ObjectMeta(name="config", namespace=namespace)))
+    recorder = EventRecorder(kube_client, "test-controller", "host")
+    async with recorder.running():
+        for number in range(5):
+            recorder.event(config, "Warning", "Failed", f"try {number} " + "x" * 5000)
+    assert recorder.failed == 0
+    (event,) = [event async for event in kube_client.list(Event, namespace)]
+    assert event.series is not None
+    assert event.series.count == 5
+    assert event.regarding is not None
+    assert event.regarding.uid == config.metadata.uid
