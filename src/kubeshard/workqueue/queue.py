@@ -28,7 +28,7 @@ from kubeshard.workqueue.metrics import NoMetrics, QueueMetrics, Stopwatch
 from kubeshard.workqueue.reasons import Reasons
 
 
-class ShutDown(Exception):  # noqa: N818 - an end, not an error
+class ShutDown(Exception):
     """Raised by `get`: the queue is shut down and has nothing left to hand out."""
 
 
@@ -64,9 +64,8 @@ class WorkQueue(Generic[K]):
         """Set when a drain has nothing to wait for, or must wait no longer."""
 
     def add(self, key: K, reason: str = "") -> None:
-        if self._core.closed:
-            return
-        self._reasons.add(key, reason)
+        if reason and not self._core.closed:
+            self._reasons.add(key, reason)
         if self._core.add(key):
             self._stopwatch.added(key)
             self._metrics.depth(self._core.depth)

@@ -24,7 +24,7 @@ class Reasons(Generic[K]):
 
     def add(self, key: K, reason: str) -> None:
         known = self._next.get(key, ())
-        if reason and reason not in known and len(known) < MAX_REASONS:
+        if reason not in known and len(known) < MAX_REASONS:
             self._next[key] = (*known, reason)
 
     def start(self, key: K) -> None:

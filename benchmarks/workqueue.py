@@ -1,0 +1,138 @@
+"""What the work queue's guarantees cost: its throughput beside a naive peer, in the same run, interleaved.
+
+    python benchmarks/workqueue.py [--keys 20000] [--rounds 7]
+
+The peer is what one writes by hand: an `asyncio.Queue` and a set against duplicates. It has no delays,
+retries, reasons, metrics or shutdown, and it hands a key that was added during processing to a second worker
+at once, which is the defect that a work queue exists to prevent. Prints medians and spread of the CPU time
+per key, and the ratio.
+
+Three loads: keys added while nobody works, then drained by 8 workers; keys added one by one to waiting
+workers; one hot key added a hundred times per processing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
+
+from kubeshard.workqueue import WorkQueue
+
+WORKERS = 8
+
+
+class Subject(Protocol):
+    def add(self, key: int) -> None: ...
+
+    def get(self) -> AbstractAsyncContextManager[int]: ...
+
+
+class Naive:
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[int] = asyncio.Queue()
+        self._queued: set[int] = set()
+
+    def add(self, key: int) -> None:
+        if key not in self._queued:
+            self._queued.add(key)
+            self._queue.put_nowait(key)
+
+    @asynccontextmanager
+    async def get(self) -> AsyncIterator[int]:
+        key = await self._queue.get()
+        self._queued.discard(key)
+        yield key
+
+
+class Run:
+    """Workers that count what they process."""
+
+    def __init__(self, queue: Subject, expected: int) -> None:
+        self.queue = queue
+        self.processed = 0
+        self.expected = expected
+        self.finished = asyncio.Event()
+
+    async def work(self) -> None:
+        while True:
+            async with self.queue.get():
+                await asyncio.sleep(0)
+            self.processed += 1
+            if self.processed == self.expected:
+                self.finished.set()
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        workers = [asyncio.create_task(self.work()) for _ in range(WORKERS)]
+        try:
+            yield
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.wait(workers)
+
+
+async def backlog(queue: Subject, keys: int) -> None:
+    run = Run(queue, keys)
+    for key in range(keys):
+        queue.add(key)
+    async with run.working():
+        await run.finished.wait()
+
+
+async def trickle(queue: Subject, keys: int) -> None:
+    run = Run(queue, keys)
+    async with run.working():
+        for key in range(keys):
+            queue.add(key)
+            await asyncio.sleep(0)
+        await run.finished.wait()
+
+
+async def hot_key(queue: Subject, keys: int) -> None:
+    for _ in range(keys // 100):
+        for _ in range(100):
+            queue.add(0)
+        async with queue.get():
+            await asyncio.sleep(0)
+
+
+def measure(load: Callable[[Subject, int], Awaitable[None]], make: Callable[[], Subject], keys: int) -> float:
+    async def main() -> float:
+        queue = make()
+        began = time.process_time()
+        await load(queue, keys)
+        return time.process_time() - began
+
+    return asyncio.run(main()) / keys * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The work queue beside a naive peer.")
+    parser.add_argument("--keys", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    print(f"CPU µs per key, median (min-max) of {options.rounds} interleaved rounds of {options.keys} keys")
+    for load in (backlog, trickle, hot_key):
+        ours: list[float] = []
+        naive: list[float] = []
+        for _ in range(options.rounds):
+            ours.append(measure(load, WorkQueue[int], options.keys))
+            naive.append(measure(load, Naive, options.keys))
+        ratio = statistics.median(ours) / statistics.median(naive)
+        print(
+            f"{load.__name__:8} WorkQueue {_spread(ours)}  asyncio.Queue+set {_spread(naive)}  ratio {ratio:.2f}"
+        )
+
+
+def _spread(values: list[float]) -> str:
+    return f"{statistics.median(values):6.2f} ({min(values):.2f}-{max(values):.2f})"
+
+
+if __name__ == "__main__":
+    main()
