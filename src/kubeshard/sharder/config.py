@@ -23,15 +23,12 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import Struct, field
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, LabelSelectorRequirement, Selector
 from kubeshard.manager.config_file import ComponentConfig, Duration, load_config_file
-from kubeshard.runtime.logs import get_logger
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
 
 API_VERSION = "config.sharding.timebertt.dev/v1alpha1"
 KIND = "SharderConfig"
 
 Compat = Literal["default", "strict"]
-
-_log = get_logger("kubeshard.sharder")
 
 
 class SharderControllerConfig(Struct):
@@ -98,7 +95,11 @@ class SharderConfig(ComponentConfig):
     controller: ControllersConfig = field(default_factory=ControllersConfig)
     webhook: WebhookSettings = field(default_factory=WebhookSettings)
     compat: Compat = "default"
-    sharders: tuple[str, ...] = ()
+    """The strict parity switch."""
+    sharders: tuple[str, ...] = (f"system:serviceaccount:{SYSTEM_NAMESPACE}:sharder",)
+    """User names whose removal of a shard label is a move: this sharder's and others' during a migration."""
+    insecure_metrics: bool = False
+    """Serve metrics as plain HTTP to anybody: for machines of developers."""
 
     @property
     def strict(self) -> bool:
@@ -115,19 +116,20 @@ class SharderConfig(ComponentConfig):
 
 def load_sharder_config(
     path: str | Path | None = None, environ: Mapping[str, str] = os.environ
-) -> SharderConfig:
-    """The configuration of the file, or the defaults without one. Raises ConfigurationError."""
+) -> tuple[SharderConfig, tuple[str, ...]]:
+    """The configuration of the file, or the defaults without one, and a sentence for each unknown field in
+    it. Raises ConfigurationError.
+    """
     config = SharderConfig()
+    unknown: tuple[str, ...] = ()
     if path is not None:
         config, unknown = load_config_file(path, SharderConfig, api_version=API_VERSION, kind=KIND)
-        for sentence in unknown:
-            _log.warning("ignoring part of the configuration file", file=str(path), problem=sentence)
     if override := environ.get("LEADER_ELECT"):
         election = msgspec.structs.replace(
             config.leader_election, leader_elect=_parse_bool("LEADER_ELECT", override)
         )
         config = msgspec.structs.replace(config, leader_election=election)
-    return validated(config)
+    return validated(config), unknown
 
 
 def validated(config: SharderConfig) -> SharderConfig:

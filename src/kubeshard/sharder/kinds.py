@@ -8,9 +8,18 @@ that every resource is known at once; until its kind is known, a controlled reso
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+
+from kubeshard.cache import Cache
+from kubeshard.cache.deltas import Deleted, Delta, Updated
 from kubeshard.client import Client
+from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
-from kubeshard.sharding import RingResources
+from kubeshard.sharding import ControllerRing, RingResources
+
+RETRY = 10.0
+"""Seconds until a resource that is not served is asked for again."""
 
 
 class ResourceKinds:
@@ -38,6 +47,37 @@ class ResourceKinds:
         if self._kinds.pop(resource, None) is not None:
             self._client.discovery.forget(resource.group)
             self.learned += 1
+
+    async def keep_learning(self, cache: Cache) -> None:
+        """Learns the kinds of all rings' resources, and of new ones as they come. Until cancelled; in every
+        replica.
+        """
+        unknown: dict[GroupResource, None] = {}
+        wake = asyncio.Event()
+
+        def note(delta: Delta[ControllerRing]) -> None:
+            if isinstance(delta, Deleted):
+                return
+            ring = delta.new if isinstance(delta, Updated) else delta.object
+            unknown.update(
+                dict.fromkeys(entry.resource for entry in RingResources(ring.spec.resources).entries)
+            )
+            wake.set()
+
+        registration = cache.declare(ControllerRing).add_handler(note)
+        try:
+            while True:
+                await wake.wait()
+                wake.clear()
+                for resource in list(unknown):
+                    with suppress(ApiError):
+                        await self.kind(resource)
+                        del unknown[resource]
+                if unknown:
+                    await asyncio.sleep(RETRY)
+                    wake.set()
+        finally:
+            registration.remove()
 
     def owner_kinds(self, resources: RingResources) -> dict[GroupResource, frozenset[GroupKind]]:
         """Per controlled resource the kinds of the main resources that list it, where all of them are

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kubeshard.cache import Scope
+from kubeshard.cache import Cache, Scope
 from kubeshard.controller import Context, Controller, Enqueue, Reconciler, Result, Watch
 from kubeshard.controller.mapping import Reader
 from kubeshard.controller.predicates import generation_changed
@@ -27,6 +27,7 @@ from kubeshard.core.patches import ApplyPatch
 from kubeshard.core.selectors import Selector
 from kubeshard.core.times import second_time
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.sharder.certificate_controller import CaBundleSource
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.reports import RingReports, findings, with_findings
@@ -50,17 +51,24 @@ OUR_WEBHOOKS = Scope(labels=Selector.equals(APP_LABEL, APP_NAME) & Selector.exis
 
 
 def ring_controller(
-    observer: LeaseObserver, reports: RingReports, config: WebhookConfig, clock: Clock = SYSTEM_CLOCK
+    cache: Cache,
+    observer: LeaseObserver,
+    reports: RingReports,
+    config: WebhookConfig,
+    ca: CaBundleSource | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Controller[ControllerRing]:
-    """The controller. Triggers: new or changed ControllerRings, shards that come, go or flip, drift, new
-    findings.
+    """The controller. `ca` is the sharder's own certificate authority, where it has one.
+
+    Triggers: new or changed ControllerRings, shards that come, go or flip, drift, new findings, a new
+    authority.
     """
     return Controller(
         name=NAME,
-        reconciler=ControllerRings(observer, reports, config, clock),
+        reconciler=ControllerRings(observer, reports, config, ca, clock),
         primary=Watch(ControllerRing, when=generation_changed),
         maps=[Watch(MutatingWebhookConfiguration, scope=OUR_WEBHOOKS, to=_ring_of)],
-        sources=[ShardChanges(observer, reports)],
+        sources=[ShardChanges(observer, reports), *([NewAuthority(ca, cache)] if ca else [])],
         workers=5,
     )
 
@@ -86,6 +94,22 @@ class ShardChanges:
             self._reports.listen(lambda ring: None)
 
 
+class NewAuthority:
+    """Triggers all rings when the webhook's certificate authority changed."""
+
+    def __init__(self, ca: CaBundleSource, cache: Cache) -> None:
+        self._changed = asyncio.Event()
+        self._cache = cache
+        ca.on_change(self._changed.set)
+
+    async def run(self, enqueue: Enqueue) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            for ring in self._cache.list(ControllerRing):
+                enqueue(ring.key, "new certificate authority")
+
+
 class ControllerRings(Reconciler[ControllerRing]):
     """Makes a ring's webhook configuration and status so."""
 
@@ -94,11 +118,13 @@ class ControllerRings(Reconciler[ControllerRing]):
         observer: LeaseObserver,
         reports: RingReports,
         config: WebhookConfig,
+        ca: CaBundleSource | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._observer = observer
         self._reports = reports
         self._config = config
+        self._ca = ca
         self._clock = clock
 
     async def reconcile(self, ctx: Context, obj: ControllerRing, /) -> Result | None:
@@ -119,7 +145,7 @@ class ControllerRings(Reconciler[ControllerRing]):
         return None
 
     async def _apply_webhook(self, ctx: Context, ring: ControllerRing) -> None:
-        body = webhook_configuration(ring, self._config)
+        body = webhook_configuration(ring, self._config, self._ca.ca_bundle if self._ca else "")
         name = webhook_config_name(ring.name)
         if not in_sync(ctx.cache.get(MutatingWebhookConfiguration, name, scope=OUR_WEBHOOKS), body):
             await ctx.client.patch(

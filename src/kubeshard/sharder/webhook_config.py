@@ -27,8 +27,10 @@ class MutatingWebhookConfiguration(
     webhooks: tuple[Mapping[str, Any], ...] = ()
 
 
-def webhook_configuration(ring: ControllerRing, config: WebhookConfig) -> dict[str, Any]:
-    """The fields that the sharder applies for the ring."""
+def webhook_configuration(ring: ControllerRing, config: WebhookConfig, ca_bundle: str = "") -> dict[str, Any]:
+    """The fields that the sharder applies for the ring. `ca_bundle` counts where the configuration has
+    none.
+    """
     metadata: dict[str, Any] = {
         "name": webhook_config_name(ring.name),
         "labels": {APP_LABEL: APP_NAME, RING_LABEL: ring.name},
@@ -44,7 +46,7 @@ def webhook_configuration(ring: ControllerRing, config: WebhookConfig) -> dict[s
         "webhooks": [
             {
                 "name": WEBHOOK_NAME,
-                "clientConfig": _client_config(config.client_config, webhook_path(ring.name)),
+                "clientConfig": _client_config(config.client_config, webhook_path(ring.name), ca_bundle),
                 "namespaceSelector": msgspec.to_builtins(
                     config.namespace_selector if selector is None else selector
                 ),
@@ -68,8 +70,9 @@ def in_sync(actual: MutatingWebhookConfiguration | None, desired: Mapping[str, A
     return actual is not None and _contains(msgspec.to_builtins(actual), _without_type(desired))
 
 
-def _client_config(config: WebhookClientConfig, path: str) -> dict[str, Any]:
-    body: dict[str, Any] = {"caBundle": config.ca_bundle} if config.ca_bundle else {}
+def _client_config(config: WebhookClientConfig, path: str, ca_bundle: str) -> dict[str, Any]:
+    ca_bundle = config.ca_bundle or ca_bundle
+    body: dict[str, Any] = {"caBundle": ca_bundle} if ca_bundle else {}
     if config.url is not None:
         return {**body, "url": config.url.removesuffix("/") + path}
     service: dict[str, Any] = {

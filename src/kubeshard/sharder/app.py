@@ -1,0 +1,224 @@
+"""The sharder as a process: what it is made of.
+
+    every replica   caches (shard Leases, ControllerRings, Namespaces, own webhook configurations), lease
+    observer and its probe, webhook server, metrics and health pages the leader      shardlease,
+    controllerring and sharder controllers
+
+Guaranteed: nothing that is kept grows with the number of sharded objects. RBAC: see the controllers; leader
+election needs get, create, update on leases in its namespace, metrics need create on tokenreviews and
+subjectaccessreviews.
+"""
+
+from __future__ import annotations
+
+import ssl
+
+from prometheus_client import CollectorRegistry
+
+from kubeshard.cache import Cache
+from kubeshard.client import Client, TokenBucketLimiter, load_config
+from kubeshard.controller import Controller
+from kubeshard.manager import LeaderElection, Manager, Runnable, run
+from kubeshard.manager.config_file import LeaderElectionConfig
+from kubeshard.manager.elector import ElectionTiming
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.environ import hostname
+from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.sharder.admission import ShardAdmission
+from kubeshard.sharder.assignment_controller import Assignments, assignment_controller
+from kubeshard.sharder.certificate_controller import SharedCertificate, serving_names
+from kubeshard.sharder.config import SharderConfig
+from kubeshard.sharder.dead_shards import DeadShards
+from kubeshard.sharder.kinds import ResourceKinds
+from kubeshard.sharder.lease_controller import lease_controller
+from kubeshard.sharder.lease_observer import LeaseObserver
+from kubeshard.sharder.metrics import SharderMetrics, StateCollector
+from kubeshard.sharder.moves import Mover
+from kubeshard.sharder.permissions import Permissions
+from kubeshard.sharder.repairs import Repairs
+from kubeshard.sharder.reports import RingReports
+from kubeshard.sharder.resync import Resync
+from kubeshard.sharder.ring_controller import ring_controller
+from kubeshard.sharder.unassigned import UnassignedWatches
+from kubeshard.sharder.views import RingViews
+from kubeshard.sharding import ControllerRing
+from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX, WEBHOOK_PORT
+from kubeshard.webhook.certificates import CertificateFiles, CertificateSource, ServingCertificate
+from kubeshard.webhook.selfsigned import renewed
+from kubeshard.webhook.server import WebhookServer
+
+
+def build_sharder(
+    config: SharderConfig,
+    client: Client,
+    *,
+    webhook_port: int | None = WEBHOOK_PORT,
+    clock: Clock = SYSTEM_CLOCK,
+    rng: Rng = SYSTEM_RNG,
+) -> Manager:
+    """The sharder, ready to run. `webhook_port` 0 picks a free one, None runs no webhook server. The client
+    stays the caller's.
+    """
+    registry = CollectorRegistry()
+    sharder = client.with_user_agent("sharder").with_field_manager("sharder")
+    metrics = SharderMetrics(registry)
+    cache = Cache(sharder, clock=clock, rng=rng)
+    reports = RingReports()
+    kinds = ResourceKinds(sharder)
+    observer = LeaseObserver(sharder, clock=clock)
+    observer.declare(cache)
+    views = RingViews(
+        cache,
+        observer,
+        kinds,
+        reports,
+        default_selector=config.webhook.config.namespace_selector,
+        strict=config.strict,
+        calculated=metrics.calculated,
+        clock=clock,
+    )
+    views.declare()
+    registry.register(StateCollector(cache))
+    certificates = None if webhook_port is None else _certificates(config, sharder, clock, rng)
+    servers = []
+    if certificates is not None and webhook_port is not None:
+        admission = ShardAdmission(
+            views, sharders=config.sharders, strict=config.strict, registry=registry, clock=clock
+        )
+        servers.append(
+            WebhookServer(
+                {WEBHOOK_PATH_PREFIX: admission},
+                certificates,
+                port=webhook_port,
+                server_name=serving_names(config.webhook.config.client_config)[0],
+                after=cache.synced,
+                registry=registry,
+                clock=clock,
+            )
+        )
+    ca = certificates if isinstance(certificates, SharedCertificate) else None
+    secure = not config.insecure_metrics
+    return Manager(
+        [
+            lease_controller(observer, clock),
+            ring_controller(cache, observer, reports, config.webhook.config, ca, clock),
+            _assignments(config, sharder, cache, observer, views, kinds, reports, metrics, clock, rng),
+        ],
+        client=client,
+        cache=cache,
+        leader_election=LeaderElection(
+            name=config.election_name,
+            namespace=config.election_namespace,
+            timing=_timing(config.leader_election),
+        )
+        if config.leader_election.leader_elect
+        else None,
+        runnables=[
+            Runnable("lease-observer", observer.run),
+            Runnable("ring-kinds", lambda: kinds.keep_learning(cache)),
+        ],
+        servers=servers,
+        metrics_address=config.metrics_address,
+        metrics_ssl=_metrics_tls(clock) if secure and config.metrics_address != "0" else None,
+        metrics_auth=secure,
+        health_address=config.health_address,
+        readiness={
+            "webhook": lambda: None if all(s.ready() for s in servers) else "the webhook does not listen"
+        },
+        graceful_timeout=config.graceful_shut_down,
+        registry=registry,
+        clock=clock,
+        rng=rng,
+    )
+
+
+def _timing(election: LeaderElectionConfig) -> ElectionTiming:
+    return ElectionTiming(
+        lease_duration=election.lease_duration,
+        renew_deadline=election.renew_deadline,
+        retry_period=election.retry_period,
+    )
+
+
+async def connected_sharder(config: SharderConfig) -> Manager:
+    """The sharder with a client of its own, found as `load_config` finds the cluster; closed when the
+    process ends.
+    """
+    rate = config.client_connection
+    limiter = TokenBucketLimiter(rate.qps, max(1, rate.burst)) if rate.qps > 0 else None
+    return build_sharder(config, Client(await load_config(), limiter=limiter))
+
+
+def run_sharder(config: SharderConfig) -> None:
+    """Runs the sharder until it is told to stop. Raises SystemExit as `kubeshard.manager.run`."""
+    run(lambda: connected_sharder(config))
+
+
+def _assignments(
+    config: SharderConfig,
+    client: Client,
+    cache: Cache,
+    observer: LeaseObserver,
+    views: RingViews,
+    kinds: ResourceKinds,
+    reports: RingReports,
+    metrics: SharderMetrics,
+    clock: Clock,
+    rng: Rng,
+) -> Controller[ControllerRing]:
+    sharder = config.controller.sharder
+    permissions = Permissions(client, reports, clock)
+    repairs = Repairs(clock)
+    mover = Mover(
+        client,
+        view=views.view,
+        dead=DeadShards(observer, clock).confirmed,
+        failed=repairs.add,
+        metrics=metrics,
+        strict=config.strict,
+    )
+    resync = Resync(
+        client,
+        views,
+        kinds,
+        mover,
+        reports,
+        permissions,
+        metrics,
+        concurrent_moves=sharder.concurrent_moves,
+        strict=config.strict,
+        clock=clock,
+    )
+    unassigned = UnassignedWatches(
+        client, views, kinds, mover, permissions, concurrent_moves=sharder.concurrent_moves, rng=rng
+    )
+    assignments = Assignments(
+        cache,
+        observer,
+        views,
+        resync,
+        mover,
+        unassigned,
+        repairs,
+        sync_period=sharder.sync_period,
+        clock=clock,
+    )
+    return assignment_controller(assignments, sharder.sync_period)
+
+
+def _certificates(config: SharderConfig, client: Client, clock: Clock, rng: Rng) -> CertificateSource:
+    """The files of the configuration; where it names none and there are none, a certificate of the
+    sharder's own.
+    """
+    server = config.webhook.server
+    certificate, key = server.directory / server.cert_name, server.directory / server.key_name
+    if server.cert_dir or certificate.exists():
+        return CertificateFiles(certificate, key)
+    return SharedCertificate(client, serving_names(config.webhook.config.client_config), clock=clock, rng=rng)
+
+
+def _metrics_tls(clock: Clock) -> ssl.SSLContext:
+    """A certificate for this process alone: who scrapes does not verify it (protocol 8, ServiceMonitor)."""
+    serving = ServingCertificate(clock=clock)
+    serving.install(renewed(None, (hostname(),), clock.wall()).serving)
+    return serving.context
