@@ -18,8 +18,7 @@ late write has to carry a precondition.
 | SEEKING | somebody else's, unchanged for its duration | Replace, transitions + 1 | LEADING |
 | SEEKING | somebody else's, still valid | Wait a retry period, with jitter, then Read | |
 | LEADING | ours | Wait a retry period, then Replace (fast path: no Read) | LEADING, new deadline |
-| LEADING | a write was refused | Read (slow path), then Replace at once if still ours | LEADING, new deadline
-|
+| LEADING | a write was refused | Read (slow path); still ours: Replace at once | LEADING, new deadline |
 | LEADING | there is none any more | Create | LEADING, new deadline |
 | LEADING | somebody else's or nobody's; refused too often; time is up | → LOST | |
 | RELEASING | ours | Replace, holder empty, duration 1 s | ENDED |

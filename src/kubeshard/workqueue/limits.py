@@ -2,8 +2,7 @@
 
 | limiter | rule | default |
 |---|---|---|
-| `ItemExponential` | `base * 2^failures`, at most `cap`; then up to `jitter` times as much on top | 0.2 s, 60
-s, 1.0 |
+| `ItemExponential` | `base * 2^failures`, at most `cap`; up to `jitter` times that on top | 0.2 s, 60 s, 1 |
 | `TokenBucket` | all keys together: `rate` per second after a burst | 10 per s, 100 |
 | `FastSlow` | `fast` for the first `fast_tries` retries of a key, then `slow` | |
 | `MaxOf` | the longest delay of several limiters | |

@@ -143,8 +143,7 @@ class WorkQueue(Generic[K]):
                     with suppress(ValueError):
                         self._waiters.remove(waiter)
                 else:
-                    # Woken and cancelled in the same turn of the loop: the key is still there, for somebody
-                    # else.
+                    # Woken and cancelled in the same turn of the loop: the key is there for somebody else.
                     self._wake()
                 raise
         key = self._core.take()
