@@ -129,13 +129,16 @@ class Sharding:
         return client.with_timeout(self._timing.request_bound).fenced(fence)
 
     def wrap(self, controller: Controller[Any]) -> Controller[Any]:
-        """Predicate and wrapper for controllers of a main kind; others as they are."""
+        """A controller of a main kind with predicate and wrapper; of a controlled kind, which is moved but never
+        drained, with the wrapper; others as they are.
+        """
         primary, resources = controller.primary_watch, self._ready.resources
         resource = primary.form.kind.group_resource
-        if resource not in resources or not resources.entry(resource).main:
+        if resource not in resources:
             return controller
-        predicate = shard_predicate(self.ring, self.shard.name, primary.when)
-        return controller.filtered(predicate).wrapped(self._ready.handovers.sharded)
+        if resources.entry(resource).main:
+            controller = controller.filtered(shard_predicate(self.ring, self.shard.name, primary.when))
+        return controller.wrapped(self._ready.handovers.sharded)
 
     @asynccontextmanager
     async def held(self, health: HealthGate) -> AsyncIterator[ShardTenure]:

@@ -1,0 +1,199 @@
+"""Sharding as the manager sees it: what it reads, filters, fences, wraps and refuses."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubeshard.cache import Added, Deleted, Scope, Updated
+from kubeshard.client import Client, ClusterConfig
+from kubeshard.controller import Controller, Reconciler, always, never
+from kubeshard.core import ConfigMap, GroupKind, KubeObject, NotOurs, ObjectMeta, Secret, Selector
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.kinds import GroupResource
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.shard import Incarnation, ShardFence, ShardIdentity, Sharding, shard_predicate
+from kubeshard.sharding import RingGroupResource, RingResource
+from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+
+SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.timebertt.dev/ring"
+
+
+class Site(KubeObject, group="example.com", version="v1"):
+    pass
+
+
+class Other(KubeObject, group="example.com", version="v1"):
+    pass
+
+
+class Noop(Reconciler[Any]):
+    pass
+
+
+RESOURCES = (
+    RingResource(
+        group="example.com",
+        resource="sites",
+        controlled_resources=(RingGroupResource(group="", resource="configmaps"),),
+    ),
+)
+
+
+class Api:
+    """Answers with what it is given, in turn; the last one again and again."""
+
+    def __init__(self, *answers: HttpResponse) -> None:
+        self.answers = list(answers)
+        self.requests: list[HttpRequest] = []
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        self.requests.append(request)
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+    def stream(self, request: HttpRequest) -> Any:
+        raise NotImplementedError
+
+    async def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def client(self) -> Client:
+        return Client(ClusterConfig("http://kube.test"), transport=self)
+
+
+def answer(status: int, /, **body: Any) -> HttpResponse:
+    return HttpResponse(status, {"content-type": "application/json"}, msgspec.json.encode(body))
+
+
+MISSING = answer(404, kind="Status", reason="NotFound", code=404)
+FORBIDDEN = answer(403, kind="Status", reason="Forbidden", code=403, message="no")
+RING = answer(
+    200,
+    apiVersion="sharding.timebertt.dev/v1alpha1",
+    kind="ControllerRing",
+    metadata={"name": "ring"},
+    spec={"resources": msgspec.to_builtins(RESOURCES)},
+)
+
+
+def controller(kind: type[KubeObject] = Site, **options: Any) -> Controller[Any]:
+    return Controller(name=kind.__name__.lower(), reconciler=Noop(), primary=kind, **options)
+
+
+def site(labels: dict[str, str] | None) -> Site:
+    return Site(metadata=ObjectMeta(name="a", namespace="ns", resource_version="1", labels=labels))
+
+
+@virtual_time
+async def test_all_kinds_of_the_ring_are_cached_by_label_and_nothing_else_is() -> None:
+    sharding = Sharding("ring", "shard-0", "ns", clock=VirtualClock())
+    await sharding.prepare(Api(RING).client(), [controller(owns=[ConfigMap, Secret])])
+    mine = Scope(labels=Selector.equals(SHARD, "shard-0"))
+    assert sharding.scopes() == {GroupKind("example.com", "Site"): mine, GroupKind("", "ConfigMap"): mine}
+
+
+@virtual_time
+async def test_a_ring_that_does_not_exist_is_waited_for_and_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    api = Api(MISSING, MISSING, MISSING, RING)
+    sharding = Sharding("ring", "shard-0", "ns", clock=VirtualClock())
+    with caplog.at_level(logging.WARNING):
+        await sharding.prepare(api.client(), [controller(owns=[ConfigMap])])
+    assert len(api.requests) == 4
+    assert [record.message for record in caplog.records].count("waiting for the ControllerRing") == 1
+
+
+@virtual_time
+async def test_given_resources_spare_the_ring_and_its_permission() -> None:
+    api = Api(FORBIDDEN)
+    sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES, clock=VirtualClock())
+    await sharding.prepare(api.client(), [controller(owns=[ConfigMap])])
+    assert api.requests == []
+    without = Sharding("ring", "shard-0", "ns", clock=VirtualClock())
+    with pytest.raises(ConfigurationError, match="grant get on controllerrings, or pass resources"):
+        await without.prepare(api.client(), [controller()])
+
+
+@virtual_time
+async def test_a_main_resource_that_nobody_here_reconciles_is_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES, clock=VirtualClock())
+    await sharding.prepare(Api(MISSING).client(), [controller(Other)])
+    assert "its objects will never be drained" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("ring", "name", "message"),
+    [
+        ("", None, "ControllerRingName is required"),
+        ("R", None, "invalid ControllerRing"),
+        ("r", "A_", "shard name"),
+    ],
+)
+def test_names_that_cannot_work_are_refused_at_once(ring: str, name: str | None, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Sharding(ring, name)
+
+
+@virtual_time
+async def test_controllers_of_the_ring_are_wrapped_and_others_stay_the_very_same() -> None:
+    sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES, clock=VirtualClock())
+    main, controlled, other = controller(Site), controller(ConfigMap), controller(Other)
+    await sharding.prepare(Api(MISSING).client(), [main, controlled, other])
+    assert sharding.wrap(other) is other
+    assert len(sharding.wrap(main).wrappers) == 1
+    assert sharding.wrap(main).primary_watch.when is not main.primary_watch.when
+    assert len(sharding.wrap(controlled).wrappers) == 1
+    assert sharding.wrap(controlled).primary_watch.when is controlled.primary_watch.when
+
+
+@virtual_time
+async def test_nothing_is_written_before_the_lease_is_held() -> None:
+    api = Api(MISSING)
+    sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES, clock=VirtualClock())
+    await sharding.prepare(api.client(), [controller(owns=[ConfigMap])])
+    with pytest.raises(NotOurs, match="not held yet"):
+        await sharding.client(api.client()).create(Secret(metadata=ObjectMeta(name="s", namespace="ns")))
+    assert api.requests == []
+
+
+PREDICATE = [
+    # labels, of the others, passes
+    ({SHARD: "me"}, True, True),
+    ({SHARD: "me"}, False, False),
+    ({SHARD: "other"}, True, False),
+    ({SHARD: ""}, True, False),
+    (None, True, False),
+    ({DRAIN: "true"}, False, True),
+    ({DRAIN: ""}, False, True),
+    ({SHARD: "other", DRAIN: "x"}, False, True),
+    ({SHARD: "me", DRAIN: "true"}, False, True),
+]
+
+
+@pytest.mark.parametrize(("labels", "others", "passes"), PREDICATE)
+def test_the_predicate_passes_drains_and_what_is_ours(
+    labels: dict[str, str] | None, others: bool, passes: bool
+) -> None:
+    predicate = shard_predicate("ring", "me", always if others else never)
+    obj, before = site(labels), site({SHARD: "me", DRAIN: "true"})
+    for delta in (Added(obj), Deleted(obj), Updated(before, obj)):
+        assert predicate(delta) is passes
+
+
+def test_the_fence_covers_the_rings_resources_in_every_version() -> None:
+    class SiteV2(KubeObject, group="example.com", version="v2", kind="Site", plural="sites"):
+        pass
+
+    identity = ShardIdentity("ring", "me", "ns", Incarnation("", "", "x"))
+    fence = ShardFence(identity, {GroupResource("example.com", "sites")}, lambda: None)
+    assert fence.covers(Site.KIND)
+    assert fence.covers(SiteV2.KIND)
+    assert not fence.covers(ConfigMap.KIND)
+    assert (fence.label_key, fence.shard) == (SHARD, "me")
