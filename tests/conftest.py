@@ -15,16 +15,34 @@ import pytest
 
 from kubeshard.client import Client, load_config
 from kubeshard.core import ConfigMap, Namespace, ObjectMeta
+from kubeshard.core.errors import ConfigurationError
 from kubeshard.testing.control_plane import ControlPlane, wait_until
 
 _numbers = itertools.count(1)
 
 
+_logs_kept = pytest.StashKey[Path]()
+
+
 @pytest.fixture(scope="session")
-def control_plane() -> Iterator[ControlPlane]:
-    """etcd and kube-apiserver, without controllers: nothing is garbage-collected, no pod runs."""
-    with ControlPlane() as kube:
+def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """etcd and kube-apiserver, without controllers: nothing is garbage-collected, no pod runs. The logs stay
+    when a test failed.
+    """
+    try:
+        kube = ControlPlane()
+    except ConfigurationError as error:
+        pytest.fail(str(error), pytrace=False)
+    with kube:
         yield kube
+        if request.session.testsfailed:
+            kube.keep_logs = True
+            request.config.stash[_logs_kept] = kube.folder
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if folder := config.stash.get(_logs_kept, None):
+        terminalreporter.write_line(f"logs of the control plane: {folder}")
 
 
 @pytest.fixture(scope="session")
@@ -74,3 +92,28 @@ def install_crd(control_plane: ControlPlane) -> InstallCrd:
         )
 
     return install
+
+
+@pytest.fixture(scope="session")
+def go_sharder() -> Path:
+    return _reference_program("KUBESHARD_GO_SHARDER", "sharder")
+
+
+@pytest.fixture(scope="session")
+def go_operator() -> Path:
+    return _reference_program("KUBESHARD_GO_OPERATOR", "webhosting-operator")
+
+
+@pytest.fixture(scope="session")
+def go_checksum() -> Path:
+    return _reference_program("KUBESHARD_GO_CHECKSUM", "checksum-controller")
+
+
+def _reference_program(variable: str, name: str) -> Path:
+    """A program of the Go reference. A variable that is set but wrong is a failure, not a reason to skip."""
+    named = os.environ.get(variable)
+    if not named:
+        pytest.skip(f"did not run: set {variable} to the Go reference's {name} binary")
+    if not os.access(named, os.X_OK):
+        pytest.fail(f"{variable}={named} is not an executable file", pytrace=False)
+    return Path(named)

@@ -6,7 +6,7 @@ nothing of it.
 """
 
 from kubeshard.testing.assets import RELEASE, cache_folder, find_assets
-from kubeshard.testing.child import Child
+from kubeshard.testing.child import Child, is_running
 from kubeshard.testing.control_plane import ControlPlane, ControlPlaneFailed, free_port, wait_until
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "cache_folder",
     "find_assets",
     "free_port",
+    "is_running",
     "wait_until",
 ]

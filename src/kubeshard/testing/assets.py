@@ -35,8 +35,13 @@ def find_assets(programs: Iterable[str] = CORE_PROGRAMS) -> Path:
     missing = [program for program in wanted if not os.access(folder / program, os.X_OK)]
     if not missing:
         return folder
-    where = f"{ASSETS_VARIABLE}={named}" if named else str(folder)
+    names = ", ".join(missing)
+    if named:
+        raise ConfigurationError(
+            f"no {names} in {ASSETS_VARIABLE}={named}: unset the variable and run `make kube` "
+            "(`python -m kubeshard.testing.build`; needs Go), or set it to a folder that has them"
+        )
     raise ConfigurationError(
-        f"no {', '.join(missing)} in {where}: run `make kube` (`python -m kubeshard.testing.build`; needs Go), "
+        f"no {names} in {folder}: run `make kube` (`python -m kubeshard.testing.build`; needs Go), "
         f"or set {ASSETS_VARIABLE} to a folder that has them, as envtest does"
     )

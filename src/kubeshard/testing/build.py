@@ -1,5 +1,6 @@
-"""Builds the programs of a control plane from their Go modules: `python -m kubeshard.testing.build [PROGRAM
-...]`.
+"""Builds the programs of a control plane from their Go modules.
+
+    python -m kubeshard.testing.build [PROGRAM ...]          # `make kube`; without names: all
 
 Guaranteed: a program that is there is not built again; a program appears in the cache folder when it is
 complete, so an interrupted build leaves nothing half-done; versions and checksums are those of the go.mod and
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,7 @@ from kubeshard.core.errors import ConfigurationError, KubeshardError
 from kubeshard.testing.assets import ASSETS_VARIABLE, RELEASE, cache_folder
 
 _GO_NEEDED = (1, 26)
+_GO_ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local"}
 
 
 class Program(NamedTuple):
@@ -77,7 +80,7 @@ def _build(go: str, name: str, folder: Path) -> None:
     program = PROGRAMS[name]
     with (
         as_file(files("kubeshard.testing") / "kube" / program.module) as module,
-        tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as workplace,
+        tempfile.TemporaryDirectory(dir=folder, prefix=".build-", ignore_cleanup_errors=True) as workplace,
     ):
         target = Path(workplace) / name
         command = [
@@ -90,20 +93,47 @@ def _build(go: str, name: str, folder: Path) -> None:
             str(target),
             program.package,
         ]
-        done = subprocess.run(  # noqa: S603 - go
-            command,
-            cwd=module,
-            env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            print("failed")
-            last = "\n".join(done.stderr.strip().splitlines()[-15:])
+        output = Path(workplace) / "output"
+        with output.open("wb") as sink:
+            compiler = subprocess.Popen(  # noqa: S603 - go
+                command,
+                cwd=module,
+                env={**os.environ, **_GO_ENVIRONMENT, "GOTMPDIR": workplace},
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            _wait_for(compiler)
+        finally:
+            _end(compiler)
+        if compiler.returncode != 0:
+            print("failed", flush=True)
+            last = "\n".join(output.read_text(errors="replace").strip().splitlines()[-15:])
             raise BuildFailed(f"go build of {name} failed:\n{last}")
         target.replace(folder / name)
+
+
+def _wait_for(compiler: subprocess.Popen[bytes]) -> None:
+    """On a terminal the seconds count on behind the program's name."""
+    began = time.monotonic()
+    while compiler.poll() is None:
+        time.sleep(0.1)
+        if sys.stdout.isatty():
+            seconds = f"{time.monotonic() - began:.0f} s"
+            print(seconds, end="\b" * len(seconds), flush=True)
+
+
+def _end(compiler: subprocess.Popen[bytes]) -> None:
+    """After Ctrl-C `go` ends its own children, but not when it is killed."""
+    if compiler.poll() is not None:
+        return
+    compiler.send_signal(signal.SIGINT)
+    try:
+        compiler.wait(10)
+    except subprocess.TimeoutExpired:
+        compiler.kill()
+        compiler.wait()
 
 
 def _linker_flags() -> str:

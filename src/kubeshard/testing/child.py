@@ -76,6 +76,15 @@ class Child:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
 
+def is_running(pid: int) -> bool:
+    """Whether there is such a process that has not ended, also one of somebody else's. Linux only."""
+    try:
+        state = Path("/proc", str(pid), "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"  # ended, and nobody has asked how
+
+
 def _die_with(parent: int) -> None:
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -22,8 +22,9 @@ import ssl
 import subprocess
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from http.client import HTTPException, HTTPSConnection
 from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
@@ -33,8 +34,10 @@ from kubeshard.core.errors import KubeshardError
 from kubeshard.testing.assets import CORE_PROGRAMS, find_assets
 from kubeshard.testing.child import Child
 
-_READY_WITHIN = 60.0
+_READY_WITHIN = 120.0
+"""It takes four seconds; a machine with other work may be many times slower."""
 _POLL = 0.05
+_given_ports: set[int] = set()
 _CONTROLLERS = (
     "deployment-controller",
     "replicaset-controller",
@@ -76,6 +79,8 @@ class ControlPlane:
         self._given_folder = folder
         self._children: list[Child] = []
         self._token = secrets.token_urlsafe(24)
+        self.keep_logs = False
+        """Whether the temporary folder stays, without the data, when everything is stopped."""
 
     def start(self) -> Self:
         """Raises ControlPlaneFailed."""
@@ -107,19 +112,20 @@ class ControlPlane:
             time.sleep(_POLL)
         self._start_controllers()
 
-    def stop(self, *, keep_logs: bool = False) -> None:
+    def stop(self) -> None:
         for child in reversed(self._children):
             # etcd and the API server hold nothing that a clean stop would save.
             child.kill()
         self._children.clear()
-        if self._given_folder is None and not keep_logs:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        if self._given_folder is None:
+            shutil.rmtree(self.folder / "etcd" if self.keep_logs else self.folder, ignore_errors=True)
 
     def __enter__(self) -> Self:
         try:
             return self.start()
         except BaseException:
-            self.stop(keep_logs=True)
+            self.keep_logs = True
+            self.stop()
             raise
 
     def __exit__(
@@ -137,6 +143,16 @@ class ControlPlane:
         return f"https://127.0.0.1:{self._port}"
 
     @property
+    def children(self) -> tuple[Child, ...]:
+        """The programs in the order of their start, for tests that stop one."""
+        return tuple(self._children)
+
+    @property
+    def _certificate(self) -> Path:
+        """Self-signed by kube-apiserver."""
+        return self.folder / "certificates" / "apiserver.crt"
+
+    @property
     def kubectl_path(self) -> Path:
         return self._assets / "kubectl"
 
@@ -145,7 +161,12 @@ class ControlPlane:
         False.
         """
         done = subprocess.run(  # noqa: S603 - kubectl
-            [str(self.kubectl_path), "--kubeconfig", str(self.kubeconfig), *arguments],
+            [
+                str(self.kubectl_path),
+                f"--kubeconfig={self.kubeconfig}",
+                f"--cache-dir={self.folder / 'kubectl'}",
+                *arguments,
+            ],
             input=input,
             capture_output=True,
             text=True,
@@ -229,15 +250,13 @@ class ControlPlane:
         self._children.append(Child(program, command, self.folder / f"{program}.log"))
 
     def _answers(self, path: str) -> bool:
-        certificate = self.folder / "certificates" / "apiserver.crt"
-        request = urllib.request.Request(  # noqa: S310 - always https
-            self.url + path, headers={"Authorization": f"Bearer {self._token}"}
-        )
         try:
-            context = ssl.create_default_context(cafile=str(certificate))
-            with urllib.request.urlopen(request, timeout=2, context=context) as answer:  # noqa: S310
-                return bool(answer.status == 200)
-        except (OSError, ssl.SSLError):
+            trust = ssl.create_default_context(cafile=str(self._certificate))
+            connection = HTTPSConnection("127.0.0.1", self._port, timeout=2, context=trust)
+            with closing(connection):
+                connection.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
+                return connection.getresponse().status == 200
+        except (OSError, HTTPException):  # not written yet, not listening yet, cut off
             return False
 
     def _write_kubeconfig(self) -> None:
@@ -249,7 +268,7 @@ class ControlPlane:
                     "name": "kubeshard",
                     "cluster": {
                         "server": self.url,
-                        "certificate-authority": str(self.folder / "certificates" / "apiserver.crt"),
+                        "certificate-authority": str(self._certificate),
                     },
                 }
             ],
@@ -267,10 +286,20 @@ class ControlPlane:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    """A TCP port of the loopback interface that nobody listens on at the moment; never the same one twice.
+
+    Taken from below the range of outgoing connections, so that none of those gets it before its user does.
+    """
+    while True:
+        port = 20_000 + secrets.randbelow(10_000)
+        if port in _given_ports:
+            continue
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        _given_ports.add(port)
         return port
 
 
