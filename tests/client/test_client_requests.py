@@ -4,13 +4,21 @@ import json
 import pytest
 from aiohttp import web
 
-from kubeshard.client import Client, ClusterConfig, KindNotServed, TokenBucketLimiter, WriteRecord
-from kubeshard.client.config import TokenFile
+from kubeshard.client import (
+    Client,
+    ClusterConfig,
+    KindNotServed,
+    TokenBucketLimiter,
+    WriteRecord,
+    retry_on_conflict,
+)
+from kubeshard.client.config import ExecPlugin, TokenFile
 from kubeshard.client.requests import query, server_timeout
 from kubeshard.core import (
     AlreadyExists,
     ApiError,
     ConfigMap,
+    ConfigurationError,
     Conflict,
     FieldSelector,
     Forbidden,
@@ -23,6 +31,7 @@ from kubeshard.core import (
     MergePatch,
     Namespace,
     NotFound,
+    NotOurs,
     ObjectMeta,
     PartialObject,
     Selector,
@@ -181,6 +190,22 @@ async def test_a_broken_read_is_tried_once_more(server, client):
     assert len(server.requests) == 4
 
 
+async def test_a_read_change_write_is_done_again_on_conflict_and_given_up_on_not_ours(rng):
+    met = iter([Conflict("1"), Conflict("2"), None, NotOurs("3")])
+    attempts = []
+
+    async def attempt():
+        attempts.append(1)
+        if error := next(met):
+            raise error
+        return "written"
+
+    assert await retry_on_conflict(attempt, rng=rng) == "written"
+    with pytest.raises(NotOurs):
+        await retry_on_conflict(attempt, rng=rng)
+    assert len(attempts) == 4
+
+
 async def test_no_answer_within_the_deadline_is_a_timeout(server, client):
     server.answer(server.stall)
     with pytest.raises(Timeout):
@@ -201,6 +226,29 @@ async def test_a_refused_token_is_renewed_once(server, status, tmp_path):
         assert server.header("Authorization") == ["Bearer old", "Bearer new"]
         server.answer(status(401, "Unauthorized"))
         with pytest.raises(Unauthorized):
+            await client.get(ConfigMap, "a", "n")
+
+
+async def test_a_plugin_that_fails_is_the_users_mistake_at_first_and_a_passing_failure_later(
+    server, status, tmp_path
+):
+    script = tmp_path / "plugin"
+    config = ClusterConfig(server.url, auth=ExecPlugin(command="sh", args=(str(script),)))
+    server.answer(web.json_response(config_map()))
+    async with Client(config) as client:
+        script.write_text("exit 1")
+        with pytest.raises(ConfigurationError, match="exec plugin sh: exit code 1"):
+            await client.get(ConfigMap, "a", "n")
+        credential = {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "kind": "ExecCredential",
+            "status": {"token": "t"},
+        }
+        script.write_text(f"echo '{json.dumps(credential)}'")
+        await client.get(ConfigMap, "a", "n")
+        script.write_text("exit 1")
+        server.answer(status(401, "Unauthorized"))
+        with pytest.raises(Unauthorized, match="exec plugin sh: exit code 1"):
             await client.get(ConfigMap, "a", "n")
 
 
@@ -413,9 +461,7 @@ async def test_attempts_are_observed_and_warnings_logged_once(server, client, st
     await client.get(ConfigMap, "a", "n")
     host = server.url.removeprefix("http://")
     assert seen == [("GET", host, 429, True), ("GET", host, 200, True), ("GET", host, 200, True)]
-    assert [record.getMessage() for record in caplog.records] == [
-        "the API server warns: v1 Old is deprecated"
-    ]
+    assert [record.fields for record in caplog.records] == [{"warning": "v1 Old is deprecated"}]
 
 
 async def test_discovery_prefers_the_groups_version_and_asks_again_before_it_says_no(server, client):

@@ -308,3 +308,82 @@ async def test_a_collection_of_ours_leaves_the_others(client, fenced, namespace)
     await client.create(config_map(namespace, "other"))
     await fenced.delete_collection(ConfigMap, namespace)
     assert [obj.metadata.name for obj in await client.list_all(ConfigMap, namespace)] == ["other"]
+
+
+class Gadget(KubeObject, group="client.example.com", version="v1"):
+    spec: dict[str, int] | None = None
+    status: dict[str, int] | None = None
+
+
+class GadgetFence(Fence):
+    def covers(self, kind):
+        return kind == Gadget.KIND
+
+
+@pytest.fixture
+def gadgets(install_crd):
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": schema},
+    }
+    install_crd(
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": "gadgets.client.example.com"},
+            "spec": {
+                "group": "client.example.com",
+                "scope": "Namespaced",
+                "names": {"kind": "Gadget", "plural": "gadgets"},
+                "versions": [version],
+            },
+        }
+    )
+
+
+STATUS_PATCHES = [
+    pytest.param(lambda old: (JsonPatch([add("/status", {"n": 1})]), None), id="json"),
+    pytest.param(lambda old: (MergePatch({"status": {"n": 1}}), old), id="merge"),
+    pytest.param(
+        lambda old: (
+            ApplyPatch({"apiVersion": "client.example.com/v1", "kind": "Gadget", "status": {"n": 1}}),
+            old,
+        ),
+        id="apply",
+    ),
+]
+
+
+@pytest.mark.parametrize("patch", STATUS_PATCHES)
+@pytest.mark.usefixtures("gadgets")
+async def test_the_status_of_a_custom_resource_is_fenced(kube_client, namespace, patch):
+    fenced = kube_client.fenced(GadgetFence())
+    old = await fenced.create(Gadget(metadata=ObjectMeta(name="g", namespace=namespace), spec={"a": 1}))
+    body, base = patch(old)
+    written = await fenced.patch(Gadget, "g", namespace, body, base=base, subresource="status", dry_run=True)
+    assert written.status == {"n": 1}
+    moved = await kube_client.patch(
+        Gadget, "g", namespace, MergePatch({"metadata": {"labels": {LABEL: "other"}}})
+    )
+    with pytest.raises(Conflict):
+        await fenced.patch(Gadget, "g", namespace, body, base=base, subresource="status")
+    assert await kube_client.get(Gadget, "g", namespace) == moved
+    await kube_client.delete(Gadget, "g", namespace)
+
+
+@pytest.mark.usefixtures("gadgets")
+async def test_lists_and_watches_of_custom_resources_are_of_their_kind(kube_client, namespace):
+    for name in "ab":
+        await kube_client.create(Gadget(metadata=ObjectMeta(name=name, namespace=namespace)))
+    for form in (Gadget, metadata_only(Gadget)):
+        for page_size in (None, 1):
+            assert len(await kube_client.list_all(form, namespace, page_size=page_size)) == 2
+        async with asyncio.timeout(20), kube_client.watch(form, namespace) as stream:
+            events = stream.__aiter__()
+            assert {(await anext(events)).object.metadata.name for _ in range(2)} == {"a", "b"}
+    assert await kube_client.discovery.kind("client.example.com", kind="Gadget") == Gadget.KIND
+    await kube_client.delete_collection(Gadget, namespace)

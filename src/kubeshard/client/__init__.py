@@ -13,7 +13,7 @@ from kubeshard.client.fence import Fence
 from kubeshard.client.limiter import Limiter, TokenBucketLimiter
 from kubeshard.client.listing import ListStream
 from kubeshard.client.loading import in_cluster_config, load_config
-from kubeshard.client.retry import RetryPolicy
+from kubeshard.client.retry import RetryPolicy, retry_on_conflict
 from kubeshard.client.watching import WatchEvent, WatchStream
 from kubeshard.client.writes import WriteRecord
 
@@ -32,4 +32,5 @@ __all__ = [
     "WriteRecord",
     "in_cluster_config",
     "load_config",
+    "retry_on_conflict",
 ]

@@ -16,6 +16,7 @@ resource (`apply` and patches: `patch`; an apply that creates: `create` too).
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import TracebackType
 
 from kubeshard.client.access import AccessReviewSpec, ResourceAttributes, SelfSubjectAccessReview
@@ -57,7 +58,7 @@ class Client(Reads, Writes):
         super().__init__(connection)
 
     @classmethod
-    async def connect(cls, kubeconfig: str | None = None, context: str | None = None) -> Client:
+    async def connect(cls, kubeconfig: str | Path | None = None, context: str | None = None) -> Client:
         """A client of the configuration that `load_config` finds. Nothing is sent yet."""
         return cls(await load_config(kubeconfig, context))
 

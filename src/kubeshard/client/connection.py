@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import logging
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from kubeshard.client.config import BasicAuth, BearerToken, ClusterConfig, ExecPlugin, TokenFile
@@ -30,9 +30,10 @@ from kubeshard.client.limiter import Limiter
 from kubeshard.client.retry import RetryPolicy
 from kubeshard.client.status import check, error_of, is_json, unexpected
 from kubeshard.client.tls import load_client_certificate, ssl_context
-from kubeshard.core.errors import ApiError, Timeout, Unavailable
+from kubeshard.core.errors import ApiError, ConfigurationError, Timeout, Unauthorized, Unavailable
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.http import AiohttpTransport
+from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
 from kubeshard.runtime.transport import (
     HttpRequest,
@@ -43,7 +44,9 @@ from kubeshard.runtime.transport import (
     TransportTimeout,
 )
 
-log = logging.getLogger("kubeshard.client")
+log = get_logger("kubeshard.client")
+
+R = TypeVar("R")
 
 Observer = Callable[[str, str, int, float], None]
 """Called after each attempt with method, host, status code (0: no answer) and seconds."""
@@ -73,6 +76,7 @@ class Connection:
         self._limiter = limiter
         self._retry = retry
         self._credentials = _credentials(config, clock)
+        self._authenticated = False
         self._presented: tuple[str, str] | None = None
         self._warned: set[str] = set()
         self._ssl = ssl_context(config) if transport is None else None
@@ -144,11 +148,21 @@ class Connection:
         if self._limiter is not None:
             await self._limiter.acquire()
         attempts.made += 1
-        attempts.used = await self._credentials.current()
+        attempts.used = await self._credential(self._credentials.current())
+        self._authenticated = True
         self._present(attempts.used)
         if attempts.used.authorization is None:
             return request
         return request._replace(headers={**request.headers, "Authorization": attempts.used.authorization})
+
+    async def _credential(self, asked: Awaitable[R]) -> R:
+        """Credentials that never worked are the user's to correct; those that did may work again."""
+        try:
+            return await asked
+        except ConfigurationError as error:
+            if not self._authenticated:
+                raise
+            raise Unauthorized(str(error), code=401, reason="Unauthorized") from error
 
     def _present(self, credential: Credential) -> None:
         """Uses the client certificate that an exec plugin gave, on new connections."""
@@ -163,11 +177,11 @@ class Connection:
         """Whether to try once more, after having waited as long as the server asked."""
         if status == 401 and not attempts.renewed:
             attempts.renewed = True
-            return await self._credentials.renew(attempts.used)
+            return await self._credential(self._credentials.renew(attempts.used))
         delay = self._retry.delay(attempts.made, status, headers, self.rng)
         if delay is None:
             return False
-        log.debug("the API server asks to come back: status %d, waiting %.1f s", status, delay)
+        log.debug("Waiting as the API server asked", status=status, seconds=delay)
         await asyncio.sleep(delay)
         return True
 
@@ -192,7 +206,7 @@ class Connection:
         for text in _WARNING.findall(warning) if warning else ():
             if text not in self._warned and len(self._warned) < _WARNINGS_REMEMBERED:
                 self._warned.add(text)
-                log.warning("the API server warns: %s", text)
+                log.warning("The API server warns", warning=text)
 
 
 @dataclass(slots=True)

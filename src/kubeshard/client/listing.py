@@ -14,7 +14,6 @@ Sources: framework 1.1 (paged list), reliability 4.5.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Generic, TypeVar
@@ -26,9 +25,10 @@ from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import Gone
 from kubeshard.core.objects import Form, KubeObject
 from kubeshard.core.selectors import FieldSelector, Selector
+from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.transport import HttpRequest, TransportError
 
-log = logging.getLogger("kubeshard.client")
+log = get_logger("kubeshard.client")
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -81,7 +81,7 @@ class ListStream(Generic[T]):
             except Gone:
                 if not token or self._on_restart is None:
                     raise
-                log.info("the snapshot of a paged list of %s expired: reading it as one response", self._form)
+                log.info("The snapshot of a paged list expired: reading it as one response", kind=self._form)
                 self._on_restart()
                 self.undecodable.clear()
                 self._page_size, self._from_version, token = None, "", ""

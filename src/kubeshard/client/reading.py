@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -13,9 +12,10 @@ from kubeshard.client.view import View
 from kubeshard.client.watching import WatchStream
 from kubeshard.core.objects import Form, KubeObject, form_of
 from kubeshard.core.selectors import FieldSelector, Selector
+from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.transport import HttpRequest
 
-log = logging.getLogger("kubeshard.client")
+log = get_logger("kubeshard.client")
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -82,7 +82,7 @@ class Reads(View):
         async for obj in stream:
             objects.append(obj)  # noqa: PERF401 - a restart clears what there is so far
         for problem in stream.undecodable:
-            log.warning("left out of a list: %s", problem)
+            log.warning("Left an object out of a list", error=problem)
         return objects
 
     def watch(

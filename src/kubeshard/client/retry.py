@@ -1,4 +1,4 @@
-"""When to send a request again.
+"""When to send a request again, and when to do a read-change-write again.
 
 Only when the server said that it did nothing and when to come back: 429 or 503 with `Retry-After` (framework
 1.1). A broken connection is never answered by sending a write again: it may have taken effect.
@@ -6,11 +6,16 @@ Only when the server said that it did nothing and when to come back: 429 or 503 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from kubeshard.client.status import retry_after_of
-from kubeshard.runtime.rng import Rng
+from kubeshard.core.errors import Conflict, NotOurs
+from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +37,22 @@ class RetryPolicy:
         if wanted is None or wanted > self.longest or attempt >= self.tries:
             return None
         return wanted + rng.uniform(0.0, max(wanted, 1.0) * 0.1)
+
+
+async def retry_on_conflict(
+    attempt: Callable[[], Awaitable[R]], *, tries: int = 5, delay: float = 0.01, rng: Rng = SYSTEM_RNG
+) -> R:
+    """Runs `attempt` (get, change, write: the get must be inside) until it meets no Conflict; the last one is
+    raised.
+
+    NotOurs is final: reading again does not make the object ours. Waits `delay` seconds and a tenth of jitter
+    in between.
+    """
+    for _ in range(tries - 1):
+        try:
+            return await attempt()
+        except NotOurs:
+            raise
+        except Conflict:
+            await asyncio.sleep(delay * rng.uniform(1.0, 1.1))
+    return await attempt()

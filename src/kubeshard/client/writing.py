@@ -50,8 +50,9 @@ class Writes(View):
     async def create(
         self, obj: T, *, dry_run: bool = False, field_manager: str | None = None, unfenced: bool = False
     ) -> T:
-        """The created object. Raises AlreadyExists, ValueError for an object that has a resourceVersion already;
-        Forbidden also for a namespace that is being deleted."""
+        """The created object. Raises AlreadyExists, ValueError for an object that has a resourceVersion
+        already; Forbidden also for a namespace that is being deleted.
+        """
         if obj.metadata.resource_version:
             raise ValueError(
                 f"{obj.KIND} {obj.key} was read from the server: an object to create has no resourceVersion"
