@@ -7,8 +7,7 @@ import os
 import click
 
 from kubeshard.cli.options import config_option, log_options, report_unknown, strict_option
-from kubeshard.manager import run
-from kubeshard.sharder import build_sharder, load_sharder_config
+from kubeshard.sharder import load_sharder_config, run_sharder
 
 
 @click.command()
@@ -27,4 +26,4 @@ def sharder(path: str | None, strict_config: bool) -> None:
     """
     config, unknown = load_sharder_config(path, os.environ)
     report_unknown(unknown, strict=strict_config)
-    run(build_sharder(config))
+    run_sharder(config)
