@@ -1,0 +1,54 @@
+"""A shard as a process of its own, for `test_shard_kube`: reconciles Widgets, each of which takes a second.
+
+Arguments: kubeconfig, ring, shard name, namespace, seconds of the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from kubeshard.client import load_config
+from kubeshard.controller import Context, Controller, Reconciler
+from kubeshard.core import KubeObject
+from kubeshard.core.patches import MergePatch
+from kubeshard.manager import Manager, run
+from kubeshard.shard import Sharding, scaled
+from kubeshard.sharding import RingResource
+
+
+class Widget(KubeObject, group="shardtest.example.com", version="v1"):
+    pass
+
+
+class Slow(Reconciler[Widget]):
+    async def reconcile(self, ctx: Context, obj: Widget, /) -> None:
+        if obj.metadata.annotation("done"):
+            return
+        print("begun", flush=True)
+        await asyncio.sleep(1.0)
+        patch = MergePatch({"metadata": {"annotations": {"done": "true"}}})
+        await ctx.client.patch(Widget, obj.metadata.name, obj.metadata.namespace, patch, base=obj)
+
+
+def main() -> None:
+    kubeconfig, ring, name, namespace, seconds = sys.argv[1:]
+    run(
+        Manager(
+            [Controller(name="slow", reconciler=Slow(), primary=Widget)],
+            client=asyncio.run(load_config(kubeconfig)),
+            sharding=Sharding(
+                ring,
+                name,
+                namespace,
+                resources=[RingResource(group=Widget.KIND.group, resource="widgets")],
+                timing=scaled(float(seconds)),
+            ),
+            metrics_address=None,
+            health_address=None,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
