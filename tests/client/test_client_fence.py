@@ -177,6 +177,25 @@ async def test_after_the_deadline_no_write_of_any_kind_begins(fenced, fence, ser
     await fenced.get(Widget, "a", "n")
 
 
+async def test_a_write_that_the_server_put_off_is_not_sent_after_the_deadline(fenced, fence, server, status):
+    async def put_off(_request):
+        fence.lost = True
+        return status(429, "TooManyRequests", headers={"Retry-After": "0"})
+
+    server.answer(put_off)
+    writes = (
+        lambda: fenced.create(Namespace(metadata=ObjectMeta(name="a"))),
+        lambda: fenced.patch(ConfigMap, "a", "n", MergePatch({})),
+        lambda: fenced.delete(ConfigMap, "a", "n"),
+        lambda: fenced.delete_collection(ConfigMap, "n"),
+    )
+    for number, write in enumerate(writes, 1):
+        fence.lost = False
+        with pytest.raises(NotOurs, match="deadline"):
+            await write()
+        assert len(server.requests) == number
+
+
 async def test_an_unfenced_write_says_so_and_is_counted(fenced, fence, client, server):
     fence.lost = True
     await fenced.patch(Widget, "a", "n", MergePatch({"x": 1}), unfenced=True)

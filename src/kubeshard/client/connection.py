@@ -51,6 +51,9 @@ R = TypeVar("R")
 Observer = Callable[[str, str, int, float], None]
 """Called after each attempt with method, host, status code (0: no answer) and seconds."""
 
+Guard = Callable[[], None]
+"""Raises when the request may not be sent any more."""
+
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _WARNINGS_REMEMBERED = 256
 
@@ -84,19 +87,21 @@ class Connection:
             config.server, self._ssl, server_hostname=config.tls.server_name, proxy=config.proxy
         )
 
-    async def send(self, request: HttpRequest) -> bytes:
+    async def send(self, request: HttpRequest, guard: Guard | None = None) -> bytes:
         """The body of a JSON answer with status 2xx. Raises ApiError by cause, ConfigurationError for
-        unusable credentials.
+        unusable credentials, and what `guard` raises: it is called just before each attempt.
         """
-        answer = await self.exchange(request)
+        answer = await self.exchange(request, guard)
         check(where(request), answer.status, answer.headers, answer.body)
         return answer.body
 
-    async def exchange(self, request: HttpRequest) -> HttpResponse:
+    async def exchange(self, request: HttpRequest, guard: Guard | None = None) -> HttpResponse:
         """Whatever the server finally answers. Raises Timeout or Unavailable where there was no answer."""
         attempts = _Attempts()
         while True:
             authorized = await self._prepare(request, attempts)
+            if guard is not None:
+                guard()
             started = self.clock.monotonic()
             try:
                 answer = await self.transport.request(authorized)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
+from kubeshard.client.connection import Guard
 from kubeshard.client.fence import Fence, fenced_patch, refusal, require_ours, stamped
 from kubeshard.client.requests import (
     JSON,
@@ -63,7 +64,7 @@ class Writes(View):
             obj = stamped(fence, obj)
         path = collection_path(form.kind, obj.metadata.namespace)
         return await self._write(
-            form, "POST", path, encode(obj), dry_run=dry_run, field_manager=field_manager
+            form, "POST", path, encode(obj), dry_run=dry_run, field_manager=field_manager, unfenced=unfenced
         )
 
     async def replace(
@@ -98,6 +99,7 @@ class Writes(View):
             dry_run=dry_run,
             field_manager=field_manager,
             subresource=subresource,
+            unfenced=unfenced,
         )
 
     async def patch(
@@ -137,6 +139,7 @@ class Writes(View):
                 field_manager=field_manager,
                 force=force and isinstance(patch, ApplyPatch),
                 subresource=subresource,
+                unfenced=unfenced,
             )
         except ApiError as error:
             raise (
@@ -205,9 +208,9 @@ class Writes(View):
         )
         path = object_path(kind, name, namespace)
         request = self._request("DELETE", path, JSON, options.encode(), timeout=server_timeout(self._timeout))
-        body = await self._connection.send(request)
+        answer = await self._connection.send(request, self._guard(unfenced))
         if self._write_observers and not dry_run:
-            self._tell(record_of_deletion(kind, Key(namespace, name), uid, body))
+            self._tell(record_of_deletion(kind, Key(namespace, name), uid, answer))
 
     async def delete_object(self, obj: KubeObject, *, kind: Kind | None = None, **options: Any) -> None:
         """Deletes exactly the object that was read, in the state in which it was read; options as of
@@ -253,7 +256,7 @@ class Writes(View):
             labelSelector=str(selector),
             fieldSelector=str(field_selector or ""),
         )
-        await self._connection.send(request._replace(timeout=COLLECTION_TIMEOUT))
+        await self._connection.send(request._replace(timeout=COLLECTION_TIMEOUT), self._guard(unfenced))
 
     def _enter_fence(self, kind: Kind, unfenced: bool) -> Fence | None:
         """The fence if it covers the kind. Raises NotOurs when this shard may write nothing any more."""
@@ -264,6 +267,12 @@ class Writes(View):
             return None
         self._fence.check()
         return self._fence if self._fence.covers(kind) else None
+
+    def _guard(self, unfenced: bool) -> Guard | None:
+        """Asked before each attempt: a write that waited for credentials or a throttling server may come too
+        late.
+        """
+        return None if self._fence is None or unfenced else self._fence.check
 
     async def _write(
         self,
@@ -277,6 +286,7 @@ class Writes(View):
         field_manager: str | None,
         force: bool = False,
         subresource: str | None = None,
+        unfenced: bool,
     ) -> T:
         request = self._request(
             method,
@@ -289,7 +299,8 @@ class Writes(View):
             force=force,
             dryRun="All" if dry_run else None,
         )
-        written = self._decoded(form, request, await self._connection.send(request), subresource)
+        answer = await self._connection.send(request, self._guard(unfenced))
+        written = self._decoded(form, request, answer, subresource)
         if self._write_observers and not dry_run and written.metadata.resource_version:
             self._tell(record_of(form.kind, written.metadata))
         return written
