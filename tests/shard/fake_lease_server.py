@@ -26,6 +26,7 @@ class LeaseServer:
         self.slow = 0.0
         self.writes: list[tuple[float, Lease]] = []
         self.agents: set[str] = set()
+        self.aborts = 0
         self._version = 0
         self._watchers: list[asyncio.Queue[bytes]] = []
         self._cut = asyncio.Event()
@@ -94,6 +95,9 @@ class LeaseServer:
             yield _Stream(queue, self._cut)
         finally:
             self._watchers.remove(queue)
+
+    def abort(self) -> None:
+        self.aborts += 1
 
     async def close(self) -> None: ...
 

@@ -49,7 +49,6 @@ class World:
         self.clock = VirtualClock()
         self.server = LeaseServer()
         self.watchdog = Watchdog()
-        self.aborts = 0
         self.sick: str | None = None
 
     def lease(
@@ -57,8 +56,8 @@ class World:
     ) -> ShardLease:
         return ShardLease(
             shard,
+            self.server.client(),
             connect=self.server.client,
-            abort=self._abort,
             takeover=takeover,
             keep_on_stop=keep_on_stop,
             watchdog=self.watchdog,
@@ -68,9 +67,6 @@ class World:
 
     def health(self) -> str | None:
         return self.sick
-
-    def _abort(self) -> None:
-        self.aborts += 1
 
     @property
     def now(self) -> float:
@@ -118,7 +114,7 @@ async def test_after_a_proven_stop_the_lease_is_given_back_and_the_watchdog_call
     assert world.spec.lease_transitions == 0
     assert world.spec.acquire_time == world.spec.renew_time
     assert world.watchdog.deadline is None
-    assert world.aborts == 0
+    assert world.server.aborts == 0
 
 
 @virtual_time
@@ -190,7 +186,7 @@ async def test_a_partition_ends_the_right_to_work_one_second_before_the_deadline
         assert world.now == pytest.approx(acquired_asked_at + 9)
         assert not may_write(tenure)
         assert not tenure.gate.is_open
-        assert world.aborts == 1
+        assert world.server.aborts == 1
         assert world.watchdog.deadline == acquired_asked_at + 10
     assert world.watchdog.bitten_at is None
     assert world.watchdog.deadline == acquired_asked_at + 10
@@ -220,7 +216,7 @@ def test_a_foreign_holder_stops_the_work_at_once(holder: str) -> None:
             assert (await tenure.lost()).startswith("the lease is held by")
             assert world.now - before < 0.01
             assert not may_write(tenure)
-            assert world.aborts == 1
+            assert world.server.aborts == 1
             assert world.watchdog.deadline == world.now + 2
         assert world.spec.holder_identity == holder
 
@@ -354,6 +350,7 @@ async def test_a_blocked_main_loop_can_neither_keep_the_lease_nor_write_after_it
 
     lease = ShardLease(
         ME,
+        LeaseServer().client(),
         connect=connect,  # type: ignore[arg-type]  # a client, made in the thread
         timing=scaled(3),
         watchdog=NoWatchdog(),

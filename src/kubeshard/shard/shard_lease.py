@@ -1,7 +1,7 @@
 """A shard's Lease as the main loop uses it: held for the time of an `async with` block (protocol 6.1,
 reliability 1.6).
 
-    lease = ShardLease(identify("my-ring"), connect=lambda: Client(config))
+    lease = ShardLease(identify("my-ring"), client)
     async with lease.held(health) as tenure:
         ...                                 # start controllers; stop them when `await tenure.lost()` returns
         tenure.stopped_cleanly()            # only when no worker, task or thread will write again
@@ -36,10 +36,10 @@ USER_AGENT = "shard-lease"
 class ShardLease:
     """One Lease, one process; `held` once.
 
-    `connect` makes the client of the keeper; it is called in the keeper's thread. `abort` resets the sockets
-    of the client that the controllers write with, from any thread. `keep_on_stop` leaves the Lease to expire
-    also after a clean stop, so that a restart under the same name finds its objects still its own (protocol
-    14-B7). `watchdog`: the kernel's on Linux.
+    `client` is what the controllers write with: its connections are reset when the Lease is lost. `connect` makes the
+    keeper's own, in its thread (default: one with the same configuration). `keep_on_stop` leaves the Lease to expire
+    also after a clean stop, so that a restart under the same name finds its objects still its own (protocol 14-B7).
+    `watchdog`: the kernel's on Linux.
 
     RBAC: `get`, `create`, `update`, `watch` on `leases` in the shard's namespace.
     """
@@ -47,9 +47,9 @@ class ShardLease:
     def __init__(
         self,
         shard: ShardIdentity,
+        client: Client,
         *,
-        connect: Callable[[], Client],
-        abort: Callable[[], None] = lambda: None,
+        connect: Callable[[], Client] | None = None,
         timing: LeaseTiming | None = None,
         takeover: Takeover = Takeover.AT_ONCE,
         keep_on_stop: bool = False,
@@ -59,8 +59,8 @@ class ShardLease:
         rng: Rng = SYSTEM_RNG,
     ) -> None:
         self.shard = shard
-        self._connect = connect
-        self._abort = abort
+        self._client = client
+        self._connect = connect or (lambda: Client(client.config))
         self._timing = timing or LeaseTiming()
         self._takeover = takeover
         self._keep_on_stop = keep_on_stop
@@ -76,12 +76,12 @@ class ShardLease:
 
         Raises ConfigurationError for a Lease that belongs to somebody who is no shard of this name.
         """
-        tenure = ShardTenure(self._clock, asyncio.get_running_loop(), self._abort)
+        tenure = ShardTenure(self._clock, asyncio.get_running_loop(), self._client.transport.abort)
         keeper = LeaseKeeper(
             self.shard,
             LeaseMachine(self.shard, self._timing, self._rng.uniform, self._takeover),
             self._timing,
-            self._client,
+            lambda: self._connect().with_user_agent(USER_AGENT),
             tenure,
             health,
             self._watchdog or default_watchdog(),
@@ -114,6 +114,3 @@ class ShardLease:
             acquiring.cancel()
         if keeping.done():
             await keeping
-
-    def _client(self) -> Client:
-        return self._connect().with_user_agent(USER_AGENT)

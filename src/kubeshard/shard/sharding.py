@@ -29,7 +29,6 @@ from kubeshard.core.kinds import GroupKind
 from kubeshard.core.selectors import Selector
 from kubeshard.manager.membership import HealthGate
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
-from kubeshard.runtime.http import AiohttpTransport
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 from kubeshard.runtime.thread import LoopRunner
@@ -146,8 +145,8 @@ class Sharding:
         prepared = self._ready
         lease = ShardLease(
             prepared.shard,
-            connect=self._connect or prepared.connect,
-            abort=prepared.abort,
+            prepared.client,
+            connect=self._connect,
             timing=self._timing,
             takeover=self._takeover,
             keep_on_stop=self._keep_lease_on_stop,
@@ -207,16 +206,7 @@ class _Prepared:
         self.handovers = Handovers(
             shard.label, shard.drain, shard.name, lambda kind: kind.group_resource in resources, clock
         )
-        self._client = client
-
-    def connect(self) -> Client:
-        """A client of the same cluster and user, on connections of its own."""
-        return Client(self._client.config)
-
-    def abort(self) -> None:
-        transport = self._client.transport
-        if isinstance(transport, AiohttpTransport):
-            transport.abort()
+        self.client = client
 
     def warn_about_idle_resources(self, controllers: Sequence[Controller[Any]]) -> None:
         """A main resource without a controller: its objects are labelled for us, and nobody acknowledges
