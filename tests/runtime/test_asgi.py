@@ -82,6 +82,13 @@ async def test_a_taken_port_is_an_error_that_names_it() -> None:
                 pass
 
 
+async def test_a_port_may_be_shared_and_stays_open_when_one_of_them_ends() -> None:
+    async with AsgiServer(echo, "127.0.0.1", reuse_port=True) as one:
+        async with AsgiServer(echo, "127.0.0.1", one.port, reuse_port=True) as other:
+            assert other.port == one.port
+        assert (await exchange(one, POST + b"connection: close\r\n\r\nhello")).endswith(b"hello")
+
+
 async def test_a_missing_extra_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kubeshard.runtime.http_server_protocol", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'kubeshard\[server\]'"):

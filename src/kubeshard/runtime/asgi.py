@@ -68,7 +68,8 @@ class AsgiServer:
 
     Raises on entry ListenError, and MissingExtraError without the `server` extra. The `ssl_context` may be
     changed while the server runs (`SSLContext.load_cert_chain`): new connections see it, existing ones keep
-    what they have.
+    what they have. `reuse_port`: other processes that say so too may listen on the same port; the kernel
+    spreads new connections over them.
     """
 
     def __init__(
@@ -78,9 +79,12 @@ class AsgiServer:
         port: int = 0,
         ssl_context: ssl.SSLContext | None = None,
         limits: Limits | None = None,
+        *,
+        reuse_port: bool = False,
     ) -> None:
         self._app = app
         self._host = host
+        self._reuse_port = reuse_port
         self._requested_port = port
         self._ssl = ssl_context
         self._limits = limits or Limits()
@@ -105,7 +109,7 @@ class AsgiServer:
                 f"the HTTP server needs uvicorn and httptools: pip install 'kubeshard[server]' ({error})"
             ) from error
         self._connections = Connections(self._app, self._limits)
-        listener = _listen(self._host, self._requested_port)
+        listener = _listen(self._host, self._requested_port, self._reuse_port)
         self._port = listener.getsockname()[1]
         tls: dict[str, Any] = {}
         if self._ssl is not None:
@@ -146,13 +150,14 @@ def parse_bind_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, reuse_port: bool) -> socket.socket:
+    dual = not host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual or ":" in host else socket.AF_INET
     try:
-        if not host and socket.has_dualstack_ipv6():
-            return socket.create_server(("", port), family=socket.AF_INET6, backlog=1024, dualstack_ipv6=True)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=1024)
-    except (OSError, OverflowError) as error:
+        return socket.create_server(
+            (host, port), family=family, backlog=1024, reuse_port=reuse_port, dualstack_ipv6=dual
+        )
+    except (OSError, OverflowError, ValueError) as error:
         number = getattr(error, "errno", None) or 0
         reason = (
             "another process listens there"

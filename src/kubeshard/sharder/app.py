@@ -42,7 +42,7 @@ from kubeshard.sharder.ring_controller import ring_controller
 from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharder.views import RingViews
 from kubeshard.sharding import ControllerRing
-from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX, WEBHOOK_PORT
+from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
 from kubeshard.webhook.certificates import CertificateFiles, CertificateSource, ServingCertificate
 from kubeshard.webhook.selfsigned import renewed
 from kubeshard.webhook.server import WebhookServer
@@ -52,13 +52,10 @@ def build_sharder(
     config: SharderConfig,
     client: Client,
     *,
-    webhook_port: int | None = WEBHOOK_PORT,
     clock: Clock = SYSTEM_CLOCK,
     rng: Rng = SYSTEM_RNG,
 ) -> Manager:
-    """The sharder, ready to run. `webhook_port` 0 picks a free one, None runs no webhook server. The client
-    stays the caller's.
-    """
+    """The sharder, ready to run. The client stays the caller's. Raises ConfigurationError."""
     registry = CollectorRegistry()
     sharder = client.with_user_agent("sharder").with_field_manager("sharder")
     metrics = SharderMetrics(registry)
@@ -79,9 +76,11 @@ def build_sharder(
     )
     views.declare()
     registry.register(StateCollector(cache))
-    certificates = None if webhook_port is None else _certificates(config, sharder, clock, rng)
+    address = config.webhook.server.address
+    certificates = _certificates(config, sharder, clock, rng) if address else None
     servers = []
-    if certificates is not None and webhook_port is not None:
+    if address and certificates:
+        host, port = address
         admission = ShardAdmission(
             views, sharders=config.sharders, strict=config.strict, registry=registry, clock=clock
         )
@@ -89,7 +88,9 @@ def build_sharder(
             WebhookServer(
                 {WEBHOOK_PATH_PREFIX: admission},
                 certificates,
-                port=webhook_port,
+                host=host,
+                port=port,
+                reuse_port=config.webhook.server.reuse_port,
                 server_name=serving_names(config.webhook.config.client_config)[0],
                 after=cache.synced,
                 registry=registry,

@@ -5,8 +5,9 @@ logged, never fatal; a wrong value raises ConfigurationError naming the field. T
 overrides `leaderElection.leaderElect`.
 
 kubeshard's own fields, which the reference ignores: `compat: strict` (the strict parity switch of
-reliability 0.2) and `sharders` (user names of other sharders whose moves the webhook lets pass during a
-migration, reliability 1.6).
+reliability 0.2), `sharders` (user names of other sharders whose moves the webhook lets pass during a
+migration, reliability 1.6), `webhook.server.bindAddress` and `webhook.server.reusePort` (several sharders on
+one host).
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import Struct, field
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, LabelSelectorRequirement, Selector
 from kubeshard.manager.config_file import ComponentConfig, Duration, load_config_file
-from kubeshard.sharding.names import SYSTEM_NAMESPACE
+from kubeshard.runtime.asgi import parse_bind_address
+from kubeshard.sharding.names import SYSTEM_NAMESPACE, WEBHOOK_PORT
 
 API_VERSION = "config.sharding.timebertt.dev/v1alpha1"
 KIND = "SharderConfig"
@@ -45,6 +47,20 @@ class WebhookServerConfig(Struct):
     cert_dir: str = ""
     cert_name: str = "tls.crt"
     key_name: str = "tls.key"
+    bind_address: str = f":{WEBHOOK_PORT}"
+    """`"0"`: this replica serves no webhook."""
+    reuse_port: bool = False
+    """Share the port with other processes of this host that say so too."""
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port; None where no webhook is served. Raises ConfigurationError."""
+        if self.bind_address == "0":
+            return None
+        try:
+            return parse_bind_address(self.bind_address)
+        except ValueError as error:
+            raise ConfigurationError(f"field webhook.server.bindAddress: {error}") from None
 
     @property
     def directory(self) -> Path:
@@ -146,6 +162,7 @@ def validated(config: SharderConfig) -> SharderConfig:
     for problem, found in problems.items():
         if found:
             raise ConfigurationError(f"field {problem}")
+    _ = config.webhook.server.address
     try:
         Selector.from_label_selector(config.webhook.config.namespace_selector)
     except InvalidSelector as error:

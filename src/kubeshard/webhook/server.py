@@ -30,8 +30,8 @@ _LOG = get_logger("kubeshard.webhook")
 
 
 class WebhookServer:
-    """`routes` maps path prefixes to handlers; for the other parameters see `ServingCertificate` and
-    `Limits`."""
+    """`routes` maps path prefixes to handlers; for the other parameters see `ServingCertificate`,
+    `AsgiServer` and `Limits`."""
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class WebhookServer:
         *,
         host: str = "",
         port: int = DEFAULT_PORT,
+        reuse_port: bool = False,
         server_name: str = "",
         allow_tls_1_2: bool = False,
         after: Callable[[], Awaitable[object]] | None = None,
@@ -52,7 +53,7 @@ class WebhookServer:
         self._serving = ServingCertificate(
             server_name, allow_tls_1_2=allow_tls_1_2, clock=clock, registry=registry
         )
-        self._http = AsgiServer(self._app, host, port, self._serving.context, limits)
+        self._http = AsgiServer(self._app, host, port, self._serving.context, limits, reuse_port=reuse_port)
         self._after = after
         self._listening = False
 
