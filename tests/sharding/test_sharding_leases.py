@@ -162,6 +162,18 @@ def test_the_shard_of_a_deleted_lease_stays_until_twice_its_duration_after_the_l
     assert book.shard(A, 30.0).state is DEAD
 
 
+def test_the_end_of_a_tombstone_is_reported_when_it_is_settled() -> None:
+    book = LeaseBook()
+    book.observe(lease(), now=0.0)
+    deletion = book.forget(A, now=10.0)
+    assert deletion is not None
+    assert deletion.presence
+    taken = book.observe(lease(holder="shardlease-controller", duration=30, uid="new"), now=31.0)
+    assert taken is not None
+    assert taken.availability
+    assert taken.presence
+
+
 def test_a_recreated_lease_lives_on() -> None:
     book = LeaseBook()
     book.observe(lease(), now=0.0)

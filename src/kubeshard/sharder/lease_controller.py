@@ -64,14 +64,14 @@ def lease_controller(observer: LeaseObserver, clock: Clock = SYSTEM_CLOCK) -> Co
 
 
 class StateChanges:
-    """Triggers Leases whose state an observation changed, all known ones at the start."""
+    """Triggers Leases that came, went, or changed their state by an observation; all known ones at the start."""
 
     def __init__(self, observer: LeaseObserver) -> None:
         self._observer = observer
 
     async def run(self, enqueue: Enqueue) -> None:
         def heard(change: Change) -> None:
-            if change.before is not change.after or len(change.rings) > 1:
+            if change.before is not change.after or change.presence or len(change.rings) > 1:
                 enqueue(change.key, "state changed")
 
         with self._observer.subscribed(heard):

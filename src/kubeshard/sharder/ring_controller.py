@@ -82,7 +82,7 @@ class ShardChanges:
 
     async def run(self, enqueue: Enqueue) -> None:
         def heard(change: Change) -> None:
-            if change.availability or change.before is None or change.after is None or len(change.rings) > 1:
+            if change.availability or change.presence or len(change.rings) > 1:
                 for ring in change.rings:
                     enqueue(Key("", ring), "shards changed")
 

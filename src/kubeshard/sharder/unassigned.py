@@ -61,6 +61,7 @@ class UnassignedWatches:
         self._rng = rng
         self._group: asyncio.TaskGroup | None = None
         self._missed: Callable[[str], None] = lambda ring: None
+        self._wanted: set[tuple[str, RingEntry]] = set()
         self._watches: dict[tuple[str, RingEntry], asyncio.Task[None]] = {}
 
     async def run(self, missed: Callable[[str], None]) -> None:
@@ -68,6 +69,7 @@ class UnassignedWatches:
         self._missed = missed
         try:
             async with asyncio.TaskGroup() as self._group:
+                self._adjust()
                 await asyncio.get_running_loop().create_future()
         finally:
             self._group = None
@@ -75,14 +77,18 @@ class UnassignedWatches:
 
     def follow(self, ring: str, entries: Iterable[RingEntry]) -> None:
         """From now on the ring's watches are those of these entries."""
+        others = {place for place in self._wanted if place[0] != ring}
+        self._wanted = others | {(ring, entry) for entry in entries}
+        self._adjust()
+
+    def _adjust(self) -> None:
         if self._group is None:
             return
-        wanted = {(ring, entry) for entry in entries}
-        for place in [p for p in self._watches if p[0] == ring and p not in wanted]:
+        for place in self._watches.keys() - self._wanted:
             self._watches.pop(place).cancel()
-        for place in wanted - self._watches.keys():
+        for place in self._wanted - self._watches.keys():
             self._watches[place] = self._group.create_task(
-                self._keep_watching(*place), name=f"unassigned {place[1].resource} of {ring}"
+                self._keep_watching(*place), name=f"unassigned {place[1].resource} of {place[0]}"
             )
 
     async def _keep_watching(self, ring: str, entry: RingEntry) -> None:

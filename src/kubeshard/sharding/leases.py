@@ -78,7 +78,9 @@ class Change(NamedTuple):
     before: ShardState | None
     after: ShardState | None
     availability: bool
-    """Whether a ring may have gained or lost a shard by it."""
+    """Whether a ring may have gained or lost a shard by it, or does so at last (the end of a tombstone)."""
+    presence: bool
+    """Whether the Lease came or went."""
 
 
 class LeaseBook:
@@ -260,6 +262,9 @@ def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) 
     before = old.state(now) if old is not None else None
     after = new.state(now) if new is not None else None
     rings = frozenset(record.ring for record in (old, new) if record is not None)
-    was, is_ = before is not None and before.available, after is not None and after.available
+    # Time ends the availability of a tombstone without a word: it counts as available until something settles it.
+    was = old is not None and (old.deleted or old.state(now).available)
+    is_ = after is not None and after.available
     moved = len(rings) > 1 and (was or is_)
-    return Change(key, rings, before, after, availability=was != is_ or moved)
+    existed, exists = old is not None and not old.deleted, new is not None and not new.deleted
+    return Change(key, rings, before, after, availability=was != is_ or moved, presence=existed != exists)
