@@ -1,0 +1,51 @@
+"""The project's files, as the house tests look at them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "kubeshard"
+
+
+@cache
+def tracked() -> tuple[Path, ...]:
+    """What git tracks; in a tree without git, everything outside hidden and build folders."""
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+        paths = [ROOT / name for name in listed.split("\0") if name]
+    except (OSError, subprocess.CalledProcessError):
+        skipped = {"build", "dist", "__pycache__"}
+        paths = [
+            path
+            for path in ROOT.rglob("*")
+            if not any(part.startswith(".") or part in skipped for part in path.relative_to(ROOT).parts)
+        ]
+    return tuple(path for path in paths if path.is_file())
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """(path from the root, content) of every tracked text file."""
+    for path in tracked():
+        try:
+            yield str(path.relative_to(ROOT)), path.read_text()
+        except UnicodeDecodeError:
+            continue
+
+
+def sources(below: Path = PACKAGE) -> list[Path]:
+    return [path for path in tracked() if path.suffix == ".py" and path.is_relative_to(below)]
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))

@@ -1,0 +1,95 @@
+"""What the documents promise is there, and nothing names the machine that it was written on."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from source_tree import ROOT, name, texts, tracked
+
+DOCUMENTS = [path for path in tracked() if path.suffix == ".md"]
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^```.*?^```", re.M | re.S)
+_HOME = re.compile(r"(?<![\w.~$}])/(?:root|home/[a-z]\w*|Users/\w+)/")
+_URL_HOST = re.compile(r"https?://([\w.-]+)")
+_REGISTRY = re.compile(
+    r"(^|\.)(pypi|python"
+    r"hosted|npmjs|crates|conda|anaconda|artifactory|nexus|devpi|proxy\.golang|sum\.golang)\b"
+)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_links_lead_somewhere(document: Path) -> None:
+    prose = _FENCE.sub("", document.read_text())
+    broken = []
+    for target in _LINK.findall(prose):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = document.parent / path if path else document
+        if not file.exists() or (anchor and anchor not in _anchors(file.read_text())):
+            broken.append(target)
+    assert not broken
+
+
+def _anchors(text: str) -> set[str]:
+    """As GitHub makes them from headings."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", text), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_every_make_command_exists(document: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    commands = set(re.findall(r"(?:^|`)make ([a-z-]+)", document.read_text(), re.M))
+    assert commands <= targets
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_every_file_that_is_named_exists(document: Path) -> None:
+    named = re.findall(r"`((?:src|tests|docs|examples|benchmarks)/[\w./-]+)`", document.read_text())
+    assert not [path for path in named if not (ROOT / path).exists()]
+
+
+def test_nothing_names_the_machine_it_was_written_on() -> None:
+    here = {str(ROOT), str(Path.home())} - {"/"}
+    found = [
+        f"{path}: {line.strip()}"
+        for path, text in texts()
+        for line in text.splitlines()
+        if _HOME.search(line) or any(folder + "/" in line for folder in here)
+    ]
+    assert not found
+
+
+def test_nothing_names_a_package_registry() -> None:
+    """Where packages come from is the machine's business: its pip, uv and Go settings."""
+    found = [
+        f"{path}: {host}"
+        for path, text in texts()
+        for host in _URL_HOST.findall(text)
+        if _REGISTRY.search(host)
+    ]
+    assert not found
+
+
+def test_locked_dependencies_carry_hashes_and_no_address() -> None:
+    lock = (ROOT / "requirements.txt").read_text()
+    assert "://" not in lock
+    assert not re.search(r"^--(index-url|extra-index-url|find-links)", lock, re.M)
+    for requirement in re.split(r"\n(?=\w)", lock.strip()):
+        assert "--hash=sha256:" in requirement, requirement
+
+
+def test_the_lock_has_every_declared_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    declared = [
+        *project["project"]["dependencies"],
+        *(item for group in project["project"]["optional-dependencies"].values() for item in group),
+        *project["dependency-groups"]["dev"],
+    ]
+    names = {re.split(r"[^\w.-]", item)[0].lower().replace("_", "-") for item in declared} - {"kubeshard"}
+    locked = set(re.findall(r"^([\w.-]+)==", (ROOT / "requirements.txt").read_text().lower(), re.M))
+    assert names <= locked

@@ -1,0 +1,107 @@
+"""Where things live, and how large they may be."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from fnmatch import fnmatch
+from importlib.metadata import packages_distributions
+
+from source_tree import PACKAGE, ROOT, name, parsed, sources, tracked
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_a_module_stays_below_400_lines() -> None:
+    long = {name(path): lines for path in sources() if (lines := len(path.read_text().splitlines())) >= 400}
+    assert not long
+
+
+def test_no_module_is_a_drawer_for_anything() -> None:
+    drawers = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "shared"}
+    found = [name(path) for path in sources(ROOT) if drawers & {path.stem, *path.relative_to(ROOT).parts}]
+    assert not found
+
+
+def test_a_package_says_what_it_is_for() -> None:
+    """A sentence or more: what it guarantees, and what not."""
+    packages = [path for path in sources() if path.name == "__init__.py"]
+    assert not [name(path) for path in packages if len((ast.get_docstring(parsed(path)) or "").split()) < 5]
+
+
+def test_a_module_begins_with_its_docstring() -> None:
+    modules = [path for path in sources() if path.name != "__init__.py"]
+    assert not [name(path) for path in modules if not ast.get_docstring(parsed(path))]
+
+
+def test_every_folder_with_modules_is_a_package() -> None:
+    found = {name(path.parent) for path in sources() if not (path.parent / "__init__.py").exists()}
+    assert not found
+
+
+def test_nobody_in_the_product_imports_testing_but_the_demo() -> None:
+    found = [
+        name(path)
+        for path in sources()
+        if not path.is_relative_to(PACKAGE / "testing") and not path.is_relative_to(PACKAGE / "cli")
+        if "kubeshard.testing" in {module for module, _ in _imports(parsed(path))}
+    ]
+    assert not found
+
+
+def test_the_floors_are_checked_by_make_lint() -> None:
+    assert re.search(r"^lint:(.*\n\t.*)*lint-imports", (ROOT / "Makefile").read_text(), re.M)
+    layers = PROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
+    floors = {part.strip() for layer in layers for part in layer.split("|")}
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert packages - {"testing"} <= floors
+
+
+NEED_AN_EXTRA = (
+    "runtime/http_server_protocol.py",  # imported by runtime.asgi when a server starts
+    "cli/demo/*",  # imported by the command when it runs
+)
+COME_WITH = {"yarl": "aiohttp"}
+
+
+def test_the_core_install_is_enough_to_import_what_needs_no_extra() -> None:
+    """What only an extra brings is imported where it is used, or guarded and answered with the extra's name."""
+    core = {_normal(requirement) for requirement in PROJECT["project"]["dependencies"]}
+    modules = {"kubeshard", *COME_WITH, *sys.stdlib_module_names}
+    for module, distributions in packages_distributions().items():
+        if core & {_normal(distribution) for distribution in distributions}:
+            modules.add(module)
+    found = [
+        f"{name(path)}:{line} {module}"
+        for path in sources()
+        if not any(fnmatch(str(path.relative_to(PACKAGE)), pattern) for pattern in NEED_AN_EXTRA)
+        for module, line in _imports(parsed(path), top_level_only=True)
+        if module.partition(".")[0] not in modules
+    ]
+    assert not found
+
+
+def _imports(tree: ast.Module, *, top_level_only: bool = False) -> list[tuple[str, int]]:
+    nodes = tree.body if top_level_only else ast.walk(tree)
+    found = []
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.append((node.module, node.lineno))
+    return found
+
+
+def _normal(requirement: str) -> str:
+    """PEP 503: `PyYAML>=6.0` -> `pyyaml`"""
+    bare = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert bare
+    return re.sub(r"[-_.]+", "-", bare[0]).lower()
+
+
+def test_what_is_not_python_is_shipped_with_the_package() -> None:
+    data = {path for path in tracked() if path.is_relative_to(PACKAGE) and path.suffix != ".py"}
+    assert {"go.mod", "go.sum", "stages.yaml", "py.typed"} <= {path.name for path in data}
+    assert PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["src/kubeshard"]}
