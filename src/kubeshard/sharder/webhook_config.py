@@ -34,7 +34,7 @@ def webhook_configuration(ring: ControllerRing, config: WebhookConfig, ca_bundle
     metadata: dict[str, Any] = {
         "name": webhook_config_name(ring.name),
         "labels": {APP_LABEL: APP_NAME, RING_LABEL: ring.name},
-        "ownerReferences": [msgspec.to_builtins(controller_reference(ring))],
+        "ownerReferences": [_plain(controller_reference(ring))],
     }
     if config.annotations:
         metadata["annotations"] = dict(config.annotations)
@@ -47,9 +47,7 @@ def webhook_configuration(ring: ControllerRing, config: WebhookConfig, ca_bundle
             {
                 "name": WEBHOOK_NAME,
                 "clientConfig": _client_config(config.client_config, webhook_path(ring.name), ca_bundle),
-                "namespaceSelector": msgspec.to_builtins(
-                    config.namespace_selector if selector is None else selector
-                ),
+                "namespaceSelector": _plain(config.namespace_selector if selector is None else selector),
                 "objectSelector": {
                     "matchExpressions": [{"key": shard_label(ring.name), "operator": "DoesNotExist"}]
                 },
@@ -67,7 +65,7 @@ def in_sync(actual: MutatingWebhookConfiguration | None, desired: Mapping[str, A
     """Whether everything that the sharder applies is there. Fields that it does not apply do not count (the
     CA bundle that an injector writes, defaults).
     """
-    return actual is not None and _contains(msgspec.to_builtins(actual), _without_type(desired))
+    return actual is not None and _contains(_plain(actual), _without_type(desired))
 
 
 def _client_config(config: WebhookClientConfig, path: str, ca_bundle: str) -> dict[str, Any]:
@@ -105,6 +103,11 @@ def _rule(resource: GroupResource) -> dict[str, Any]:
     }
 
 
+def _plain(value: Any) -> Any:
+    """As it reads in JSON: `to_builtins` would leave tuples, which equal no list."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
 def _without_type(body: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in body.items() if key not in ("apiVersion", "kind")}
 
@@ -116,8 +119,6 @@ def _contains(actual: Any, desired: Any) -> bool:
         )
     if isinstance(desired, list):
         return (
-            isinstance(actual, list | tuple)
-            and len(actual) == len(desired)
-            and all(map(_contains, actual, desired))
+            isinstance(actual, list) and len(actual) == len(desired) and all(map(_contains, actual, desired))
         )
     return bool(actual == desired)

@@ -1,0 +1,305 @@
+"""SharderConfig, the webhook configuration and conditions (protocol 1.3, 4.1; reliability 4.1)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kubeshard.core.builtin import Lease, LeaseSpec
+from kubeshard.core.conditions import Condition
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.selectors import LabelSelector
+from kubeshard.sharder.config import (
+    ServiceReference,
+    SharderConfig,
+    WebhookClientConfig,
+    WebhookConfig,
+    load_sharder_config,
+)
+from kubeshard.sharder.reports import RingReports, findings, with_findings
+from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, in_sync, webhook_configuration
+from kubeshard.sharding import (
+    RING_LABEL,
+    ControllerRing,
+    ControllerRingSpec,
+    LeaseBook,
+    RingGroupResource,
+    RingResource,
+    RingResources,
+)
+
+HEAD = "apiVersion: config.sharding.timebertt.dev/v1alpha1\nkind: SharderConfig\n"
+
+
+def load(tmp_path: Path, text: str, **environ: str) -> tuple[SharderConfig, tuple[str, ...]]:
+    path = tmp_path / "config.yaml"
+    path.write_text(HEAD + text)
+    return load_sharder_config(path, environ)
+
+
+def test_without_a_file_everything_has_the_protocols_defaults() -> None:
+    config, _ = load_sharder_config(None, {})
+    assert config.leader_election.leader_elect
+    assert (config.election_namespace, config.election_name) == ("sharding-system", "sharder")
+    assert (config.health_address, config.metrics_address) == (":8081", ":8080")
+    assert config.graceful_shut_down == 15.0
+    assert (config.controller.sharder.sync_period, config.controller.sharder.concurrent_moves) == (300.0, 100)
+    assert config.client_connection.qps <= 0
+    server = config.webhook.server
+    assert server.directory.parts[-2:] == ("k8s-webhook-server", "serving-certs")
+    assert (server.cert_name, server.key_name) == ("tls.crt", "tls.key")
+    (expression,) = config.webhook.config.namespace_selector.match_expressions
+    assert (expression.key, expression.operator) == ("kubernetes.io/metadata.name", "NotIn")
+    assert expression.values == ("kube-system", "sharding-system")
+    assert not config.strict
+
+
+def test_the_references_shipped_file_is_read(tmp_path: Path) -> None:
+    config, unknown = load(
+        tmp_path,
+        """
+webhook:
+  config:
+    annotations:
+      cert-manager.io/inject-ca-from: sharding-system/webhook-server
+controller: {sharder: {syncPeriod: 30s, concurrentMoves: 5}}
+gracefulShutDown: 1m
+compat: strict
+""",
+    )
+    assert unknown == ()
+    assert config.webhook.config.annotations == {
+        "cert-manager.io/inject-ca-from": "sharding-system/webhook-server"
+    }
+    assert (config.controller.sharder.sync_period, config.controller.sharder.concurrent_moves) == (30.0, 5)
+    assert config.graceful_shut_down == 60.0
+    assert config.strict
+
+
+def test_unknown_fields_are_told_and_never_fatal(tmp_path: Path) -> None:
+    _, unknown = load(tmp_path, "controller: {sharder: {syncperiod: 30s}}\nfuture: {}\n")
+    assert [sentence.split(" (")[0] for sentence in unknown] == [
+        "unknown field controller.sharder.syncperiod",
+        "unknown field future",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("controller: {sharder: {concurrentMoves: none}}", "controller.sharder.concurrentMoves"),
+        ("controller: {sharder: {concurrentMoves: 0}}", "controller.sharder.concurrentMoves"),
+        ("controller: {sharder: {syncPeriod: 5x}}", "controller.sharder.syncPeriod"),
+        ("leaderElection: {resourceLock: endpoints}", "leaderElection.resourceLock"),
+        ("compat: maybe", "compat"),
+        ("webhook: {config: {clientConfig: {url: x, service: {name: y}}}}", "webhook.config.clientConfig"),
+        (
+            "webhook: {config: {namespaceSelector: {matchExpressions: [{key: a, operator: Bad}]}}}",
+            "webhook.config.namespaceSelector",
+        ),
+    ],
+)
+def test_a_wrong_value_is_refused_by_the_name_of_its_field(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named.replace(".", r"\.")):
+        load(tmp_path, text)
+
+
+@pytest.mark.parametrize(("value", "elected"), [("false", False), ("1", True), ("True", True), ("F", False)])
+def test_the_environment_overrides_leader_election(value: str, elected: bool) -> None:
+    config, _ = load_sharder_config(None, {"LEADER_ELECT": value})
+    assert config.leader_election.leader_elect is elected
+
+
+def test_an_unreadable_environment_variable_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="LEADER_ELECT"):
+        load_sharder_config(None, {"LEADER_ELECT": "maybe"})
+
+
+def ring(*resources: RingResource, selector: LabelSelector | None = None) -> ControllerRing:
+    return ControllerRing(
+        metadata=ObjectMeta(name="my.ring", uid="uid"),
+        spec=ControllerRingSpec(resources=resources, namespace_selector=selector),
+    )
+
+
+WEBSITES = RingResource(
+    group="webhosting.timebertt.dev",
+    resource="websites",
+    controlled_resources=(RingGroupResource(group="", resource="configmaps"),),
+)
+
+
+def test_the_webhook_configuration_is_the_references_field_by_field() -> None:
+    body = webhook_configuration(ring(WEBSITES), WebhookConfig(annotations={"a": "b"}))
+    rule = {"operations": ["CREATE", "UPDATE"], "apiVersions": ["*"], "scope": "*"}
+    assert body == {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {
+            "name": "controllerring-my.ring",
+            "labels": {
+                "app.kubernetes.io/name": "controller-sharding",
+                "alpha.sharding.timebertt.dev/controllerring": "my.ring",
+            },
+            "annotations": {"a": "b"},
+            "ownerReferences": [
+                {
+                    "apiVersion": "sharding.timebertt.dev/v1alpha1",
+                    "kind": "ControllerRing",
+                    "name": "my.ring",
+                    "uid": "uid",
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "webhooks": [
+            {
+                "name": "sharder.sharding.timebertt.dev",
+                "clientConfig": {
+                    "service": {
+                        "namespace": "sharding-system",
+                        "name": "sharder",
+                        "path": "/webhooks/sharder/controllerring/my.ring",
+                    }
+                },
+                "namespaceSelector": {
+                    "matchExpressions": [
+                        {
+                            "key": "kubernetes.io/metadata.name",
+                            "operator": "NotIn",
+                            "values": ["kube-system", "sharding-system"],
+                        }
+                    ]
+                },
+                "objectSelector": {
+                    "matchExpressions": [
+                        {"key": "shard.alpha.sharding.timebertt.dev/my.ring", "operator": "DoesNotExist"}
+                    ]
+                },
+                "rules": [
+                    {**rule, "apiGroups": ["webhosting.timebertt.dev"], "resources": ["websites"]},
+                    {**rule, "apiGroups": [""], "resources": ["configmaps"]},
+                ],
+                "failurePolicy": "Ignore",
+                "timeoutSeconds": 5,
+                "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (
+            WebhookClientConfig(url="https://host:9443/"),
+            {"url": "https://host:9443/webhooks/sharder/controllerring/my.ring"},
+        ),
+        (
+            WebhookClientConfig(service=ServiceReference(name="other", port=8443), ca_bundle="Q0E="),
+            {
+                "caBundle": "Q0E=",
+                "service": {
+                    "namespace": "sharding-system",
+                    "name": "other",
+                    "path": "/webhooks/sharder/controllerring/my.ring",
+                    "port": 8443,
+                },
+            },
+        ),
+    ],
+)
+def test_url_and_service_get_the_rings_path(config: WebhookClientConfig, expected: dict[str, object]) -> None:
+    (webhook,) = webhook_configuration(ring(), WebhookConfig(client_config=config))["webhooks"]
+    assert webhook["clientConfig"] == expected
+
+
+def test_the_rings_selector_replaces_the_default_even_when_it_is_empty() -> None:
+    (webhook,) = webhook_configuration(ring(selector=LabelSelector()), WebhookConfig())["webhooks"]
+    assert webhook["namespaceSelector"] == {}
+
+
+def test_a_ring_without_usable_resources_matches_nothing_rather_than_everything() -> None:
+    """reliability 4.1"""
+    for resources in ((), (RingResource(group="", resource="*"),)):
+        (webhook,) = webhook_configuration(ring(*resources), WebhookConfig())["webhooks"]
+        assert webhook["rules"] == []
+
+
+def test_defaults_and_an_injected_ca_bundle_are_no_drift_but_edits_are() -> None:
+    """protocol 14-A16"""
+    desired = webhook_configuration(ring(WEBSITES), WebhookConfig())
+
+    def actual(**webhook: object) -> MutatingWebhookConfiguration:
+        body = msgspec.json.decode(msgspec.json.encode(desired))
+        body["webhooks"][0] |= webhook
+        body["webhooks"][0]["clientConfig"]["caBundle"] = "Q0E="
+        return msgspec.convert(body, MutatingWebhookConfiguration)
+
+    assert in_sync(actual(matchPolicy="Equivalent", reinvocationPolicy="Never"), desired)
+    assert not in_sync(actual(failurePolicy="Fail"), desired)
+    assert not in_sync(actual(rules=[]), desired)
+    assert not in_sync(None, desired)
+
+
+def conditions_of(
+    reports: RingReports, resources: RingResources, book: LeaseBook | None = None
+) -> dict[str, str]:
+    shards = book.shards("ring", 0.0) if book else []
+    found = findings(reports.of("ring"), resources, shards, max_shards=500)
+    return {condition.type: condition.message for condition in found}
+
+
+def test_without_mistakes_there_is_nothing_beside_ready() -> None:
+    assert conditions_of(RingReports(), RingResources([WEBSITES])) == {}
+
+
+def test_every_mistake_has_its_condition() -> None:
+    reports = RingReports()
+    secrets = GroupResource("", "secrets")
+    reports.resolved("ring", secrets, "the server does not serve secrets")
+    reports.permitted("ring", secrets, "watch", False)
+    reports.permitted("ring", secrets, "patch", False)
+    reports.selector("ring", "bad operator")
+    reports.drains("ring", 3)
+    book = LeaseBook()
+    for namespace, name in (("n1", "a"), ("n2", "a"), ("n1", "x" * 64)):
+        meta = ObjectMeta(name=name, namespace=namespace, labels={RING_LABEL: "ring"})
+        book.observe(Lease(metadata=meta, spec=LeaseSpec(holder_identity=name)), 0.0)
+    resources = RingResources(
+        [RingResource(group="", resource="leases*"), WEBSITES, RingResource(group="", resource="configmaps")]
+    )
+    found = conditions_of(reports, resources, book)
+    assert set(found) == {
+        "Conflict",
+        "ResourcesAccepted",
+        "ResourcesResolved",
+        "Permitted",
+        "SelectorValid",
+        "ShardsAccepted",
+        "DrainStuck",
+    }
+    assert 'resources: ["secrets"], verbs: [patch, watch]' in found["Permitted"]
+
+
+def test_a_mended_mistake_takes_its_condition_away_and_leaves_others() -> None:
+    kept = (Condition(type="Ready", status="True"), Condition(type="Foreign", status="True"))
+    assert with_findings((*kept, Condition(type="Conflict", status="True")), []) == kept
+
+
+def test_listeners_hear_of_news_only() -> None:
+    reports = RingReports()
+    heard: list[str] = []
+    reports.listen(heard.append)
+    for _ in range(3):
+        reports.permitted("ring", GroupResource("", "secrets"), "watch", False)
+        reports.drains("ring", 1)
+    assert heard == ["ring", "ring"]
+    reports.permitted("ring", GroupResource("", "secrets"), "watch", True)
+    assert len(heard) == 3

@@ -1,0 +1,303 @@
+"""The shardlease controller on a small API and virtual time (protocol 3.3; reliability F5, F6)."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from small_api import SmallApi, status
+
+from kubeshard.core.builtin import Lease
+from kubeshard.core.errors import Conflict
+from kubeshard.core.objects import Key
+from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.sharder.dead_shards import DeadShards
+from kubeshard.sharder.lease_controller import ShardLeases
+from kubeshard.sharder.lease_observer import LeaseObserver
+from kubeshard.sharding import RING_LABEL, STATE_LABEL, Change
+from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
+A = Key("ns", "a")
+PATH = f"{LEASES}/a"
+
+
+class World:
+    """One ring, its Leases at a small API, and the controller called as its own requeues say."""
+
+    def __init__(self) -> None:
+        self.api = SmallApi()
+        self.clock = VirtualClock()
+        self.client = self.api.client(self.clock)
+        self.observer = LeaseObserver(self.client, clock=self.clock)
+        self.controller = ShardLeases(self.observer, self.clock)
+        self.rings = {"ring"}
+        self.events: list[str] = []
+        self.ctx: Any = SimpleNamespace(
+            client=self.client,
+            cache=SimpleNamespace(get=lambda _, name: name in self.rings or None),
+            log=get_logger("test"),
+            event=lambda obj, type, reason, message, action: self.events.append(reason),
+        )
+
+    def shard(self, name: str = "a", *, holder: str | None = None, duration: int = 15) -> None:
+        """A renewal, or whatever the shard writes, as the watch shows it."""
+        time = f"2026-01-01T00:00:00.{self.api.version:06d}Z"
+        spec = {
+            "holderIdentity": name if holder is None else holder,
+            "leaseDurationSeconds": duration,
+            "acquireTime": time,
+            "renewTime": time,
+            "leaseTransitions": 4,
+        }
+        labels = {RING_LABEL: "ring"} | self.api.objects.get(f"{LEASES}/{name}", {"metadata": {}})[
+            "metadata"
+        ].get("labels", {})
+        self.api.put(LEASES, name, labels=labels, spec=spec)
+
+    async def see(self, name: str = "a") -> None:
+        self.observer.observe(await self.client.get(Lease, name, "ns"))
+
+    async def tend(self, key: Key = A) -> float | None:
+        result = await self.controller.gone(self.ctx, key)
+        return result.requeue_after if result else None
+
+    def spec(self, name: str = "a") -> dict[str, Any]:
+        return self.api.objects[f"{LEASES}/{name}"]["spec"]
+
+    def state(self) -> str:
+        return self.api.labels(PATH).get(STATE_LABEL, "")
+
+
+@virtual_time
+async def test_a_shard_that_dies_is_labelled_taken_and_deleted_on_time() -> None:
+    """The timeline of protocol 3.3 for a Lease of 15 s."""
+    world = World()
+    world.shard()
+    await world.see()
+    timeline = []
+    while (wait := await world.tend()) is not None:
+        timeline.append((world.clock.monotonic(), world.state(), world.spec()["holderIdentity"]))
+        if world.spec()["holderIdentity"] != "a" and world.state() != "dead":
+            continue  # the watch event of the take-over triggers at once
+        await asyncio.sleep(wait)
+    assert timeline == [
+        (0.0, "ready", "a"),
+        (15.0, "expired", "a"),
+        (30.0, "uncertain", "shardlease-controller"),
+        (30.0, "dead", "shardlease-controller"),
+    ]
+    assert world.clock.monotonic() == 120.0
+    assert world.api.objects == {}
+
+
+@virtual_time
+async def test_a_taken_lease_has_the_doubled_duration_and_one_transition_more() -> None:
+    world = World()
+    world.shard()
+    await world.see()
+    await asyncio.sleep(30.0)
+    assert await world.tend() == 15.0
+    spec = world.spec()
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == (
+        "shardlease-controller",
+        30,
+        5,
+    )
+    assert spec["acquireTime"] == spec["renewTime"] != ""
+
+
+@virtual_time
+async def test_a_released_lease_is_dead_at_once_and_deleted_after_61_seconds() -> None:
+    world = World()
+    world.shard(holder="", duration=1)
+    await world.see()
+    wait = await world.tend()
+    assert (world.state(), wait) == ("dead", 61.0)
+    await asyncio.sleep(61.0)
+    assert await world.tend() is None
+    assert world.api.objects == {}
+
+
+@virtual_time
+async def test_a_lease_that_was_renewed_unseen_is_not_taken() -> None:
+    """reliability 1.6: the Lease is read again before it is taken."""
+    world = World()
+    world.shard()
+    await world.see()
+    await asyncio.sleep(30.0)
+    world.shard()
+    with pytest.raises(Conflict):  # the state label's patch meets the renewal
+        await world.tend()
+    assert world.spec()["holderIdentity"] == "a"
+    await world.see()
+    assert await world.tend() == 15.0
+    assert world.spec()["holderIdentity"] == "a"
+
+
+@virtual_time
+async def test_an_orphaned_lease_that_was_taken_by_a_living_shard_is_not_deleted() -> None:
+    """reliability F6, trace T5: the deletion names uid and version."""
+    world = World()
+    world.shard(holder="", duration=1)
+    await world.see()
+    await world.tend()
+    await asyncio.sleep(61.0)
+    world.shard()
+    with pytest.raises(Conflict):
+        await world.tend()
+    assert PATH in world.api.objects
+
+
+@virtual_time
+async def test_without_its_ring_a_lease_is_left_alone() -> None:
+    world = World()
+    world.rings = set()
+    world.shard(holder="", duration=1)
+    await world.see()
+    assert await world.tend() is None
+    assert world.api.writes() == []
+
+
+@virtual_time
+async def test_a_deleted_lease_is_re_created_as_taken_after_twice_its_duration() -> None:
+    """protocol 14-A23"""
+    world = World()
+    changes: list[Change] = []
+    world.shard()
+    await world.see()
+    del world.api.objects[PATH]
+    with world.observer.subscribed(changes.append):
+        world.observer.forget(A)
+        wait = await world.tend()
+        assert wait == 30.0
+        await asyncio.sleep(30.0)
+        await world.tend()
+    assert world.spec()["holderIdentity"] == "shardlease-controller"
+    assert world.api.labels(PATH) == {RING_LABEL: "ring", STATE_LABEL: "dead"}
+    assert [change.availability for change in changes] == [False, True]
+
+
+@virtual_time
+async def test_a_shard_that_re_created_its_lease_meanwhile_keeps_it() -> None:
+    world = World()
+    world.shard()
+    await world.see()
+    del world.api.objects[PATH]
+    world.observer.forget(A)
+    await asyncio.sleep(30.0)
+    world.shard()
+    await world.tend()
+    assert world.spec()["holderIdentity"] == "a"
+    assert world.observer.book.available("ring", world.clock.monotonic()) == ("a",)
+
+
+@virtual_time
+async def test_a_tombstone_in_a_vanished_namespace_is_given_up() -> None:
+    world = World()
+    world.shard()
+    await world.see()
+    del world.api.objects[PATH]
+    world.observer.forget(A)
+    await asyncio.sleep(30.0)
+    world.api.faults.append(lambda r: status(404, "NotFound") if r.method == "POST" else None)
+    await world.tend()
+    assert world.observer.book.shard(A, world.clock.monotonic()) is None
+
+
+@virtual_time
+async def test_an_invalid_shard_name_is_told_by_an_event() -> None:
+    """protocol 14-A13b"""
+    world = World()
+    name = "a" * 64
+    world.shard(name)
+    await world.see(name)
+    await world.tend(Key("ns", name))
+    assert world.events == ["InvalidShardName"]
+
+
+@virtual_time
+async def test_a_shard_is_confirmed_dead_only_while_no_lease_of_its_name_is_held() -> None:
+    """reliability F6, trace T10: the view lags, the server knows better."""
+    world = World()
+    dead = DeadShards(world.observer, world.clock)
+    world.shard(holder="", duration=1)
+    await world.see()
+    assert await dead.confirmed("ring", "a")
+    world.shard()
+    assert await dead.confirmed("ring", "a")  # asked less than 2 s ago
+    await asyncio.sleep(2.1)
+    assert not await dead.confirmed("ring", "a")
+    assert world.observer.book.available("ring", world.clock.monotonic()) == ("a",)
+
+
+@virtual_time
+async def test_a_name_without_any_lease_is_dead() -> None:
+    world = World()
+    assert await DeadShards(world.observer, world.clock).confirmed("ring", "ghost")
+
+
+@virtual_time
+async def test_a_shard_with_a_deleted_lease_is_not_dead_before_that_is_settled() -> None:
+    world = World()
+    world.shard()
+    await world.see()
+    del world.api.objects[PATH]
+    await asyncio.sleep(31.0)
+    assert not await DeadShards(world.observer, world.clock).confirmed("ring", "a")
+    await world.tend()
+    await asyncio.sleep(2.1)
+    assert await DeadShards(world.observer, world.clock).confirmed("ring", "a")
+
+
+@virtual_time
+async def test_many_questions_about_a_shard_are_one_request() -> None:
+    world = World()
+    world.shard(holder="")
+    dead = DeadShards(world.observer, world.clock)
+    answers = await asyncio.gather(*(dead.confirmed("ring", "a") for _ in range(50)))
+    assert all(answers)
+    assert len(world.api.requests) == 1
+
+
+@virtual_time
+async def test_a_relist_finds_what_a_broken_watch_missed() -> None:
+    """reliability F10"""
+    world = World()
+    world.shard()
+    world.shard("b")
+    await world.observer.relist()
+    assert world.observer.book.available("ring", 0.0) == ("a", "b")
+    world.shard(holder="", duration=1)
+    await asyncio.sleep(10.0)
+    assert not world.observer.book.fresh(world.clock.monotonic())
+    await world.observer.relist()
+    assert world.observer.book.fresh(world.clock.monotonic())
+    assert world.observer.book.available("ring", world.clock.monotonic()) == ("b",)
+
+
+@virtual_time
+async def test_the_probe_keeps_the_view_fresh_and_outlives_failures() -> None:
+    """reliability F10"""
+    world = World()
+    world.shard()
+    down = {"now": False}
+
+    def fail(request: HttpRequest) -> HttpResponse | None:
+        return status(500, "Down") if down["now"] else None
+
+    world.api.faults.append(fail)
+    await world.observer.relist()
+    probe = asyncio.create_task(world.observer.run())
+    await asyncio.sleep(30.0)
+    assert world.observer.book.fresh(world.clock.monotonic())
+    down["now"] = True
+    await asyncio.sleep(30.0)
+    assert not world.observer.book.fresh(world.clock.monotonic())
+    down["now"] = False
+    await asyncio.sleep(10.0)
+    assert world.observer.book.fresh(world.clock.monotonic())
+    probe.cancel()
