@@ -98,7 +98,7 @@ class FakeServer:
 
     async def close(self) -> None: ...
 
-    async def abort(self) -> None: ...
+    def abort(self) -> None: ...
 
 
 class Recorded:
@@ -106,10 +106,15 @@ class Recorded:
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
+        self.voices: list[str] = []
         self.outcomes: list[Outcome | None] = []
         self.active = 0
 
-    def event(self, regarding: KubeObject, type: str, reason: str, message: str, **_: Any) -> None:
+    def reporting_as(self, controller: str) -> Recorded:
+        self.voices.append(controller)
+        return self
+
+    def event(self, regarding: Any, type: str, reason: str, message: str, **_: Any) -> None:
         self.events.append((type, reason))
 
     def started(self) -> None:
@@ -138,7 +143,9 @@ class Calling(Reconciler[Any]):
         return await self._reconcile(ctx, obj)
 
     async def gone(self, ctx: Context, key: Key, /) -> Result | None:
-        return await self._gone(ctx, key) if self._gone else None
+        if self._gone:
+            await self._gone(ctx, key)
+        return None
 
 
 class Bench:
@@ -172,7 +179,8 @@ class Bench:
         """All informers have listed: these objects and no others."""
         for informer in self.cache.informers:
             entries = {obj.key: obj for obj in objects if informer.form.kind == obj.KIND}
-            await informer.replace(Replace(entries, "1"), ALL_NAMESPACES)
+            for part in informer.scope.parts(informer.form.kind):
+                await informer.replace(Replace(entries, "1"), part)
         await settle()
 
     async def put(self, obj: KubeObject, form: Form[Any] | None = None) -> None:

@@ -7,10 +7,19 @@ import logging
 from typing import Any
 
 import pytest
-from controller_bench import Bench, Site, child, json_answer, site
+from controller_bench import NOT_FOUND, Bench, Site, Theme, child, json_answer, site
 
 from kubeshard.cache import CacheBehind, Scope
-from kubeshard.controller import ChannelSource, Context, Gate, Result, TimerSource, Watch, generation_changed
+from kubeshard.controller import (
+    ChannelSource,
+    Context,
+    Gate,
+    Index,
+    Result,
+    TimerSource,
+    Watch,
+    generation_changed,
+)
 from kubeshard.controller.outcomes import Ending
 from kubeshard.controller.syncing import NotSynced
 from kubeshard.core import (
@@ -20,6 +29,8 @@ from kubeshard.core import (
     Key,
     MergePatch,
     NotOurs,
+    ObjectMeta,
+    Selector,
     Terminal,
     Unavailable,
 )
@@ -108,16 +119,11 @@ async def test_a_key_outside_the_cached_namespaces_triggers_nothing() -> None:
         sources=[source],
         primary=Watch(Site, scope=Scope(frozenset({"ns"}))),
     )
-    run = asyncio.create_task(bench.runner.run())
-    informer = bench.cache.informers[0]
-    from kubeshard.cache.listwatch import Replace
-
-    await informer.replace(Replace({}, "1"), "ns")
-    source.trigger(Key("other", "a"))
-    source.trigger(B)
-    await settle()
+    async with bench.running():
+        source.trigger(Key("other", "a"))
+        source.trigger(B)
+        await settle()
     assert [key for _, key in seen.runs] == [B]
-    run.cancel()
 
 
 # -- one at a time, nothing lost
@@ -314,11 +320,6 @@ async def test_an_owned_object_triggers_its_old_and_its_new_owner() -> None:
 
 @virtual_time
 async def test_a_mapped_object_triggers_what_its_function_finds_in_the_cache() -> None:
-    from controller_bench import Theme
-
-    from kubeshard.controller import Index
-    from kubeshard.core import ObjectMeta
-
     seen = Seen()
     by_theme = Index(Site, "theme", lambda obj: [obj.spec.theme])
     watch = Watch(
@@ -444,8 +445,6 @@ async def test_a_fresh_context_reads_from_the_server_what_the_cache_does_not_sho
         found.append(await live.get(ConfigMap, "absent"))
 
     def answer(request: HttpRequest) -> HttpResponse:
-        from controller_bench import NOT_FOUND
-
         return json_answer(child("c", "a")) if "/configmaps/c" in request.target else NOT_FOUND
 
     async with Bench(reconcile, owns=[ConfigMap], answer=answer).running(site("a")) as bench:
@@ -539,3 +538,47 @@ async def test_context_hands_events_on() -> None:
     async with bench.running(site("a")):
         pass
     assert bench.recorded.events == [("Warning", "ThemeUnspecified")]
+    assert bench.recorded.voices == ["site-controller"]
+
+
+# -- scopes
+
+
+@virtual_time
+async def test_a_fresh_list_asks_for_the_declared_scope_and_applies_the_index() -> None:
+    found: list[str] = []
+    index = Index(ConfigMap, "colour", lambda obj: [(obj.data or {}).get("colour", "")])
+    scope = Scope(frozenset({"ns"}), Selector.parse("app=web"))
+
+    async def reconcile(ctx: Context, obj: Site) -> None:
+        live = await ctx.reading_live().list(ConfigMap, index=("colour", "red"))
+        found.extend(child.metadata.name for child in live)
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        items = b'{"metadata":{"name":"r"},"data":{"colour":"red"}},{"metadata":{"name":"b"}}'
+        body = (
+            b'{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[%s]}'
+            % items
+        )
+        return HttpResponse(200, {"content-type": "application/json"}, body)
+
+    bench = Bench(reconcile, owns=[Watch(ConfigMap, scope=scope)], indexes=[index], answer=answer)
+    async with bench.running(site("a")):
+        assert bench.recorded.labels == ["success"]
+    assert found == ["r"]
+    target = bench.server.requests[-1].target
+    assert target.startswith("/api/v1/namespaces/ns/configmaps?")
+    assert "labelSelector=app%3Dweb" in target
+
+
+@virtual_time
+async def test_a_watch_narrows_the_scope_that_the_manager_gives_the_kind() -> None:
+    shard = Scope(labels=Selector.parse("shard=a"))
+    bench = Bench(
+        Seen(),
+        primary=Watch(Site, scope=Scope(labels=Selector.parse("app=web"))),
+        cache_options={"scopes": {Site.KIND.group_kind: shard}},
+    )
+    assert [informer.scope.labels for informer in bench.cache.informers] == [
+        Selector.parse("app=web,shard=a")
+    ]

@@ -77,6 +77,8 @@ class Leases:
     def stream(self, request: HttpRequest) -> Any:
         raise NotImplementedError
 
+    def abort(self) -> None: ...
+
     async def close(self) -> None: ...
 
     @property

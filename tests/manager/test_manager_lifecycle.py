@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from manager_bench import Act, FakeMembership, Item, ManagerBench, item
 
-from kubeshard.controller import Controller
-from kubeshard.core import ConfigurationError
+from kubeshard.controller import Context, Controller
+from kubeshard.core import ConfigurationError, Lease, NotOurs, ObjectMeta
 from kubeshard.manager import LeaderElection, Manager, RightLost, Runnable
 from kubeshard.testing.virtual_time import settle, virtual_time
 
@@ -348,3 +348,49 @@ async def test_a_shard_refuses_to_run_in_each_process_what_needs_leadership() ->
     manager = bench.manager([controller("other")], sharding=FakeMembership(bench.order))
     with pytest.raises(ConfigurationError, match="other needs leadership and is not of the ring"):
         await manager.run()
+
+
+@virtual_time
+async def test_elected_controllers_write_only_while_this_process_leads() -> None:
+    bench, wrote = ManagerBench(item()), []
+
+    class Writing(Act):
+        async def reconcile(self, ctx: Context, obj: Item, /) -> None:
+            await ctx.client.create(Lease(metadata=ObjectMeta(name="written", namespace="ns")))
+            wrote.append(ctx.client)
+
+    run = await started(bench.manager([controller(act=Writing())], leader_election=ELECTION))
+    assert len(wrote) == 1
+    run.cancel()
+    await asyncio.wait([run])
+    with pytest.raises(NotOurs, match="not the leader"):
+        await wrote[0].create(Lease(metadata=ObjectMeta(name="late", namespace="ns")))
+
+
+@virtual_time
+async def test_the_end_is_bounded_for_whoever_enforces_it() -> None:
+    bench = ManagerBench(item())
+    bounds: list[float | None] = []
+    membership = FakeMembership(bench.order)
+    manager = bench.manager([controller("sharded")], sharding=membership, graceful_timeout=30)
+    manager.on_ending(bounds.append)
+    run = await started(manager)
+    assert membership.tenure is not None
+    manager.stop()
+    await run
+    assert bounds == [40]
+
+
+@virtual_time
+async def test_after_a_loss_the_end_is_bounded_by_seconds() -> None:
+    bench = ManagerBench(item())
+    bounds: list[float | None] = []
+    membership = FakeMembership(bench.order)
+    manager = bench.manager([controller("sharded")], sharding=membership)
+    manager.on_ending(bounds.append)
+    run = await started(manager)
+    assert membership.tenure is not None
+    membership.tenure.loss.set_result("seized")
+    with pytest.raises(RightLost):
+        await run
+    assert bounds == [3]

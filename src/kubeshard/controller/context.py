@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from kubeshard.cache import Cache, OwnWrites
 from kubeshard.client import Client
+from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.core import Form, Key, Kind, KubeObject, NotFound, Selector, form_of
 from kubeshard.runtime.clock import Clock
@@ -17,32 +18,19 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class EventSink(Protocol):
-    """Where a reconcile's Kubernetes events go. Never waits, never raises."""
+    """Where Kubernetes events go; `EventRecorder` is one. Never waits, never raises."""
+
+    def reporting_as(self, controller: str) -> EventSink: ...
 
     def event(
         self,
-        regarding: KubeObject,
+        regarding: KubeObject | ObjectReference,
         type: Literal["Normal", "Warning"],
         reason: str,
         message: str,
         *,
-        action: str,
-        related: KubeObject | None = None,
-    ) -> None: ...
-
-
-class NoEvents:
-    """Drops them."""
-
-    def event(
-        self,
-        regarding: KubeObject,
-        type: Literal["Normal", "Warning"],
-        reason: str,
-        message: str,
-        *,
-        action: str,
-        related: KubeObject | None = None,
+        action: str = "Reconcile",
+        related: KubeObject | ObjectReference | None = None,
     ) -> None: ...
 
 
@@ -132,13 +120,13 @@ class Context:
 
     def event(
         self,
-        regarding: KubeObject,
+        regarding: KubeObject | ObjectReference,
         type: Literal["Normal", "Warning"],
         reason: str,
         message: str,
         *,
         action: str = "Reconcile",
-        related: KubeObject | None = None,
+        related: KubeObject | ObjectReference | None = None,
     ) -> None:
         """Tells people what happened to an object, in their words: `kubectl describe` shows it. Sent in the
         background; similar events are aggregated. RBAC: `create` and `patch` on `events` in `events.k8s.io`.

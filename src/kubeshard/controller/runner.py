@@ -69,6 +69,7 @@ class ControllerRunner:
         self._client = cluster.client.with_field_manager(f"{controller.name}-controller").on_write(
             record_own_write
         )
+        self._events = cluster.events.reporting_as(f"{controller.name}-controller")
         self._metrics = metrics or NoMetrics()
         self._clock = clock
         self._rng = rng
@@ -212,7 +213,7 @@ class ControllerRunner:
                 client=self._client,
                 reader=self._reader,
                 writes=writes,
-                events=self._cluster.events,
+                events=self._events,
                 log=self._log,
                 clock=self._clock,
                 reconcile_id=reconcile_id,

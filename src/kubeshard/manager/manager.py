@@ -2,7 +2,7 @@
 
 Each stands on what is above it; starting goes down, stopping goes up (framework 2.16):
 
-    client
+    client, Kubernetes events
     health and metrics pages
     servers (admission webhooks)
     caches, until all have synced
@@ -11,7 +11,7 @@ Each stands on what is above it; starting goes down, stopping goes up (framework
     ------------------------------------------------------------------------
     stop: no further reconcile begins; those under way may end within the grace period; then what is left is cancelled
     leadership and membership are given back, if nothing had to be cancelled (reliability T27)
-    caches, servers, pages, client end
+    caches, servers, pages, events, client end
 
 Guaranteed: controllers work only while every right that they need is held, and are cancelled at once when one is lost,
 without grace; a failure of any part stops the whole, in order. Not guaranteed: an end, if a reconcile swallows
@@ -36,7 +36,7 @@ from kubeshard.cache import Cache, Scope
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Controller, Gate
 from kubeshard.controller.cluster import Cluster
-from kubeshard.controller.context import NoEvents
+from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import all_synced
 from kubeshard.core import ConfigurationError, GroupKind, Kind
@@ -52,6 +52,7 @@ from kubeshard.manager.runnable import Runnable, RunnableWork, Server, Work
 from kubeshard.manager.shift import Shift, Stop
 from kubeshard.manager.vitals import Vitals
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.environ import hostname
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 
@@ -175,13 +176,15 @@ class Manager:
     async def _run(self) -> None:
         async with AsyncExitStack() as stack:
             client = await self._connect(stack)
+            events = EventRecorder(client, "manager", hostname(), clock=self._clock)
+            await stack.enter_async_context(events.running())
             await stack.enter_async_context(self._background("vitals", self._vitals.run()))
             await self._open_pages(stack, client)
             for server in self._servers:
                 await stack.enter_async_context(self._background("server", server.run()))
             if self._sharding is not None:
                 await self._sharding.prepare(client, self._controllers)
-            cluster = self._assemble(client)
+            cluster = self._assemble(client, events)
             await stack.enter_async_context(cluster.cache.running())
             await all_synced(cluster.cache.informers, "manager")
             _log.info("Caches have synced", informers=len(cluster.cache.informers))
@@ -248,17 +251,16 @@ class Manager:
             metrics = MetricsAuth(client, self._clock).guard(metrics)
         await self._metrics_page.open(stack, metrics)
 
-    def _assemble(self, client: Client) -> Cluster:
+    def _assemble(self, client: Client, events: EventRecorder) -> Cluster:
         """Cache, controllers and shifts; nothing of them runs yet."""
         scopes, writing = dict(self._scopes), client
         if self._sharding is not None:
-            for kind, scope in self._sharding.scopes().items():
-                scopes[kind] = scope
+            scopes.update(self._sharding.scopes().items())
             writing = self._sharding.client(client)
         self._cache = self._given_cache or Cache(
             client, scopes=scopes, default_scope=self._default_scope, clock=self._clock, rng=self._rng
         )
-        cluster = leading = Cluster(writing, self._cache, NoEvents())
+        cluster = leading = Cluster(writing, self._cache, events)
         if self._election is not None:
             leases = client.with_user_agent("leader-election")
             self._elector = LeaderElector(

@@ -53,7 +53,7 @@ class Metrics:
         self._reconciles = _Reconciles(self.registry)
         self._requests = Counter(
             "rest_client_requests_total",
-            "Requests to the API server, by code (0: no answer), method and host.",
+            "Requests to the API server, by code (<error>: no answer), method and host.",
             ("code", "method", "host"),
             registry=self.registry,
         )
@@ -82,7 +82,7 @@ class Metrics:
 
     def request(self, method: str, host: str, code: int, seconds: float) -> None:
         """A client observer."""
-        self._requests.labels(str(code), method, host).inc()
+        self._requests.labels(str(code or "<error>"), method, host).inc()
 
     def leading(self, name: str, leads: bool) -> None:
         self._leading.labels(name).set(leads)

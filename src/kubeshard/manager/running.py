@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -21,10 +22,7 @@ from typing import NoReturn
 
 from kubeshard.core import ConfigurationError, KubeshardError
 from kubeshard.manager.manager import Manager
-from kubeshard.runtime.logs import error_line, get_logger
-
-CLOSING = 10.0
-"""Seconds beyond the grace period for caches, pages, Leases and connections to end."""
+from kubeshard.runtime.logs import error_line, get_logger, setup
 
 _log = get_logger("kubeshard.manager")
 
@@ -32,7 +30,11 @@ _log = get_logger("kubeshard.manager")
 def run(manager: Manager | Callable[[], Awaitable[Manager]]) -> None:
     """Runs the manager (or the one that an async function makes, in the loop) until it ends. Raises SystemExit unless
     it ended in order. On uvloop where that is installed (`pip install 'kubeshard[speed]'`).
+
+    A program that has not set up logging gets text lines on standard error.
     """
+    if not logging.getLogger().handlers:
+        setup()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         code = runner.run(_main(manager))
     if code:
@@ -70,7 +72,7 @@ def _handle_signals(manager: Manager) -> None:
 
     def bound(seconds: float | None) -> None:
         if seconds is not None:
-            loop.call_later(seconds + CLOSING, _exit_now, "something does not end")
+            loop.call_later(seconds, _exit_now, "something does not end")
 
     manager.on_ending(bound)
     for number in (signal.SIGINT, signal.SIGTERM):

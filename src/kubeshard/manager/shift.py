@@ -15,6 +15,9 @@ from kubeshard.runtime.logs import get_logger
 
 _log = get_logger("kubeshard.manager")
 
+CLOSING = 10.0
+"""Seconds beyond the grace period for caches, pages, Leases and connections to end."""
+
 
 class Stop:
     """The one request to stop. `grace`: seconds for work to end by itself, counted from the request; 0: none, negative:
@@ -39,7 +42,7 @@ class Stop:
         self.error = error
         if self.grace >= 0:
             self._deadline = asyncio.get_running_loop().time() + self.grace
-        self.ending(self.grace if self.grace >= 0 else None)
+        self.ending(self.grace + CLOSING if self.grace >= 0 else None)
         self._requested.set()
 
     async def wait(self) -> None:

@@ -1,0 +1,179 @@
+"""Declarations, mapping, and the counts of running reconciles."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from controller_bench import Calling, Site, Theme, child, site
+
+from kubeshard.cache import Added, Deleted, Scope, Updated
+from kubeshard.controller import Controller, InFlight, Result, Watch, generation_changed, never
+from kubeshard.controller.mapping import KeysOf, mapped_by, to_itself, to_owner
+from kubeshard.controller.watch import narrowed
+from kubeshard.core import ConfigMap, GroupKind, Key, ObjectMeta, OwnerReference, Selector
+from kubeshard.testing.virtual_time import settle, virtual_time
+
+A, B = Key("ns", "a"), Key("ns", "b")
+SITE, THEME = Site.KIND, Theme.KIND
+
+
+async def nothing(ctx: Any, obj: Any) -> None: ...
+
+
+def controller(**options: Any) -> Controller[Any]:
+    return Controller(**{"name": "site", "reconciler": Calling(nothing, None), "primary": Site, **options})
+
+
+# -- declarations
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"name": "Site"}, "controller name 'Site'"),
+        ({"name": ""}, "controller name ''"),
+        ({"workers": 0}, "must be positive"),
+        ({"reconcile_timeout": 0}, "must be positive"),
+        ({"maps": [Watch(ConfigMap)]}, "needs a map function"),
+        ({"owns": [Watch(ConfigMap, to=lambda cache, obj: [])]}, "belongs into maps"),
+        ({"primary": Watch(Site, to=lambda cache, obj: [])}, "belongs into maps"),
+    ],
+)
+def test_a_controller_that_cannot_work_is_refused(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        controller(**wrong)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+def test_requeue_after_is_positive(seconds: float) -> None:
+    with pytest.raises(ValueError, match="must be positive"):
+        Result(requeue_after=seconds)
+
+
+def test_a_wrapped_or_filtered_controller_is_a_copy() -> None:
+    original = controller(primary=Watch(Site, when=generation_changed))
+    assert original.filtered(never).primary_watch == Watch(Site, when=never)
+    assert len(original.wrapped(lambda inner: inner).wrappers) == 1
+    assert original.primary_watch.when is generation_changed
+    assert original.wrappers == ()
+
+
+def test_a_scope_is_narrowed_by_another() -> None:
+    shard = Scope(labels=Selector.parse("shard=a"))
+    mine = Scope(frozenset({"x", "y"}), Selector.parse("app=web"))
+    both = narrowed(shard, mine)
+    assert both == Scope(frozenset({"x", "y"}), Selector.parse("shard=a,app=web"))
+    assert narrowed(both, Scope(frozenset({"y", "z"}))).namespaces == frozenset({"y"})
+
+
+# -- mapping (framework 2.13)
+
+FOREIGN = ConfigMap(
+    metadata=ObjectMeta(
+        name="c",
+        namespace="ns",
+        owner_references=(
+            OwnerReference(api_version="other.com/v1", kind="Site", name="a", controller=True),
+        ),
+    )
+)
+OF_THEME = ConfigMap(
+    metadata=ObjectMeta(
+        name="c",
+        namespace="ns",
+        owner_references=(
+            OwnerReference(api_version="example.com/v1", kind="Theme", name="t", controller=True),
+        ),
+    )
+)
+
+MAPPINGS = [
+    ("itself", to_itself, Added(site("a")), [A]),
+    ("itself: updated", to_itself, Updated(site("a"), site("a", 2)), [A]),
+    ("owner, whatever its version", to_owner(SITE), Added(child("c", "a")), [A]),
+    ("owner: deleted", to_owner(SITE), Deleted(child("c", "a")), [A]),
+    ("owner: none", to_owner(SITE), Added(child("c")), []),
+    ("owner: another group", to_owner(SITE), Added(FOREIGN), []),
+    ("owner: not the controller", to_owner(SITE), Added(child("c", "a", controller=False)), []),
+    (
+        "any owner",
+        to_owner(SITE, controller_only=False),
+        Added(child("c", "a", "b", controller=False)),
+        [A, B],
+    ),
+    ("old and new owner", to_owner(SITE), Updated(child("c", "a"), child("c", "b")), [A, B]),
+    ("same owner once", to_owner(SITE), Updated(child("c", "a"), child("c", "a")), [A]),
+    ("orphaned", to_owner(SITE), Updated(child("c", "a"), child("c")), [A]),
+    ("cluster-scoped owner has no namespace", to_owner(THEME), Added(OF_THEME), [Key("", "t")]),
+    (
+        "map function: old and new, each key once",
+        mapped_by(lambda _, obj: [A, Key("ns", obj.spec.theme)], None),  # type: ignore[arg-type]
+        Updated(site("x", theme="b"), site("x", theme="d")),
+        [A, B, Key("ns", "d")],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("keys_of", "delta", "keys"), [row[1:] for row in MAPPINGS], ids=[r[0] for r in MAPPINGS]
+)
+def test_mappings_give_the_keys_of_the_table(keys_of: KeysOf, delta: Any, keys: list[Key]) -> None:
+    assert list(keys_of(delta)) == keys
+
+
+# -- in flight (reliability F14b, T14)
+
+KIND = GroupKind("example.com", "Site")
+
+
+@virtual_time
+async def test_idle_waits_for_all_runs_of_the_object_and_no_others() -> None:
+    in_flight = InFlight()
+    ended = []
+
+    async def run(key: Key, seconds: float) -> None:
+        with in_flight.running(KIND, key):
+            await asyncio.sleep(seconds)
+
+    async def wait() -> None:
+        await in_flight.idle(KIND, A)
+        ended.append(asyncio.get_running_loop().time())
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(run(A, 3))
+        tasks.create_task(run(A, 5))
+        tasks.create_task(run(B, 100))
+        await settle()
+        assert in_flight.count(KIND, A) == 2
+        tasks.create_task(wait())
+    assert ended == [5]
+    assert in_flight.count(KIND, A) == 0
+
+
+@virtual_time
+async def test_idle_returns_only_in_a_moment_without_runs() -> None:
+    in_flight = InFlight()
+    seen = []
+
+    async def wait() -> None:
+        await in_flight.idle(KIND, A)
+        seen.append(in_flight.count(KIND, A))
+
+    with in_flight.running(KIND, A):
+        waiter = asyncio.create_task(wait())
+        await settle()
+    with in_flight.running(KIND, A):  # begins before the waiter had its turn
+        await asyncio.sleep(1)
+        assert not waiter.done()
+    await waiter
+    assert seen == [0]
+
+
+@virtual_time
+async def test_a_run_that_fails_counts_no_longer() -> None:
+    in_flight = InFlight()
+    with pytest.raises(RuntimeError), in_flight.running(KIND, A):
+        raise RuntimeError
+    await in_flight.idle(KIND, A)

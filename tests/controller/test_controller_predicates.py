@@ -1,0 +1,75 @@
+"""Which deltas each predicate lets pass, by table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from controller_bench import child, site
+
+from kubeshard.cache import Added, Deleted, Delta, Updated
+from kubeshard.controller import (
+    Predicate,
+    always,
+    annotations_changed,
+    changed,
+    generation_changed,
+    label_selector,
+    labels_changed,
+    matching,
+    never,
+    on,
+    resource_version_changed,
+)
+from kubeshard.core import InvalidSelector
+
+OLD, NEW = site("a", 1, generation=1), site("a", 2, generation=1)
+SPEC = site("a", 2, generation=2)
+LABELLED = site("a", 2, generation=1, labels={"app": "web"})
+ANNOTATED = site("a", 2, generation=1, annotations={"note": "x"})
+
+TABLE = [
+    ("always", always, Updated(OLD, NEW), True),
+    ("never", never, Added(NEW), False),
+    ("generation: same", generation_changed, Updated(OLD, NEW), False),
+    ("generation: other", generation_changed, Updated(OLD, SPEC), True),
+    ("generation: added", generation_changed, Added(NEW), True),
+    ("generation: deleted", generation_changed, Deleted(NEW), True),
+    ("generation: kind without one", generation_changed, Updated(child("c"), child("c", version=2)), True),
+    ("labels: same", labels_changed, Updated(OLD, SPEC), False),
+    ("labels: other", labels_changed, Updated(OLD, LABELLED), True),
+    ("labels: none and empty", labels_changed, Updated(OLD, site("a", 2, labels={})), False),
+    ("annotations: same", annotations_changed, Updated(OLD, LABELLED), False),
+    ("annotations: other", annotations_changed, Updated(OLD, ANNOTATED), True),
+    ("version", resource_version_changed, Updated(OLD, NEW), True),
+    ("version: same", resource_version_changed, Updated(OLD, OLD), False),
+    ("selector: added, matches", label_selector("app=web"), Added(LABELLED), True),
+    ("selector: added, does not", label_selector("app=web"), Added(NEW), False),
+    ("selector: enters", label_selector("app=web"), Updated(OLD, LABELLED), True),
+    ("selector: leaves", label_selector("app=web"), Updated(LABELLED, NEW), True),
+    ("matching", matching(lambda obj: obj.metadata.name == "b"), Updated(OLD, NEW), False),
+    ("changed", changed(lambda obj: obj.spec.theme), Updated(OLD, site("a", 2, theme="x")), True),
+    ("changed: same", changed(lambda obj: obj.spec.theme), Updated(OLD, NEW), False),
+    ("on: default", on(updated=lambda old, new: False), Added(NEW), True),
+    ("on: updated", on(updated=lambda old, new: False), Updated(OLD, NEW), False),
+    ("on: deleted", on(deleted=lambda obj: False), Deleted(NEW), False),
+    ("and", generation_changed & labels_changed, Updated(OLD, SPEC), False),
+    ("or", generation_changed | labels_changed, Updated(OLD, SPEC), True),
+    ("not", ~generation_changed, Updated(OLD, NEW), True),
+    ("not: added", ~generation_changed, Added(NEW), False),
+    ("composed", (generation_changed | labels_changed) & ~never, Updated(OLD, LABELLED), True),
+]
+
+
+@pytest.mark.parametrize(
+    ("predicate", "delta", "passes"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE]
+)
+def test_predicates_pass_what_the_table_says(
+    predicate: Predicate[Any], delta: Delta[Any], passes: bool
+) -> None:
+    assert predicate(delta) is passes
+
+
+def test_a_wrong_selector_is_refused_when_it_is_declared() -> None:
+    with pytest.raises(InvalidSelector):
+        label_selector("app in web")

@@ -1,0 +1,100 @@
+"""A manager as a process: signals and exit codes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+PROGRAM = """
+    import asyncio, sys
+    from kubeshard.client import ClusterConfig
+    from kubeshard.core import ConfigurationError, Unavailable
+    from kubeshard.manager import Manager, Runnable, run
+
+    async def wait():
+        print("running", flush=True)
+        await asyncio.sleep(3600)
+
+    async def deaf():
+        print("running", flush=True)
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                print("deaf", flush=True)
+
+    async def fail():
+        raise {error}
+
+    async def build():
+        return manager
+
+    manager = Manager(
+        client=ClusterConfig("http://127.0.0.1:9"), metrics_address=None, health_address=None,
+        runnables=[Runnable("work", {work})],
+    )
+    run({what})
+    print("ended in order", flush=True)
+"""
+
+
+@contextmanager
+def program(
+    work: str = "wait", what: str = "manager", error: str = "None"
+) -> Iterator[subprocess.Popen[str]]:
+    code = textwrap.dedent(PROGRAM).format(work=work, what=what, error=error)
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_stops_gracefully(number: signal.Signals) -> None:
+    with program(what="build") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "running\n"
+        process.send_signal(number)
+        assert process.stdout.readline() == "ended in order\n"
+        assert process.wait(5) == 0
+
+
+def test_the_second_signal_ends_at_once() -> None:
+    with program("deaf") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "running\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "deaf\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(5) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        ("ConfigurationError('no ring name')", 2, "no ring name\n"),
+        ("Unavailable('the server is down')", 1, "Unavailable: the server is down\n"),
+    ],
+)
+def test_a_foreseen_failure_is_one_line_without_a_traceback(error: str, code: int, line: str) -> None:
+    with program("fail", error=error) as process:
+        _, stderr = process.communicate(timeout=10)
+        assert process.returncode == code
+        assert stderr.endswith(line)
+        assert "Traceback" not in stderr
+
+
+def test_a_bug_is_a_stack_trace_and_exit_code_1() -> None:
+    with program("fail", error="KeyError('bug')") as process:
+        _, stderr = process.communicate(timeout=10)
+        assert process.returncode == 1
+        assert "The manager crashed" in stderr
