@@ -1,4 +1,4 @@
-"""The processes of a demo: sharders and shards, each an OS process of its own, as a cluster would run them."""
+"""Sharders and shards as OS processes of their own, as a cluster would run them: for the demo and for tests."""
 
 from __future__ import annotations
 
@@ -16,43 +16,63 @@ from kubeshard.testing import Child, free_port
 
 
 class ProcessEnded(KubeshardError):
-    """A process of the demo ended by itself; the message has its last words."""
+    """A process ended that nobody stopped; the message has its last words."""
 
 
 class Fleet:
-    """Processes by name. `lease_seconds`: duration of the Leases of shards and of the leader."""
+    """Processes by name, whose configuration and log files are in `folder`. `lease_seconds`: duration of the
+    Leases of shards and of the leader.
+    """
 
     def __init__(self, kubeconfig: Path, folder: Path, lease_seconds: float) -> None:
         self._folder = folder
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONUNBUFFERED": "1"}
         self._children: dict[str, Child] = {}
-        self._port = free_port()
-        self._lease_seconds = lease_seconds
+        self.webhook_port = free_port()
+        self.lease_seconds = lease_seconds
 
-    def start_sharder(self, name: str) -> Child:
-        """All sharders share one webhook port, as the replicas behind a Service do."""
+    def start_sharder(self, name: str, webhook: Mapping[str, Any] | None = None) -> Child:
+        """All sharders share one webhook port, as the replicas behind a Service do. `webhook` replaces this
+        part of the configuration.
+        """
+        address = f"127.0.0.1:{self.webhook_port}"
         file = self._config(
             name,
             {
                 "apiVersion": sharder_config.API_VERSION,
                 "kind": sharder_config.KIND,
                 **self._common(),
-                "webhook": {
-                    "server": {"bindAddress": f"127.0.0.1:{self._port}", "reusePort": True},
-                    "config": {"clientConfig": {"url": f"https://127.0.0.1:{self._port}/"}},
+                "webhook": webhook
+                or {
+                    "server": {"bindAddress": address, "reusePort": True},
+                    "config": {"clientConfig": {"url": f"https://{address}/"}},
                 },
             },
         )
-        return self._start(name, "sharder", "--config", str(file))
+        return self.start(name, "-m", "kubeshard", "sharder", "--config", str(file))
 
-    def start_shard(self, name: str) -> Child:
+    def start_shard(self, name: str, *arguments: str) -> Child:
+        """Of the webhosting operator."""
         file = self._config(
             "operator",
             {"apiVersion": operator_config.API_VERSION, "kind": operator_config.KIND, **self._common()},
         )
-        return self._start(
-            name, "webhosting-operator", "--config", str(file), "--shard-name", name, ENABLE_SHARDING="true"
+        command = ["-m", "kubeshard", "webhosting-operator", "--config", str(file), "--shard-name", name]
+        return self.start(name, *command, *arguments, ENABLE_SHARDING="true")
+
+    def start(self, name: str, *arguments: str, **environment: str) -> Child:
+        """A Python program."""
+        child = Child(
+            name,
+            [sys.executable, *arguments],
+            self._folder / f"{name}.log",
+            {**self._environment, **environment},
         )
+        self._children[name] = child
+        return child
+
+    def __getitem__(self, name: str) -> Child:
+        return self._children[name]
 
     def check(self) -> None:
         """Raises ProcessEnded if a process ended that nobody stopped."""
@@ -85,7 +105,7 @@ class Fleet:
         return tuple(self._children)
 
     def _common(self) -> dict[str, Any]:
-        seconds = self._lease_seconds
+        seconds = self.lease_seconds
         return {
             "health": {"bindAddress": "0"},
             "metrics": {"bindAddress": "0"},
@@ -100,13 +120,3 @@ class Fleet:
         file = self._folder / f"{name}.json"
         file.write_text(json.dumps(document, indent=1))
         return file
-
-    def _start(self, name: str, *command: str, **environment: str) -> Child:
-        child = Child(
-            name,
-            [sys.executable, "-m", "kubeshard", *command],
-            self._folder / f"{name}.log",
-            {**self._environment, **environment},
-        )
-        self._children[name] = child
-        return child
