@@ -152,6 +152,30 @@ async def test_a_key_is_run_by_one_worker_at_a_time_and_a_change_meanwhile_is_ru
     assert ended == [(A, "1"), (B, "1"), (A, "4")]
 
 
+@virtual_time
+async def test_runs_that_never_wait_let_others_run() -> None:
+    turns, turns_until_done = 0, []
+
+    async def others() -> None:
+        nonlocal turns
+        while not turns_until_done:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async def reconcile(ctx: Context, obj: Site) -> None:
+        if ctx.key.name == "last":
+            turns_until_done.append(turns)
+
+    bench = Bench(reconcile, workers=4)
+    for number in range(3000):
+        bench.runner.queue.add(Key("ns", str(number)))
+    bench.runner.queue.add(Key("ns", "last"))
+    other = asyncio.create_task(others())
+    async with bench.running(site("last")):
+        await other
+    assert turns_until_done[0] > 10
+
+
 # -- endings (framework 2.15): label, when the key runs again, whether its backoff goes on
 
 ENDINGS = [
