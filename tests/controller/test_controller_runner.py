@@ -154,7 +154,8 @@ async def test_a_key_is_run_by_one_worker_at_a_time_and_a_change_meanwhile_is_ru
 
 @virtual_time
 async def test_runs_that_never_wait_let_others_run() -> None:
-    turns, turns_until_done = 0, []
+    turns = 0
+    turns_until_done: list[int] = []
 
     async def others() -> None:
         nonlocal turns
@@ -163,17 +164,17 @@ async def test_runs_that_never_wait_let_others_run() -> None:
             turns += 1
 
     async def reconcile(ctx: Context, obj: Site) -> None:
-        if ctx.key.name == "last":
+        if ctx.key == A:
+            started.append(asyncio.create_task(others()))
+        if ctx.key == B:
             turns_until_done.append(turns)
 
+    started: list[asyncio.Task[None]] = []
     bench = Bench(reconcile, workers=4)
-    for number in range(3000):
-        bench.runner.queue.add(Key("ns", str(number)))
-    bench.runner.queue.add(Key("ns", "last"))
-    other = asyncio.create_task(others())
-    async with bench.running(site("last")):
-        await other
-    assert turns_until_done[0] > 10
+    for name in ("a", *map(str, range(3000)), "b"):
+        bench.runner.queue.add(Key("ns", name))
+    async with bench.running(site("a"), site("b")):
+        assert turns_until_done[0] > 10
 
 
 # -- endings (framework 2.15): label, when the key runs again, whether its backoff goes on
