@@ -2,10 +2,12 @@
 
 | name | type | labels |
 |---|---|---|
-| `controller_runtime_webhook_requests_total` | counter | webhook (path prefix; empty for paths outside of
-all), code | | `controller_runtime_webhook_latency_seconds` | histogram | webhook | |
-`controller_runtime_webhook_requests_in_flight` | gauge | webhook | |
-`controller_runtime_webhook_panics_total` | counter | - |
+| `controller_runtime_webhook_requests_total` | counter | webhook, code |
+| `controller_runtime_webhook_latency_seconds` | histogram | webhook |
+| `controller_runtime_webhook_requests_in_flight` | gauge | webhook |
+| `controller_runtime_webhook_panics_total` | counter | - |
+
+`webhook` is the path prefix; empty for paths outside of all.
 
 A collector over plain numbers: the hot path pays additions, the scrape makes the samples. One event loop
 writes; a scrape from another thread may see a request half counted.

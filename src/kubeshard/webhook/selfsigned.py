@@ -6,10 +6,12 @@ one of them issued. `renewed` is a function of it and the time:
 | situation | what changes |
 |---|---|
 | nothing there, or unreadable | new authority, new leaf |
-| leaf past 2/3 of its life, or for other names | new leaf by the newest authority; authorities older than the
-one that issued the previous leaf are dropped | | ... and the newest authority would end before the new leaf |
-a new authority issues it | | else: newest authority past 2/3 of its life | a new authority beside it, which
-issues the *next* leaf | | else | nothing |
+| leaf past 2/3 of its life, or for other names | new leaf by the newest authority |
+| ... and the newest authority would end before the new leaf | a new authority issues it |
+| else: newest authority past 2/3 of its life | a new authority beside it, which issues the *next* leaf |
+| else | nothing |
+
+With a new leaf, authorities older than the one that issued the previous leaf are dropped.
 
 Guaranteed: the authority of a routinely renewed leaf has been in the `bundle` since long before (at least
 since the previous look), and that of the previous leaf stays in it until the next one, so clients that know

@@ -1,0 +1,224 @@
+"""The sharder's own webhook certificate, where neither files nor cert-manager provide one.
+
+One Secret holds what all replicas share: the authorities, the serving pair and their keys
+(`webhook.selfsigned`). Every replica reads it, and whichever finds something due renews it; the API server's
+compare-and-swap lets one of them win and the others read what it wrote. The authorities' certificates are the
+caBundle of the rings' webhook configurations. These have one writer, the ring controller, which gets the
+bundle as a `CaBundleSource`.
+
+Guaranteed: all replicas converge on one identity; a replica that loses its Secret or finds it damaged makes a
+new one; a Secret of that name that kubeshard did not make is never overwritten. A routine renewal drops no
+call (`webhook.selfsigned`). Not guaranteed: that calls succeed between the very first serving and the first
+caBundle in the configurations; failurePolicy Ignore lets these requests pass.
+
+RBAC, in the sharder's namespace: create on secrets, get and update on the Secret `sharder-webhook-cert`.
+Sources: reliability 5.3, protocol 4.1 and 14-D9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+
+from kubeshard.core.builtin import Secret
+from kubeshard.core.errors import (
+    AlreadyExists,
+    ApiError,
+    ConfigurationError,
+    Conflict,
+    Forbidden,
+    KubeshardError,
+    NotFound,
+    Unauthorized,
+)
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.sharder.config import WebhookClientConfig
+from kubeshard.sharding.names import APP_LABEL, APP_NAME, SYSTEM_NAMESPACE
+from kubeshard.webhook.certificates import CertificatePair, ServingCertificate
+from kubeshard.webhook.selfsigned import Identity, renewed
+
+SECRET_NAME = "sharder-webhook-cert"  # noqa: S105 - a name
+"""Not `webhook-server`, which is cert-manager's."""
+
+_LOG = get_logger("kubeshard.sharder")
+
+
+class CaBundleSource(Protocol):
+    """What the API server has to trust when it calls the webhook."""
+
+    @property
+    def ca_bundle(self) -> str:
+        """The value of `clientConfig.caBundle`: base64 of PEM. `""` as long as it is not known."""
+        ...
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called, in the event loop, whenever the bundle has changed: apply all
+        configurations again."""
+        ...
+
+
+class SecretAccess(Protocol):
+    """The part of `kubeshard.client.Client` that is used here."""
+
+    async def get(self, target: type[Secret], name: str, namespace: str) -> Secret: ...
+
+    async def create(self, obj: Secret) -> Secret: ...
+
+    async def replace(self, obj: Secret) -> Secret: ...
+
+
+class SharedCertificate:
+    """A `CertificateSource` for the webhook server and a `CaBundleSource` for the ring controller.
+
+    `names` are what the certificate is valid for (`serving_names`). The Secret is looked at every `interval`
+    seconds, +-10 %.
+    """
+
+    def __init__(
+        self,
+        client: SecretAccess,
+        names: tuple[str, ...],
+        *,
+        namespace: str = SYSTEM_NAMESPACE,
+        secret: str = SECRET_NAME,
+        interval: float = 60.0,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: Rng = SYSTEM_RNG,
+    ) -> None:
+        self._client = client
+        self._names = names
+        self._namespace = namespace
+        self._secret = secret
+        self._interval = interval
+        self._clock = clock
+        self._rng = rng
+        self._ca_bundle = ""
+        self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def ca_bundle(self) -> str:
+        return self._ca_bundle
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
+
+    async def load(self, serving: ServingCertificate) -> None:
+        """Waits for an API server that cannot be reached. Raises ConfigurationError for what waiting does not
+        mend: missing rights or namespace, a foreign Secret.
+        """
+        while True:
+            try:
+                return await self._synchronise(serving)
+            except (Forbidden, Unauthorized, NotFound) as error:
+                raise ConfigurationError(
+                    f"webhook certificate: secret {self._namespace}/{self._secret}: {error}; "
+                    "grant create, get and update on secrets there, or configure certificate files"
+                ) from error
+            except ApiError as error:
+                _LOG.warning("Cannot get the webhook certificate yet", error=error)
+                await asyncio.sleep(self._rng.uniform(1.0, 3.0))
+
+    async def run(self, serving: ServingCertificate) -> None:
+        while True:
+            await asyncio.sleep(self._interval * self._rng.uniform(0.9, 1.1))
+            try:
+                await self._synchronise(serving)
+            except KubeshardError as error:
+                _LOG.warning("Cannot renew the webhook certificate, serving the last one", error=error)
+
+    async def _synchronise(self, serving: ServingCertificate) -> None:
+        identity = await self._shared_identity()
+        bundle = base64.b64encode(identity.bundle).decode()
+        if bundle != self._ca_bundle:
+            self._ca_bundle = bundle
+            for callback in self._callbacks:
+                callback()
+        serving.reads.inc()
+        try:
+            serving.install(identity.serving)
+        except KubeshardError:
+            serving.errors.inc()
+            raise
+
+    async def _shared_identity(self) -> Identity:
+        """What the Secret holds, after what was due has been done."""
+        while True:
+            try:
+                found: Secret | None = await self._client.get(Secret, self._secret, self._namespace)
+            except NotFound:
+                found = None
+            known = _read(found) if found is not None else None
+            wanted = renewed(known, self._names, self._clock.wall())
+            if wanted is known:
+                return wanted
+            try:
+                if found is None:
+                    await self._client.create(_new_secret(self._secret, self._namespace, wanted))
+                else:
+                    await self._client.replace(_with_identity(found, wanted))
+            except (AlreadyExists, Conflict):
+                continue  # another replica was faster: take what it wrote
+            except NotFound:
+                if found is None:
+                    raise  # the namespace is missing
+                continue
+            _LOG.info("Webhook certificate written", secret=f"{self._namespace}/{self._secret}")
+            return wanted
+
+
+def serving_names(config: WebhookClientConfig) -> tuple[str, ...]:
+    """Names under which API servers call, the one they verify first: the URL's host, or the Service's
+    names."""
+    if config.url is not None:
+        return (urlsplit(config.url).hostname or "localhost",)
+    name = (config.service and config.service.name) or "sharder"
+    namespace = (config.service and config.service.namespace) or SYSTEM_NAMESPACE
+    service = f"{name}.{namespace}"
+    return (f"{service}.svc", service, f"{service}.svc.cluster.local")
+
+
+def _new_secret(name: str, namespace: str, identity: Identity) -> Secret:
+    meta = ObjectMeta(name=name, namespace=namespace, labels={APP_LABEL: APP_NAME})
+    return _with_identity(Secret(metadata=meta, type="kubernetes.io/tls"), identity)
+
+
+def _with_identity(secret: Secret, identity: Identity) -> Secret:
+    data = {
+        "tls.crt": identity.serving.certificate,
+        "tls.key": identity.serving.private_key,
+        "ca.crt": identity.bundle,
+        "ca.key": b"".join(authority.private_key for authority in identity.authorities),
+    }
+    encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
+    return msgspec.structs.replace(secret, data={**(secret.data or {}), **encoded})
+
+
+def _read(secret: Secret) -> Identity | None:
+    """None for a damaged Secret. Raises ConfigurationError for one that is not ours."""
+    if secret.metadata.label(APP_LABEL) != APP_NAME:
+        raise ConfigurationError(
+            f"secret {secret.key} exists and is not the sharder's: delete it, or configure certificate files"
+        )
+    try:
+        parts = {key: base64.b64decode(value, validate=True) for key, value in (secret.data or {}).items()}
+        certificates, keys = _PEM.findall(parts["ca.crt"]), _PEM.findall(parts["ca.key"])
+        serving = CertificatePair(parts["tls.crt"], parts["tls.key"])
+    except (KeyError, binascii.Error):
+        return None
+    if not certificates or len(certificates) != len(keys):
+        return None
+    authorities = tuple(CertificatePair(*pair) for pair in zip(certificates, keys, strict=True))
+    return Identity(authorities, serving)
+
+
+_PEM = re.compile(rb"-----BEGIN [A-Z0-9 ]+-----[^-]+-----END [A-Z0-9 ]+-----\n?")

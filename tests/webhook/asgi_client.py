@@ -1,0 +1,50 @@
+"""Calls an ASGI application in memory, as a server would."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kubeshard.runtime.asgi import AsgiApp, Message
+
+PATH = "/hook/ring"
+
+
+@dataclass
+class Answer:
+    status: int = 0
+    headers: dict[bytes, bytes] = field(default_factory=dict)
+    body: bytes = b""
+    read: int = 0
+    """Pieces of the request's body that were asked for."""
+
+
+async def call(
+    app: AsgiApp,
+    body: bytes | Sequence[bytes],
+    *,
+    path: str = PATH,
+    method: str = "POST",
+    headers: Sequence[tuple[bytes, bytes]] = ((b"content-type", b"application/json"),),
+    leaves: bool = False,
+) -> Answer:
+    """`body` may be given in pieces; with `leaves` the client is gone after the last one."""
+    pieces = [body] if isinstance(body, bytes) else list(body)
+    answer = Answer()
+
+    async def receive() -> Message:
+        answer.read += 1
+        if not pieces:
+            return {"type": "http.disconnect"}
+        piece = pieces.pop(0)
+        return {"type": "http.request", "body": piece, "more_body": bool(pieces) or leaves}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            answer.status = message["status"]
+            answer.headers = dict(message["headers"])
+        else:
+            answer.body += message["body"]
+
+    await app({"type": "http", "method": method, "path": path, "headers": list(headers)}, receive, send)
+    return answer

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from asgi_client import Answer, call
+from prometheus_client import CollectorRegistry, generate_latest
+
+from kubeshard.runtime.asgi import Message
+from kubeshard.webhook.app import AdmissionApp
+from kubeshard.webhook.metrics import WebhookMetrics
+from kubeshard.webhook.review import AdmissionAnswer, AdmissionRequest
+
+REVIEW = json.dumps(
+    {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u-1", "operation": "CREATE", "name": "a"}}
+).encode()
+JSON = (b"content-type", b"application/json")
+
+
+def let_through(request: AdmissionRequest) -> AdmissionAnswer:
+    return AdmissionAnswer(message=f"seen {request.path}")
+
+
+def app(**options: Any) -> AdmissionApp:
+    return AdmissionApp({"/hook/": let_through}, **options)
+
+
+def response(answer: Answer) -> dict[str, Any]:
+    assert answer.status == 200
+    assert answer.headers[b"content-type"] == b"application/json"
+    assert answer.headers[b"content-length"] == b"%d" % len(answer.body)
+    decoded: dict[str, Any] = json.loads(answer.body)["response"]
+    return decoded
+
+
+async def test_a_review_is_answered_by_the_handler_of_its_path() -> None:
+    assert response(await call(app(), REVIEW))["status"]["message"] == "seen /hook/ring"
+
+
+async def test_the_longest_matching_prefix_counts() -> None:
+    def inner(request: AdmissionRequest) -> AdmissionAnswer:
+        return AdmissionAnswer(message="inner")
+
+    both = AdmissionApp({"/hook/": let_through, "/hook/in/": inner})
+    assert response(await call(both, REVIEW, path="/hook/in/x"))["status"]["message"] == "inner"
+    assert response(await call(both, REVIEW, path="/hook/x"))["status"]["message"] == "seen /hook/x"
+
+
+async def test_a_body_in_pieces_is_put_together() -> None:
+    assert response(await call(app(), [REVIEW[:10], b"", REVIEW[10:]]))["uid"] == "u-1"
+
+
+@pytest.mark.parametrize(
+    "value", [b"application/json; charset=utf-8", b"Application/JSON", b"application/json ;x"]
+)
+async def test_parameters_of_the_content_type_are_allowed(value: bytes) -> None:
+    assert response(await call(app(), REVIEW, headers=[(b"content-type", value)]))["allowed"] is True
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
+async def test_other_methods_are_405(method: str) -> None:
+    assert (await call(app(), REVIEW, method=method)).status == 405
+
+
+@pytest.mark.parametrize("path", ["/", "/hook", "/other/ring", "", "//hook/ring", "/hook%2fring"])
+async def test_paths_outside_of_the_prefixes_are_404(path: str) -> None:
+    assert (await call(app(), REVIEW, path=path)).status == 404
+
+
+@pytest.mark.parametrize("value", [None, b"", b"text/plain", b"application/jsonx", b"application/x-protobuf"])
+async def test_other_content_types_are_415(value: bytes | None) -> None:
+    headers = [] if value is None else [(b"content-type", value)]
+    assert (await call(app(), REVIEW, headers=headers)).status == 415
+
+
+@pytest.mark.parametrize("encoding", [b"gzip", b"GZIP", b"deflate, gzip", b"br"])
+async def test_compressed_bodies_are_415_and_never_unpacked(encoding: bytes) -> None:
+    answer = await call(app(), b"\x1f\x8b" * 10, headers=[JSON, (b"content-encoding", encoding)])
+    assert answer.status == 415
+    assert answer.read == 0
+
+
+async def test_a_declared_length_beyond_the_limit_is_413_before_reading() -> None:
+    answer = await call(app(), b"x", headers=[JSON, (b"content-length", b"7340033")])
+    assert answer.status == 413
+    assert answer.read == 0
+
+
+@pytest.mark.parametrize("length", [b"-1", b"x", b"", b"9" * 5000])
+async def test_a_length_that_is_no_number_is_refused(length: bytes) -> None:
+    assert (await call(app(), REVIEW, headers=[JSON, (b"content-length", length)])).status in (400, 413)
+
+
+async def test_an_undeclared_body_is_413_as_soon_as_it_passes_the_limit() -> None:
+    answer = await call(app(max_body=100), [b"x" * 60] * 1000)
+    assert answer.status == 413
+    assert answer.read == 2
+    assert answer.headers[b"connection"] == b"close"
+
+
+async def test_seven_mebibytes_are_read() -> None:
+    spec = b"x" * (7 * 1024 * 1024 - len(REVIEW) - len(b',"s":""'))
+    data = REVIEW[:-1] + b',"s":"' + spec + b'"}'
+    assert len(data) == 7 * 1024 * 1024
+    assert response(await call(app(), data))["allowed"] is True
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"null", b"\xff", b"[" * 100_000], ids=["", "{", "null", "ff", "deep"]
+)
+async def test_what_is_no_review_is_400_without_traceback(data: bytes) -> None:
+    answer = await call(app(), data)
+    assert answer.status == 400
+    assert len(answer.body) < 200
+    assert b"Traceback" not in answer.body
+
+
+async def test_a_failing_handler_lets_the_request_through_with_a_warning_and_is_counted() -> None:
+    def broken(request: AdmissionRequest) -> AdmissionAnswer:
+        raise RuntimeError("secret")
+
+    metrics = WebhookMetrics()
+    answer = response(await call(AdmissionApp({"/hook/": broken}, metrics=metrics), REVIEW))
+    assert answer["allowed"] is True
+    assert answer["uid"] == "u-1"
+    assert answer["warnings"] == ["admission webhook failed, request was let through: RuntimeError"]
+    assert metrics.panics == 1
+
+
+async def test_beyond_the_limit_requests_are_503_at_once_and_later_ones_are_served_again() -> None:
+    busy = app(max_in_flight=2)
+    go_on = asyncio.Event()
+    waiting = asyncio.Semaphore(0)
+
+    async def slow_client() -> Message:
+        waiting.release()
+        await go_on.wait()
+        return {"type": "http.request", "body": REVIEW}
+
+    async def ignore(message: Message) -> None:
+        pass
+
+    scope = {"type": "http", "method": "POST", "path": "/hook/ring", "headers": [JSON]}
+    slow = [asyncio.ensure_future(busy(scope, slow_client, ignore)) for _ in range(2)]
+    for _ in slow:
+        await waiting.acquire()
+    refused = await call(busy, REVIEW)
+    assert refused.status == 503
+    assert refused.read == 0
+    assert b"connection" not in refused.headers
+    go_on.set()
+    await asyncio.gather(*slow)
+    assert (await call(busy, REVIEW)).status == 200
+
+
+async def test_a_client_that_leaves_gets_no_answer_and_frees_its_place() -> None:
+    small = app(max_in_flight=1)
+    for _ in range(3):
+        assert (await call(small, REVIEW[:10], leaves=True)).status == 0
+        assert (await call(small, [])).status == 0
+    assert (await call(small, REVIEW)).status == 200
+
+
+async def test_requests_are_counted_under_the_names_of_controller_runtime() -> None:
+    registry = CollectorRegistry()
+    counted = app(metrics=WebhookMetrics(registry))
+    await call(counted, REVIEW)
+    await call(counted, b"")
+    await call(counted, REVIEW, path="/else")
+
+    def sample(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"controller_runtime_webhook_{name}", labels)
+
+    assert sample("requests_total", webhook="/hook/", code="200") == 1
+    assert sample("requests_total", webhook="/hook/", code="400") == 1
+    assert sample("requests_total", webhook="", code="404") == 1
+    assert sample("requests_in_flight", webhook="/hook/") == 0
+    assert sample("latency_seconds_count", webhook="/hook/") == 2
+    assert sample("latency_seconds_bucket", webhook="/hook/", le="+Inf") == 2
+    assert sample("panics_total") == 0
+    assert b"controller_runtime_webhook_latency_seconds_sum" in generate_latest(registry)

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from kubeshard.webhook.review import AdmissionAnswer, InvalidReview, decode_review, encode_review
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    request = {
+        "uid": "u-1",
+        "operation": "CREATE",
+        "resource": {"group": "g", "version": "v1", "resource": "things"},
+        "namespace": "ns",
+        "userInfo": {"username": "jane", "extra": {"claim": ["a", "b"]}},
+        "object": {"apiVersion": "g/v1", "kind": "Thing", "metadata": {"name": "a", "labels": {"x": "y"}}},
+        "oldObject": None,
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {**request, **changes}}
+
+
+def encoded(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def test_metadata_operation_and_user_are_read_and_the_rest_is_skipped() -> None:
+    review = body(object={"metadata": {"name": "a"}, "spec": {"x": [1, {"y": None}]}}, options={"z": 1})
+    request = decode_review(encoded(review), "/p").request
+    assert (request.path, request.uid, request.operation, request.namespace) == ("/p", "u-1", "CREATE", "ns")
+    assert str(request.group_resource) == "things.g"
+    assert request.user.username == "jane"
+    assert request.user.claim("claim") == "a"
+    assert request.user.claim("other") == ""
+    assert request.object is not None
+    assert request.object.metadata.name == "a"
+    assert request.old_object is None
+    assert request.object_error == ""
+
+
+def test_labels_that_are_null_are_no_labels() -> None:
+    request = decode_review(encoded(body(object={"metadata": {"labels": None}}))).request
+    assert request.object is not None
+    assert request.object.metadata.labels is None
+
+
+@pytest.mark.parametrize("part", ["object", "oldObject"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"metadata": {"labels": ["a"]}},
+        {"metadata": {"labels": "a"}},
+        {"metadata": {"labels": {"a": 1}}},
+        {"metadata": {"labels": {"a": None}}},
+        {"metadata": {"generation": "many"}},
+        {"metadata": {"ownerReferences": {"a": "b"}}},
+        {"metadata": 7},
+        {"kind": []},
+        "object",
+        17,
+        [],
+    ],
+)
+def test_unreadable_metadata_makes_an_object_error_and_no_invalid_review(part: str, value: Any) -> None:
+    request = decode_review(encoded(body(**{part: value}))).request
+    assert request.object_error
+    assert request.uid == "u-1"
+    assert request.object is None
+    assert request.old_object is None
+
+
+def test_the_wire_cannot_set_what_only_the_server_knows() -> None:
+    request = decode_review(encoded(body(path="/x", objectError="x", object_error="x")), "/p").request
+    assert request.path == "/p"
+    assert request.object_error == ""
+
+
+def nested(depth: int) -> bytes:
+    return encoded(body())[:-2] + b',"deep":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}}"
+
+
+def flat(levels: str, count: int) -> bytes:
+    return encoded(body())[:-2] + f',"flat":[{",".join([levels] * count)}]}}}}'.encode()
+
+
+@pytest.mark.parametrize("digits", [20, 400, 5000])
+def test_huge_integers_harm_nothing(digits: int) -> None:
+    data = encoded(body(object={"metadata": {"generation": 7}, "spec": 7})).replace(b"7", b"9" * digits)
+    assert decode_review(data).request.uid == "u-1"
+
+
+INVALID = {
+    "empty": b"",
+    "no JSON": b"hello",
+    "cut off": encoded(body())[:-3],
+    "trailing": encoded(body()) + b"x",
+    "null": b"null",
+    "list": b"[]",
+    "NaN": b'{"apiVersion":"admission.k8s.io/v1","request":{"uid":"a","object":{"spec":NaN}}}',
+    "no UTF-8": b'{"apiVersion":"admission.k8s.io/v1","request":{"uid":"a","object":{"spec":"\xff"}}}',
+    "no request": encoded({"apiVersion": "admission.k8s.io/v1"}),
+    "request null": encoded({"apiVersion": "admission.k8s.io/v1", "request": None}),
+    "no uid": encoded({"apiVersion": "admission.k8s.io/v1", "request": {"operation": "CREATE"}}),
+    "uid empty": encoded(body(uid="")),
+    "uid no string": encoded(body(uid=1)),
+    "resource no map": encoded(body(resource="things")),
+    "no version": encoded({"request": {"uid": "a"}}),
+    "other version": encoded({**body(), "apiVersion": "admission.k8s.io/v2"}),
+    "deeper than 200": nested(201),
+    "deeper than 200 in lists": encoded(body())[:-2] + b',"deep":' + b"[" * 201 + b"]" * 201 + b"}}",
+    "very deep": nested(200_000),
+    "very deep, open": b"[" * 1_000_000,
+}
+
+
+@pytest.mark.parametrize("data", INVALID.values(), ids=INVALID)
+def test_what_is_no_review_is_an_invalid_review(data: bytes) -> None:
+    with pytest.raises(InvalidReview) as caught:
+        decode_review(data)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("data", [nested(150), flat('{"a":{"b":[]}}', 5000), flat('{"a":{}}', 5000)])
+def test_wide_reviews_are_not_taken_for_deep_ones(data: bytes) -> None:
+    assert decode_review(data).request.uid == "u-1"
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_the_answer_is_in_kind_echoes_the_uid_and_says_allowed_in_so_many_words(version: str) -> None:
+    review = decode_review(encoded({**body(uid='"\\ü'), "apiVersion": f"admission.k8s.io/{version}"}))
+    assert json.loads(encode_review(review, AdmissionAnswer())) == {
+        "apiVersion": f"admission.k8s.io/{version}",
+        "kind": "AdmissionReview",
+        "response": {"uid": '"\\ü', "allowed": True, "status": {"code": 200}},
+    }
+
+
+def test_a_patch_is_base64_of_a_compact_json_array() -> None:
+    answer = AdmissionAnswer(
+        message="m", patch=({"op": "add", "path": "/a", "value": {}},), warnings=("careful",)
+    )
+    response = json.loads(encode_review(decode_review(encoded(body())), answer))["response"]
+    assert base64.b64decode(response["patch"]) == b'[{"op":"add","path":"/a","value":{}}]'
+    assert response["patchType"] == "JSONPatch"
+    assert response["warnings"] == ["careful"]
+    assert response["status"] == {"code": 200, "message": "m"}
+
+
+def test_a_denial_says_so() -> None:
+    answer = AdmissionAnswer(allowed=False, code=400, message="no")
+    response = json.loads(encode_review(decode_review(encoded(body())), answer))["response"]
+    assert response == {"uid": "u-1", "allowed": False, "status": {"code": 400, "message": "no"}}

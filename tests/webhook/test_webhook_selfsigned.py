@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from kubeshard.runtime.clock import SYSTEM_CLOCK
+from kubeshard.webhook.certificates import CertificatePair, ServingCertificate
+from kubeshard.webhook.selfsigned import AUTHORITY_LIFETIME, DAY, Identity, renewed
+
+NAMES = ("sharder.sharding-system.svc", "sharder.sharding-system", "10.0.0.1")
+NOW = SYSTEM_CLOCK.wall()
+
+
+def leaf(identity: Identity) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(identity.serving.certificate)
+
+
+def trusts(bundle: bytes, identity: Identity) -> bool:
+    for authority in x509.load_pem_x509_certificates(bundle):
+        try:
+            leaf(identity).verify_directly_issued_by(authority)
+        except Exception:
+            continue
+        return True
+    return False
+
+
+def test_a_first_identity_is_one_authority_and_a_leaf_for_the_names() -> None:
+    identity = renewed(None, NAMES, NOW)
+    (authority,) = x509.load_pem_x509_certificates(identity.bundle)
+    certificate = leaf(identity)
+    assert trusts(identity.bundle, identity)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert {str(name.value) for name in names} == set(NAMES)
+    assert certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value == NAMES[0]
+    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
+    assert 89 * DAY < certificate.not_valid_after_utc.timestamp() - NOW < 91 * DAY
+    assert authority.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert ServingCertificate(NAMES[0]).install(identity.serving)
+
+
+def test_nothing_changes_before_two_thirds_of_the_leafs_life() -> None:
+    identity = renewed(None, NAMES, NOW)
+    assert renewed(identity, NAMES, NOW + 59 * DAY) is identity
+    assert renewed(identity, tuple(reversed(NAMES)), NOW) is identity
+
+
+def test_a_due_leaf_is_renewed_under_the_same_authority() -> None:
+    identity = renewed(None, NAMES, NOW)
+    later = renewed(identity, NAMES, NOW + 61 * DAY)
+    assert later.bundle == identity.bundle
+    assert later.serving != identity.serving
+    assert trusts(identity.bundle, later)
+
+
+def test_changed_names_renew_the_leaf_at_once() -> None:
+    identity = renewed(None, NAMES, NOW)
+    later = renewed(identity, ("elsewhere",), NOW)
+    assert later.bundle == identity.bundle
+    assert later.serving != identity.serving
+
+
+def test_over_years_each_bundle_trusts_the_leaf_before_and_after_the_next_renewal() -> None:
+    identity = renewed(None, NAMES, NOW)
+    changes = 0
+    authorities = set()
+    for day in range(3 * 365):
+        later = renewed(identity, NAMES, NOW + day * DAY)
+        if later is not identity:
+            changes += 1
+            assert trusts(identity.bundle, later)
+            assert trusts(later.bundle, identity)
+            assert len(later.authorities) <= 2
+            assert leaf(later).not_valid_after_utc.timestamp() > NOW + (day + 25) * DAY
+            identity = later
+        authorities.add(identity.authorities[-1])
+    assert 18 <= changes <= 30
+    assert len(authorities) >= 4
+
+
+def test_an_authority_about_to_end_is_not_used_for_another_leaf() -> None:
+    identity = renewed(None, NAMES, NOW)
+    late = NOW + AUTHORITY_LIFETIME - 10 * DAY
+    later = renewed(identity, NAMES, late)
+    assert trusts(later.bundle, later)
+    assert not trusts(identity.bundle, later)
+    newest = x509.load_pem_x509_certificates(later.bundle)[-1]
+    assert newest.not_valid_after_utc >= leaf(later).not_valid_after_utc
+
+
+def test_a_damaged_identity_is_replaced() -> None:
+    good, other = renewed(None, NAMES, NOW), renewed(None, NAMES, NOW)
+    damaged = [
+        Identity((), good.serving),
+        Identity(other.authorities, good.serving),
+        Identity(good.authorities, CertificatePair(good.serving.certificate, other.serving.private_key)),
+        Identity(good.authorities, CertificatePair(b"", b"")),
+        Identity((CertificatePair(b"x", b"y"),), good.serving),
+    ]
+    for identity in damaged:
+        fresh = renewed(identity, NAMES, NOW)
+        assert fresh is not identity
+        assert trusts(fresh.bundle, fresh)

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+
+import pytest
+
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.runtime.asgi import Limits
+from kubeshard.runtime.clock import SYSTEM_CLOCK
+from kubeshard.webhook.certificates import ServingCertificate
+from kubeshard.webhook.review import AdmissionAnswer, AdmissionRequest
+from kubeshard.webhook.selfsigned import Identity, renewed
+from kubeshard.webhook.server import WebhookServer
+
+NAME = "sharder.sharding-system.svc"
+IDENTITY = renewed(None, (NAME,), SYSTEM_CLOCK.wall())
+REVIEW = json.dumps({"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u-1"}}).encode()
+
+
+class Given:
+    """A certificate source whose later pairs come from the test."""
+
+    def __init__(self) -> None:
+        self.later: asyncio.Queue[Identity] = asyncio.Queue()
+
+    async def load(self, serving: ServingCertificate) -> None:
+        serving.install(IDENTITY.serving)
+
+    async def run(self, serving: ServingCertificate) -> None:
+        while True:
+            serving.install((await self.later.get()).serving)
+            self.later.task_done()
+
+
+def let_through(request: AdmissionRequest) -> AdmissionAnswer:
+    return AdmissionAnswer(message="seen")
+
+
+def server(source: Given | None = None, **options: object) -> WebhookServer:
+    return WebhookServer(
+        {"/hook/": let_through},
+        source or Given(),
+        host="127.0.0.1",
+        port=0,
+        server_name=NAME,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def trusting(identity: Identity) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=identity.bundle.decode())
+    return context
+
+
+class Connection:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def open(cls, server: WebhookServer, identity: Identity = IDENTITY) -> Connection:
+        context = trusting(identity)
+        return cls(
+            *await asyncio.open_connection("127.0.0.1", server.port, ssl=context, server_hostname=NAME)
+        )
+
+    async def post(self, body: bytes = REVIEW) -> bytes:
+        self.writer.write(
+            b"POST /hook/r?timeout=5s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+            b"content-length: %d\r\n\r\n" % len(body)
+        )
+        self.writer.write(body)
+        async with asyncio.timeout(5):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            length = next(
+                int(line[16:]) for line in head.split(b"\r\n") if line.startswith(b"content-length")
+            )
+            return head.split(b"\r\n")[0] + b"\n" + await self.reader.readexactly(length)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+async def test_reviews_are_answered_over_https_on_a_kept_connection() -> None:
+    async with server().running() as running:
+        assert running.ready()
+        connection = await Connection.open(running)
+        for _ in range(3):
+            answer = await connection.post()
+            assert answer.startswith(b"HTTP/1.1 200 OK\n")
+            assert json.loads(answer.partition(b"\n")[2])["response"]["uid"] == "u-1"
+        connection.close()
+    assert not running.ready()
+
+
+async def test_a_new_certificate_is_served_to_new_connections_while_old_ones_go_on() -> None:
+    source = Given()
+    other = renewed(None, (NAME,), SYSTEM_CLOCK.wall())
+    async with server(source).running() as running:
+        old = await Connection.open(running)
+        await source.later.put(other)
+        await source.later.join()
+        new = await Connection.open(running, other)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await Connection.open(running, IDENTITY)
+        for connection in (old, new):
+            assert (await connection.post()).startswith(b"HTTP/1.1 200")
+            connection.close()
+
+
+async def test_the_port_opens_only_after_the_caches_are_synced() -> None:
+    synced = asyncio.Event()
+    waiting = server(after=synced.wait)
+    task = asyncio.ensure_future(waiting.run())
+    await asyncio.sleep(0)
+    assert waiting.port == 0
+    assert not waiting.ready()
+    synced.set()
+    async with asyncio.timeout(5):
+        while not waiting.ready():  # noqa: ASYNC110 - what a readiness probe does
+            await asyncio.sleep(0.005)
+    (await Connection.open(waiting)).close()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_taken_port_is_a_configuration_error() -> None:
+    async with server().running() as running:
+        second = WebhookServer({"/": let_through}, Given(), host="127.0.0.1", port=running.port)
+        with pytest.raises(ConfigurationError, match=f"cannot listen on 127.0.0.1:{running.port}"):
+            await second.run()
+
+
+async def test_a_client_that_does_not_finish_its_handshake_is_cut_off() -> None:
+    async with server(limits=Limits(header_timeout=0.05)).running() as running:
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        writer.write(b"\x16\x03\x01")
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_plain_http_is_not_spoken() -> None:
+    async with server().running() as running:
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        writer.write(b"GET /hook/r HTTP/1.1\r\nhost: x\r\n\r\n")
+        async with asyncio.timeout(5):
+            assert b"HTTP/1.1" not in await reader.read()
+        writer.close()
+
+
+async def test_too_large_a_body_is_refused_before_it_was_sent() -> None:
+    async with server().running() as running:
+        connection = await Connection.open(running)
+        connection.writer.write(
+            b"POST /hook/r HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99999999\r\n\r\n"
+        )
+        async with asyncio.timeout(5):
+            assert (await connection.reader.read()).startswith(b"HTTP/1.1 413 ")
+        connection.close()
+
+
+async def test_an_endless_chunked_body_is_refused() -> None:
+    async with server().running() as running:
+        connection = await Connection.open(running)
+        connection.writer.write(
+            b"POST /hook/r HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+        )
+        chunk = b"80000\r\n" + b" " * 0x80000 + b"\r\n"
+        answer = asyncio.ensure_future(connection.reader.read())
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            while not answer.done():
+                assert sent < 100
+                connection.writer.write(chunk)
+                sent += 1
+                await connection.writer.drain()
+                await asyncio.sleep(0)  # drain does not yield while the buffer has room
+        connection.close()
+        answer.cancel()
