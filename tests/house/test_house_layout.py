@@ -8,7 +8,10 @@ import sys
 import tomllib
 from fnmatch import fnmatch
 from importlib.metadata import packages_distributions
+from pathlib import Path
+from zipfile import ZipFile
 
+from hatchling.builders.wheel import WheelBuilder
 from source_tree import PACKAGE, ROOT, name, parsed, sources, tracked
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -34,6 +37,18 @@ def test_a_package_says_what_it_is_for() -> None:
 def test_a_module_begins_with_its_docstring() -> None:
     modules = [path for path in sources() if path.name != "__init__.py"]
     assert not [name(path) for path in modules if not ast.get_docstring(parsed(path))]
+
+
+def test_a_table_in_a_docstring_has_one_row_per_line() -> None:
+    broken = [
+        f"{name(path)}: {line}"
+        for path in sources(ROOT)
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for line in (ast.get_docstring(node) or "").splitlines()
+        if line.startswith("|") != line.endswith("|") or "| |-" in line
+    ]
+    assert not broken
 
 
 def test_every_folder_with_modules_is_a_package() -> None:
@@ -101,7 +116,9 @@ def _normal(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", bare[0]).lower()
 
 
-def test_what_is_not_python_is_shipped_with_the_package() -> None:
-    data = {path for path in tracked() if path.is_relative_to(PACKAGE) and path.suffix != ".py"}
-    assert {"go.mod", "go.sum", "stages.yaml", "py.typed"} <= {path.name for path in data}
-    assert PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["src/kubeshard"]}
+def test_a_wheel_has_every_file_of_the_package(tmp_path: Path) -> None:
+    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    shipped = set(ZipFile(wheel).namelist())
+    assert {
+        str(path.relative_to(PACKAGE.parent)) for path in tracked() if path.is_relative_to(PACKAGE)
+    } <= shipped

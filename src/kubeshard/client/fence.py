@@ -9,11 +9,14 @@ kind: no write begins after the lease deadline.
 
 How each write proves it:
 
-| write | proof | |---|---| | create | the label is stamped on the new object | | replace | resourceVersion,
-and our label, in the object | | JSON patch | a `test` of the label before the operations, evaluated on the
-live object | | merge patch, apply with `base` | the base's resourceVersion goes along; the base carries our
-label | | apply without `base`, not forced | our label is applied too: where another shard's stands, the
-server reports a field conflict | | delete | uid and resourceVersion of an object that carries our label |
+| write | proof |
+|---|---|
+| create | the label is stamped on the new object |
+| replace | resourceVersion, and our label, in the object |
+| JSON patch | a `test` of the label before the operations, evaluated on the live object |
+| merge patch, apply with `base` | the base's resourceVersion goes along; the base carries our label |
+| apply without `base`, not forced | our label is applied too: another shard's there is a field conflict |
+| delete | uid and resourceVersion of an object that carries our label |
 
 Not guaranteed: `delete_collection`, which is only narrowed to our label (the server selects first and deletes
 then); requests sent with `raw`; writes marked `unfenced`.

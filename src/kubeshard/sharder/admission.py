@@ -11,10 +11,13 @@ The first row that applies decides:
 | shard label there and not empty | allowed |
 | resource not in the ring | allowed, unassigned, warning |
 | UPDATE that takes the shard label away without right (below) | allowed, label put back, warning |
-| key refused | allowed, unassigned, warning; generateName on a main resource with strict parity: denied with
-400 | | no key (no controller, or a foreign one) | allowed | | Leases cannot be read | allowed, unassigned,
-warning | | no available shard | allowed | | view of the Leases stale | allowed, unassigned, warning | | else
-| allowed, label added |
+| generateName on a main resource, with strict parity | denied with 400 |
+| key refused | allowed, unassigned, warning |
+| no key (no controller, or a foreign one) | allowed |
+| Leases cannot be read | allowed, unassigned, warning |
+| no available shard | allowed |
+| view of the Leases stale | allowed, unassigned, warning |
+| else | allowed, label added |
 
 The shard label may be taken away (reliability 1.6, F12) by the shard itself once it was asked to let go, by
 a sharder, and by anyone once the shard is not available in a fresh view of the Leases; also with strict
@@ -28,8 +31,10 @@ its label here; the watch on unassigned objects repairs what the webhook misses 
 | metric | labels |
 |---|---|
 | `controller_sharding_assignments_total` | controllerring, group, resource |
-| `controller_sharding_webhook_unassigned_total` | controllerring, reason: `ring`, `object`, `resource`,
-`key`, `generate_name`, `leases`, `stale` | | `controller_sharding_webhook_restored_total` | controllerring |
+| `controller_sharding_webhook_unassigned_total` | controllerring, reason |
+| `controller_sharding_webhook_restored_total` | controllerring |
+
+Reasons: `ring`, `object`, `resource`, `key`, `generate_name`, `leases`, `stale`.
 """
 
 from __future__ import annotations

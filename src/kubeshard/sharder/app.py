@@ -1,8 +1,8 @@
 """The sharder as a process: what it is made of.
 
     every replica   caches (shard Leases, ControllerRings, Namespaces, own webhook configurations), lease
-    observer and its probe, webhook server, metrics and health pages the leader      shardlease,
-    controllerring and sharder controllers
+                    observer and its probe, webhook server, metrics and health pages
+    the leader      shardlease, controllerring and sharder controllers
 
 Guaranteed: nothing that is kept grows with the number of sharded objects. RBAC: see the controllers; leader
 election needs get, create, update on leases in its namespace, metrics need create on tokenreviews and

@@ -1,0 +1,37 @@
+"""A first operator: every Page has a ConfigMap with its HTML."""
+
+from html import escape
+
+from kubeshard.controller import Context, Controller, Reconciler, Result, Watch, generation_changed
+from kubeshard.controller.ensure import ensure
+from kubeshard.core import ConfigMap, KubeObject, ObjectMeta, Struct, field
+from kubeshard.manager import LeaderElection, Manager, run
+
+
+class PageSpec(Struct):
+    title: str = ""
+
+
+class Page(KubeObject, group="example.kubeshard.dev", version="v1"):
+    spec: PageSpec = field(default_factory=PageSpec)
+
+
+class Pages(Reconciler[Page]):
+    async def reconcile(self, ctx: Context, page: Page) -> Result | None:
+        name, namespace = page.metadata.name, page.metadata.namespace
+        html = f"<h1>{escape(page.spec.title)}</h1>\n"
+        wanted = ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace), data={"index.html": html})
+        _, outcome = await ensure(ctx, wanted, owner=page)  # creates it, mends it, or sends nothing
+        ctx.log.info("page is up to date", config_map=outcome.value)
+        return None
+
+
+pages = Controller(
+    name="page",
+    reconciler=Pages(),
+    primary=Watch(Page, when=generation_changed),
+    owns=[ConfigMap],
+)
+
+if __name__ == "__main__":
+    run(Manager([pages], leader_election=LeaderElection(name="pages", namespace="default")))
