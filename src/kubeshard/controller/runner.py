@@ -31,7 +31,6 @@ from kubeshard.cache import (
     WriteBook,
     record_own_write,
 )
-from kubeshard.cache.pace import Pace
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
@@ -88,8 +87,6 @@ class ControllerRunner:
             limiter=controller.limiter or ItemExponential(rng=rng),
             metrics=queue_metrics,
         )
-        self._pace = Pace(clock)
-        """Runs that find nothing to do never wait by themselves."""
         self._workers: list[asyncio.Task[None]] = []
         self._limits: dict[Key, float] = {}
         """When each present run has to have ended."""
@@ -170,7 +167,7 @@ class ControllerRunner:
                         await closed.passed()
                     if not self._draining:
                         self._settle(key, await self._run(key))
-                await self._pace.step()
+                await asyncio.sleep(0)  # runs that find nothing to do never wait by themselves
             except ShutDown:
                 return
 
