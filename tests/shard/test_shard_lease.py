@@ -224,6 +224,20 @@ def test_a_foreign_holder_stops_the_work_at_once(holder: str) -> None:
 
 
 @virtual_time
+async def test_a_foreign_holder_is_heard_of_while_a_renewal_hangs() -> None:
+    world = World()
+    async with world.lease().held() as tenure:
+        await asyncio.sleep(1)
+        world.server.slow = 1.9
+        await asyncio.sleep(1.5)  # a renewal is under way
+        world.server.edit(holder=SHARDER_IDENTITY)
+        before = world.now
+        await tenure.lost()
+        assert world.now - before < 0.01
+        assert not may_write(tenure)
+
+
+@virtual_time
 async def test_without_a_watch_a_foreign_holder_is_noticed_at_the_next_renewal() -> None:
     world = World()
     async with world.lease().held() as tenure:

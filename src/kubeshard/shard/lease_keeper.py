@@ -18,10 +18,17 @@ from typing import Protocol, assert_never
 
 from kubeshard.client import Client
 from kubeshard.core.builtin import Lease
-from kubeshard.core.errors import AlreadyExists, ApiError, ConfigurationError, Conflict, Forbidden, NotFound
+from kubeshard.core.errors import (
+    AlreadyExists,
+    ConfigurationError,
+    Conflict,
+    Forbidden,
+    KubeshardError,
+    NotFound,
+)
 from kubeshard.core.selectors import FieldSelector
 from kubeshard.runtime.clock import Clock
-from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.logs import error_line, get_logger
 from kubeshard.runtime.watchdog import Watchdog
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.lease_machine import Create, Done, Get, LeaseMachine, Put, State, Wait
@@ -74,6 +81,8 @@ class LeaseKeeper:
         self._stopped = False
         self._failure = ""
         self._waiting_told = ""
+        self._end: float | None = None
+        """Of a lost tenure: when the process must not exist any more."""
 
     async def keep(self) -> None:
         """Acquires and renews until the Lease is lost or given back. Raises ConfigurationError for a Lease
@@ -136,8 +145,8 @@ class LeaseKeeper:
                 machine.found(None, self._clock.boottime())
         except (Conflict, AlreadyExists):
             machine.rejected(self._clock.boottime())
-        except ApiError as error:
-            failure = str(error) or type(error).__name__
+        except KubeshardError as error:
+            failure = error_line(error)
         except TimeoutError:
             failure = f"no answer within {action.timeout:.1f}s"
         if failure:
@@ -167,11 +176,12 @@ class LeaseKeeper:
                         if isinstance(event.object, Lease):
                             deleted = event.type == "DELETED"
                             self._machine.observed(event.object, self._clock.boottime(), deleted=deleted)
+                            self._tell_if_lost()  # now, though a renewal may be under way
                             self._news.set()
             except Forbidden:
                 pause = _FORBIDDEN_WATCH_PAUSE
-            except ApiError:
-                pass
+            except KubeshardError:
+                pass  # opened anew; until then the renewals notice it
             await asyncio.sleep(pause)
 
     def _renewed(self) -> None:
@@ -179,13 +189,23 @@ class LeaseKeeper:
         self._watchdog.arm(self._machine.deadline)
         self._listener.on_renewed(self._machine.begin_until, self._machine.work_until)
 
+    def _tell_if_lost(self) -> None:
+        """Work has to be left by the deadline, or `stop_margin` after a foreign holder was seen. Told once."""
+        machine = self._machine
+        if machine.state is not State.LOST or self._end is not None:
+            return
+        assert machine.deadline is not None
+        self._end = min(machine.deadline, self._clock.boottime() + self._timing.stop_margin)
+        self._watchdog.arm(self._end)
+        _log.error("shard lease lost", lease=str(self._shard), reason=machine.reason)
+        self._listener.on_lost(machine.reason)
+
     async def _conclude(self) -> None:
         machine = self._machine
         if machine.state is State.REFUSED:
             raise ConfigurationError(machine.reason)
         if machine.state is State.LOST:
-            _log.error("shard lease lost", lease=str(self._shard), reason=machine.reason)
-            self._listener.on_lost(machine.reason)
+            self._tell_if_lost()
             await self._see_the_end()
         else:
             _log.info("shard lease ended", lease=str(self._shard), reason=machine.reason)
@@ -193,15 +213,12 @@ class LeaseKeeper:
             self._watchdog.disarm()
 
     async def _see_the_end(self) -> None:
-        """Work has to be left by the deadline, or `stop_margin` after a foreign holder was seen; else the
-        process ends. What is left without proof that it stopped still has the kernel's deadline over it.
+        """Ends a process that does not leave its work in time. What is left without proof that it stopped still
+        has the kernel's deadline over it.
         """
-        assert self._machine.deadline is not None
-        now = self._clock.boottime()
-        end = min(self._machine.deadline, now + self._timing.stop_margin)
-        self._watchdog.arm(end)
+        assert self._end is not None
         with suppress(TimeoutError):
-            async with asyncio.timeout(end - now):
+            async with asyncio.timeout(self._end - self._clock.boottime()):
                 await self._left.wait()
         if not self._left.is_set():
             self._watchdog.bite()
