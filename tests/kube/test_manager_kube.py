@@ -9,7 +9,8 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import msgspec
 import pytest
@@ -220,3 +221,42 @@ async def test_a_hanging_reconcile_is_cancelled_after_the_grace_and_the_lease_is
             await run
     assert hanging.working == 0
     assert (await kube_client.get(Lease, "shouting", namespace)).spec.holder_identity == "one"
+
+
+async def test_the_api_server_decides_who_reads_metrics(
+    control_plane: ControlPlane, kube_client: Client, namespace: str
+) -> None:
+    reader = f"metrics-reader-{namespace}"
+    account = f"system:serviceaccount:{namespace}:reader"
+    for name in ("reader", "other"):
+        control_plane.kubectl("create", "serviceaccount", name, "-n", namespace)
+    control_plane.kubectl("create", "clusterrole", reader, "--verb=get", "--non-resource-url=/metrics")
+    control_plane.kubectl(
+        "create", "clusterrolebinding", reader, f"--clusterrole={reader}", f"--user={account}"
+    )
+
+    def token(name: str) -> str:
+        return control_plane.kubectl("create", "token", name, "-n", namespace).strip()
+
+    async def status(port: int, authorization: str) -> int:
+        def fetch() -> int:
+            request = Request(f"http://127.0.0.1:{port}/metrics", headers={"Authorization": authorization})
+            try:
+                with urlopen(request, timeout=5) as answer:
+                    return int(answer.status)
+            except HTTPError as error:
+                return error.code
+
+        return await asyncio.to_thread(fetch)
+
+    manager = manager_of(kube_client, namespace, Shouting(), "one", metrics_auth=True)
+    async with running(manager):
+
+        async def open_page() -> bool:
+            return manager.metrics_port > 0
+
+        await eventually(open_page)
+        assert await status(manager.metrics_port, "") == 401
+        assert await status(manager.metrics_port, "Bearer nonsense") == 401
+        assert await status(manager.metrics_port, f"Bearer {token('other')}") == 403
+        assert await status(manager.metrics_port, f"Bearer {token('reader')}") == 200

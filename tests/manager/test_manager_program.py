@@ -15,7 +15,7 @@ PROGRAM = """
     import asyncio, sys
     from kubeshard.client import ClusterConfig
     from kubeshard.core import ConfigurationError, Unavailable
-    from kubeshard.manager import Manager, Runnable, run
+    from kubeshard.manager import Manager, Runnable, run, shift
 
     async def wait():
         print("running", flush=True)
@@ -37,8 +37,9 @@ PROGRAM = """
 
     manager = Manager(
         client=ClusterConfig("http://127.0.0.1:9"), metrics_address=None, health_address=None,
-        runnables=[Runnable("work", {work})],
+        runnables=[Runnable("work", {work})], graceful_timeout={grace},
     )
+    shift.CLOSING = 0.5
     run({what})
     print("ended in order", flush=True)
 """
@@ -46,9 +47,9 @@ PROGRAM = """
 
 @contextmanager
 def program(
-    work: str = "wait", what: str = "manager", error: str = "None"
+    work: str = "wait", what: str = "manager", error: str = "None", grace: float = 30.0
 ) -> Iterator[subprocess.Popen[str]]:
-    code = textwrap.dedent(PROGRAM).format(work=work, what=what, error=error)
+    code = textwrap.dedent(PROGRAM).format(work=work, what=what, error=error, grace=grace)
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -76,6 +77,16 @@ def test_the_second_signal_ends_at_once() -> None:
         assert process.stdout.readline() == "deaf\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(5) == 1
+
+
+def test_an_end_that_something_swallows_is_forced() -> None:
+    with program("deaf", grace=0.0) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "running\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(5) == 1
+        assert process.stderr is not None
+        assert "something does not end" in process.stderr.read()
 
 
 @pytest.mark.parametrize(
