@@ -65,7 +65,7 @@ def test_over_years_each_bundle_trusts_the_leaf_before_and_after_the_next_renewa
     identity = renewed(None, NAMES, NOW)
     changes = 0
     authorities = set()
-    for day in range(3 * 365):
+    for day in range(0, 3 * 365, 4):
         later = renewed(identity, NAMES, NOW + day * DAY)
         if later is not identity:
             changes += 1

@@ -1,0 +1,613 @@
+"""The decision table of protocol 5, row by row, and label restoration of reliability 1.6."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from kubeshard.core.errors import Unavailable
+from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.patches import apply_json_patch
+from kubeshard.sharder.admission import POD_NAME_CLAIM, ShardAdmission
+from kubeshard.sharding import ControllerRing, ControllerRingSpec, HashRing, RingGroupResource, RingResource
+from kubeshard.webhook.review import decode_review, encode_review
+
+SHARD_LABEL = "shard.alpha.sharding.timebertt.dev/operator"
+DRAIN_LABEL = "drain.alpha.sharding.timebertt.dev/operator"
+SHARDER = "system:serviceaccount:sharding-system:sharder"
+
+WEBSITES = GroupResource("webhosting.timebertt.dev", "websites")
+CONFIG_MAPS = GroupResource("", "configmaps")
+
+
+class View:
+    """What a sharder replica knows."""
+
+    def __init__(self, *shards: str, fresh: bool = True) -> None:
+        self.ring_object: ControllerRing | None = ControllerRing(
+            metadata=ObjectMeta(name="operator"),
+            spec=ControllerRingSpec(
+                resources=(
+                    RingResource(
+                        group=WEBSITES.group,
+                        resource=WEBSITES.resource,
+                        controlled_resources=(RingGroupResource(group="", resource="configmaps"),),
+                    ),
+                )
+            ),
+        )
+        self.shards: tuple[str, ...] = shards or ("a", "b", "c")
+        self.is_fresh = fresh
+        self.readable = True
+        self.kinds: Mapping[GroupResource, frozenset[GroupKind]] = {
+            CONFIG_MAPS: frozenset({GroupKind("webhosting.timebertt.dev", "Website")})
+        }
+
+    def ring(self, name: str) -> ControllerRing | None:
+        return self.ring_object if name == "operator" else None
+
+    def owner_kinds(self, ring: ControllerRing) -> Mapping[GroupResource, frozenset[GroupKind]]:
+        return self.kinds
+
+    def available(self, ring: str) -> tuple[str, ...]:
+        if not self.readable:
+            raise Unavailable("cache is broken")
+        return self.shards
+
+    def fresh(self) -> bool:
+        return self.is_fresh
+
+
+def website(**metadata: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "webhosting.timebertt.dev/v1alpha1",
+        "kind": "Website",
+        "metadata": {"name": "foo", "namespace": "bar", **metadata},
+    }
+
+
+def config_map(*owners: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    meta = {"name": "cm", "namespace": "bar", "ownerReferences": list(owners), **metadata}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
+
+
+def owner(**changes: Any) -> dict[str, Any]:
+    reference = {"apiVersion": "webhosting.timebertt.dev/v1alpha1", "kind": "Website", "name": "foo"}
+    return {**reference, "controller": True, **changes}
+
+
+def ask(
+    view: View | None = None,
+    object: Any = None,
+    *,
+    resource: GroupResource = WEBSITES,
+    path: str = "/webhooks/sharder/controllerring/operator",
+    strict: bool = False,
+    shard_users: Collection[str] = (),
+    registry: CollectorRegistry | None = None,
+    handler: ShardAdmission | None = None,
+    **request: Any,
+) -> dict[str, Any]:
+    """The `response` on the wire, as the API server gets it."""
+    handler = handler or ShardAdmission(
+        view or View(),
+        sharders=frozenset({SHARDER}),
+        shard_users=lambda _: shard_users,
+        strict=strict,
+        registry=registry,
+    )
+    body = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "1234",
+            "operation": "CREATE",
+            "resource": {"group": resource.group, "version": "v1", "resource": resource.resource},
+            "object": object,
+            "oldObject": None,
+            **request,
+        },
+    }
+    review = decode_review(json.dumps(body).encode(), path)
+    response: dict[str, Any] = json.loads(encode_review(review, handler(review.request)))["response"]
+    assert response.pop("uid") == "1234"
+    return response
+
+
+def operations(response: dict[str, Any]) -> list[dict[str, Any]]:
+    if "patch" not in response:
+        assert "patchType" not in response
+        return []
+    assert response["patchType"] == "JSONPatch"
+    raw = base64.b64decode(response["patch"])
+    assert len(raw) < 1024
+    decoded: list[dict[str, Any]] = json.loads(raw)
+    assert len(decoded) <= 2
+    return decoded
+
+
+def target(key: str, *shards: str) -> str:
+    return HashRing(shards or ("a", "b", "c")).owner(key)
+
+
+FOO = target("webhosting.timebertt.dev/Website/bar/foo")
+
+
+def let_through(message: str, *, warned: bool) -> dict[str, Any]:
+    response: dict[str, Any] = {"allowed": True, "status": {"code": 200, "message": message}}
+    return {**response, "warnings": [message]} if warned else response
+
+
+def test_an_unassigned_object_gets_its_label_by_the_wires_two_operations() -> None:
+    response = ask(object=website())
+    assert operations(response) == [
+        {"op": "add", "path": "/metadata/labels", "value": {}},
+        {
+            "op": "add",
+            "path": "/metadata/labels/shard.alpha.sharding.timebertt.dev~1operator",
+            "value": FOO,
+        },
+    ]
+    assert response["status"] == {"code": 200, "message": "assigning object"}
+    assert response["allowed"] is True
+    assert "warnings" not in response
+
+
+@pytest.mark.parametrize("labels", [{}, {"a": "b"}, {SHARD_LABEL: ""}, {DRAIN_LABEL: "true"}])
+def test_existing_labels_are_added_to_by_one_operation(labels: dict[str, str]) -> None:
+    (operation,) = operations(ask(object=website(labels=labels)))
+    assert operation["path"] == "/metadata/labels/shard.alpha.sharding.timebertt.dev~1operator"
+    assert operation["value"] == FOO
+
+
+def test_labels_null_are_no_labels() -> None:
+    assert len(operations(ask(object=website(labels=None)))) == 2
+
+
+def test_a_controlled_object_goes_where_its_controller_goes_whatever_its_own_name() -> None:
+    for metadata in ({}, {"name": "", "generateName": "x-"}):
+        response = ask(object=config_map(owner(), **metadata), resource=CONFIG_MAPS)
+        assert operations(response)[-1]["value"] == FOO
+
+
+def test_the_requests_namespace_stands_in_for_a_missing_one() -> None:
+    response = ask(object=website(namespace=""), namespace="bar")
+    assert operations(response)[-1]["value"] == FOO
+    response = ask(object=config_map(owner(), namespace=""), namespace="bar", resource=CONFIG_MAPS)
+    assert operations(response)[-1]["value"] == FOO
+
+
+def broken(view: View) -> None:
+    view.readable = False
+
+
+def no_shards(view: View) -> None:
+    view.shards = ()
+
+
+def stale(view: View) -> None:
+    view.is_fresh = False
+
+
+def unknown_ring(view: View) -> None:
+    view.ring_object = None
+
+
+def as_it_is(view: View) -> None:
+    pass
+
+
+GROUP = "webhosting.timebertt.dev"
+KEY = "error calculating hash key for object: "
+NAME_NOT_FOUND = 'error getting ControllerRing: ControllerRing.sharding.timebertt.dev "operator" not found'
+MANY = [owner(name=f"o-{i}", controller=False) for i in range(1000)]
+
+UNASSIGNED: dict[str, tuple[Callable[[View], None], Any, dict[str, Any], str, str]] = {
+    "ring not found": (
+        unknown_ring,
+        website(),
+        {},
+        f"error determining ControllerRing for request: {NAME_NOT_FOUND}",
+        "ring",
+    ),
+    "no ring in the path": (
+        as_it_is,
+        website(),
+        {"path": "/webhooks/sharder/controllerring/"},
+        "error determining ControllerRing for request: "
+        "unexpected request path: /webhooks/sharder/controllerring/",
+        "ring",
+    ),
+    "other path": (
+        as_it_is,
+        website(),
+        {"path": "/x"},
+        "error determining ControllerRing for request: unexpected request path: /x",
+        "ring",
+    ),
+    "labels not a map": (
+        as_it_is,
+        website(labels=["a"]),
+        {},
+        "error decoding object: Expected `object | null`, got `array` - at `$.metadata.labels`",
+        "object",
+    ),
+    "label value no string": (
+        as_it_is,
+        website(labels={"a": 1}),
+        {},
+        "error decoding object: Expected `str`, got `int` - at `$.metadata.labels[...]`",
+        "object",
+    ),
+    "resource not in ring": (
+        as_it_is,
+        website(),
+        {"resource": GroupResource("apps", "deployments")},
+        "error determining hash key func for object: "
+        'object\'s resource "deployments.apps" was not found in ControllerRing',
+        "resource",
+    ),
+    "resource of the core group not in ring": (
+        as_it_is,
+        website(),
+        {"resource": GroupResource("", "pods")},
+        'error determining hash key func for object: object\'s resource "pods" was not found in ControllerRing',
+        "resource",
+    ),
+    "no name": (as_it_is, website(name=""), {}, KEY + "name must not be empty", "key"),
+    "generateName on a main resource": (
+        as_it_is,
+        website(name="", generateName="foo-"),
+        {},
+        KEY + "generateName is not supported on ring resources that are not controlled by another resource",
+        "generate_name",
+    ),
+    "no kind": (
+        as_it_is,
+        {"metadata": {"name": "foo"}},
+        {},
+        KEY + "apiVersion and kind must not be empty",
+        "key",
+    ),
+    "controller without apiVersion": (
+        as_it_is,
+        config_map(owner(apiVersion="")),
+        {"resource": CONFIG_MAPS},
+        KEY + "apiVersion of controller reference must not be empty",
+        "key",
+    ),
+    "controller without kind": (
+        as_it_is,
+        config_map(owner(kind="")),
+        {"resource": CONFIG_MAPS},
+        KEY + "kind of controller reference must not be empty",
+        "key",
+    ),
+    "controller without name": (
+        as_it_is,
+        config_map(owner(name="")),
+        {"resource": CONFIG_MAPS},
+        KEY + "name of controller reference must not be empty",
+        "key",
+    ),
+    "controller with a strange apiVersion": (
+        as_it_is,
+        config_map(*MANY, owner(apiVersion="a/b/c"), owner()),
+        {"resource": CONFIG_MAPS},
+        KEY + "invalid apiVersion of controller reference: unexpected GroupVersion string: a/b/c",
+        "key",
+    ),
+    "leases unreadable": (
+        broken,
+        website(),
+        {},
+        "error listing Leases for ControllerRing: cache is broken",
+        "leases",
+    ),
+    "view stale": (stale, website(), {}, "the sharder's view of the shards is out of date", "stale"),
+}
+
+
+@pytest.mark.parametrize(
+    ("situation", "object", "options", "message", "reason"), UNASSIGNED.values(), ids=UNASSIGNED
+)
+def test_what_the_reference_denies_is_let_through_unassigned_with_its_message_a_warning_and_a_count(
+    situation: Callable[[View], None], object: Any, options: dict[str, Any], message: str, reason: str
+) -> None:
+    view, registry = View(), CollectorRegistry()
+    situation(view)
+    assert ask(view, object, registry=registry, **options) == let_through(message, warned=True)
+    ring = "" if reason == "ring" else "operator"
+    labels = {"controllerring": ring, "reason": reason}
+    name = "controller_sharding_webhook_unassigned_total"
+    assert registry.get_sample_value(name, labels) == 1
+    ask(view, object, registry=(again := CollectorRegistry()), dryRun=True, **options)
+    assert again.get_sample_value(name, labels) is None
+
+
+QUIET: dict[str, tuple[Callable[[View], None], Any, dict[str, Any], str]] = {
+    "assigned already": (
+        as_it_is,
+        website(labels={SHARD_LABEL: "gone"}),
+        {},
+        "object is already assigned",
+    ),
+    "assigned already, resource not in ring": (
+        as_it_is,
+        website(labels={SHARD_LABEL: "gone"}),
+        {"resource": GroupResource("", "pods")},
+        "object is already assigned",
+    ),
+    "no controller": (
+        as_it_is,
+        config_map(owner(controller=False)),
+        {"resource": CONFIG_MAPS},
+        "object should not be assigned",
+    ),
+    "foreign controller": (
+        as_it_is,
+        config_map(owner(kind="Other")),
+        {"resource": CONFIG_MAPS},
+        "object should not be assigned",
+    ),
+    "no shard": (no_shards, website(), {}, "there is no available shard"),
+}
+
+
+@pytest.mark.parametrize(("situation", "object", "options", "message"), QUIET.values(), ids=QUIET)
+def test_what_needs_no_label_is_let_through_with_the_protocols_message(
+    situation: Callable[[View], None], object: Any, options: dict[str, Any], message: str
+) -> None:
+    view = View()
+    situation(view)
+    assert ask(view, object, **options) == let_through(message, warned=False)
+
+
+@pytest.mark.parametrize("operation", ["DELETE", "CONNECT", "", "OTHER"])
+def test_other_operations_are_let_through_unseen(operation: str) -> None:
+    assert ask(object=website(), operation=operation) == {"allowed": True, "status": {"code": 200}}
+
+
+def test_a_missing_object_is_let_through() -> None:
+    assert ask(object=None) == {"allowed": True, "status": {"code": 200}}
+
+
+def test_strict_parity_denies_generated_names_of_main_resources_and_nothing_else() -> None:
+    refused = ask(object=website(name="", generateName="foo-"), strict=True)
+    assert refused == {
+        "allowed": False,
+        "status": {
+            "code": 400,
+            "message": "error calculating hash key for object: generateName is not supported on ring resources "
+            "that are not controlled by another resource",
+        },
+    }
+    for situation, object, options, message, reason in UNASSIGNED.values():
+        if reason != "generate_name":
+            view = View()
+            situation(view)
+            assert ask(view, object, strict=True, **options) == let_through(message, warned=True)
+
+
+def assignments(registry: CollectorRegistry) -> float | None:
+    return registry.get_sample_value(
+        "controller_sharding_assignments_total",
+        {"controllerring": "operator", "group": GROUP, "resource": "websites"},
+    )
+
+
+def test_assignments_are_counted_but_not_those_of_a_dry_run() -> None:
+    registry = CollectorRegistry()
+    handler = ShardAdmission(View(), registry=registry)
+    assert operations(ask(object=website(), handler=handler, dryRun=True))
+    assert assignments(registry) is None
+    ask(object=website(), handler=handler)
+    ask(object=website(), handler=handler, dryRun=False)
+    assert assignments(registry) == 2
+
+
+def test_the_answer_follows_the_view_at_once() -> None:
+    view = View("a")
+    handler = ShardAdmission(view)
+
+    def assigned() -> Any:
+        return operations(ask(object=website(), handler=handler))[-1]["value"]
+
+    assert assigned() == "a"
+    view.shards = ("b",)
+    assert assigned() == "b"
+    view.shards = ()
+    assert ask(object=website(), handler=handler)["status"]["message"] == "there is no available shard"
+    view.shards = ("a", "b")
+    assert assigned() == target("webhosting.timebertt.dev/Website/bar/foo", "a", "b")
+    ring, view.ring_object = view.ring_object, None
+    assert "not found" in ask(object=website(), handler=handler)["status"]["message"]
+    assert ring is not None
+    view.ring_object = ControllerRing(metadata=ring.metadata)
+    assert "was not found in ControllerRing" in ask(object=website(), handler=handler)["status"]["message"]
+
+
+def test_a_name_that_is_hostile_does_not_make_a_long_answer() -> None:
+    response = ask(object=config_map(owner(apiVersion="a/b/" + "c" * 100_000)), resource=CONFIG_MAPS)
+    assert len(json.dumps(response)) < 1024
+
+
+# Label restoration: the old object is on shard "z" unless said otherwise.
+
+
+def update(
+    view: View,
+    *,
+    old: dict[str, str] | None = None,
+    new: dict[str, str] | None = None,
+    user: str = "jane",
+    pod: str = "",
+    **options: Any,
+) -> dict[str, Any]:
+    extra = {POD_NAME_CLAIM: [pod]} if pod else {}
+    return ask(
+        view,
+        website(labels=new),
+        operation="UPDATE",
+        oldObject=website(labels={SHARD_LABEL: "z", **(old or {})}),
+        userInfo={"username": user, "extra": extra},
+        **options,
+    )
+
+
+def alive() -> View:
+    return View("a", "b", "z")
+
+
+def patched(response: dict[str, Any], labels: dict[str, str] | None) -> dict[str, str]:
+    document = website(labels=labels) if labels is not None else website()
+    return apply_json_patch(document, operations(response))["metadata"]["labels"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("new", [None, {}, {"x": "y"}, {SHARD_LABEL: ""}])
+def test_a_removed_shard_label_is_put_back_with_a_warning_and_a_count(new: dict[str, str] | None) -> None:
+    registry = CollectorRegistry()
+    response = update(alive(), new=new, registry=registry)
+    assert response["allowed"] is True
+    assert response["status"] == {"code": 200, "message": "restoring shard label"}
+    assert patched(response, new) == {**(new or {}), SHARD_LABEL: "z"}
+    (warning,) = response["warnings"]
+    assert SHARD_LABEL in warning
+    restored = "controller_sharding_webhook_restored_total"
+    assert registry.get_sample_value(restored, {"controllerring": "operator"}) == 1
+    update(alive(), new=new, registry=(again := CollectorRegistry()), dryRun=True)
+    assert again.get_sample_value(restored, {"controllerring": "operator"}) is None
+
+
+@pytest.mark.parametrize("new", [None, {"x": "y"}, {DRAIN_LABEL: "true"}])
+def test_the_drain_label_is_put_back_with_it(new: dict[str, str] | None) -> None:
+    response = update(alive(), old={DRAIN_LABEL: "true"}, new=new, user="jane", shard_users={"op"})
+    assert patched(response, new) == {**(new or {}), SHARD_LABEL: "z", DRAIN_LABEL: "true"}
+
+
+ACKNOWLEDGED = {
+    "by the shard's own pod": {"pod": "z"},
+    "by a listed account without pod claim": {"user": "op", "shard_users": {"op"}},
+    "by a listed account whose pods are not named after shards": {
+        "user": "op",
+        "shard_users": {"op"},
+        "pod": "operator-5d9f",
+    },
+    "by anyone where no account is listed": {},
+    "by a pod that is no shard where no account is listed": {"pod": "operator-5d9f"},
+}
+
+
+@pytest.mark.parametrize("options", ACKNOWLEDGED.values(), ids=ACKNOWLEDGED)
+def test_an_acknowledged_drain_is_hashed_as_usual(options: dict[str, Any]) -> None:
+    response = update(alive(), old={DRAIN_LABEL: "true"}, new={}, **options)
+    assert response["status"]["message"] == "assigning object"
+    expected = target("webhosting.timebertt.dev/Website/bar/foo", "a", "b", "z")
+    assert patched(response, {}) == {SHARD_LABEL: expected}
+
+
+REFUSED = {
+    "without drain label, by the shard itself": {"pod": "z"},
+    "without drain label, by a listed account": {"user": "op", "shard_users": {"op"}},
+    "with drain label, by another shard's pod": {"pod": "a", "old": {DRAIN_LABEL: "true"}},
+    "with drain label, by an account that is not listed": {
+        "old": {DRAIN_LABEL: "true"},
+        "shard_users": {"op"},
+    },
+    "with drain label, by an unlisted account's pod": {
+        "old": {DRAIN_LABEL: "true"},
+        "shard_users": {"op"},
+        "pod": "other",
+    },
+}
+
+
+@pytest.mark.parametrize("options", REFUSED.values(), ids=REFUSED)
+def test_what_is_no_acknowledgement_is_put_back(options: dict[str, Any]) -> None:
+    assert update(alive(), new={}, **options)["status"]["message"] == "restoring shard label"
+
+
+def test_a_sharder_may_move() -> None:
+    assert update(alive(), new={}, user=SHARDER)["status"]["message"] == "assigning object"
+
+
+def test_the_label_of_a_shard_that_is_not_available_may_go() -> None:
+    assert update(View("a", "b"), new={})["status"]["message"] == "assigning object"
+    assert update(View("a"), new={}, old={DRAIN_LABEL: ""})["status"]["message"] == "assigning object"
+
+
+@pytest.mark.parametrize("situation", [stale, broken])
+def test_a_view_that_may_be_wrong_does_not_let_the_label_go(situation: Callable[[View], None]) -> None:
+    view = View("a", "b")
+    situation(view)
+    assert update(view, new={})["status"]["message"] == "restoring shard label"
+
+
+def test_with_strict_parity_a_removed_label_is_hashed_as_usual() -> None:
+    assert update(alive(), new={}, strict=True)["status"]["message"] == "assigning object"
+
+
+def test_an_update_of_an_object_that_had_no_shard_is_assigned() -> None:
+    response = update(alive(), old={SHARD_LABEL: ""}, new={})
+    assert response["status"]["message"] == "assigning object"
+
+
+LABELS = st.none() | st.dictionaries(
+    st.sampled_from([SHARD_LABEL, DRAIN_LABEL, "x"]), st.sampled_from(["", "a", "z", "true"])
+)
+
+
+@given(
+    labels=LABELS,
+    old=LABELS,
+    name=st.sampled_from(["", "foo"]),
+    generate=st.sampled_from(["", "foo-"]),
+    operation=st.sampled_from(["CREATE", "UPDATE", "DELETE"]),
+    user=st.sampled_from(["jane", SHARDER]),
+    resource=st.sampled_from([WEBSITES, CONFIG_MAPS, GroupResource("", "pods")]),
+    shards=st.sets(st.sampled_from(["a", "b", "z"])),
+    fresh=st.booleans(),
+    ring=st.booleans(),
+)
+def test_no_request_is_denied_and_every_patch_only_sets_the_two_labels(
+    labels: dict[str, str] | None,
+    old: dict[str, str] | None,
+    name: str,
+    generate: str,
+    operation: str,
+    user: str,
+    resource: GroupResource,
+    shards: set[str],
+    fresh: bool,
+    ring: bool,
+) -> None:
+    view = View(fresh=fresh)
+    view.shards = tuple(sorted(shards))
+    if not ring:
+        view.ring_object = None
+    object = website(labels=labels, name=name, generateName=generate, ownerReferences=[owner()])
+    response = ask(
+        view,
+        object,
+        resource=resource,
+        operation=operation,
+        oldObject=website(labels=old),
+        userInfo={"username": user},
+    )
+    assert response["allowed"] is True
+    document = json.loads(json.dumps(object))
+    if labels is None:
+        del document["metadata"]["labels"]
+    after = apply_json_patch(document, operations(response))["metadata"].get("labels") or {}
+    changed = {key for key in {*after, *(labels or {})} if after.get(key) != (labels or {}).get(key)}
+    assert changed <= {SHARD_LABEL, DRAIN_LABEL}
+    if (labels or {}).get(SHARD_LABEL):
+        assert not changed

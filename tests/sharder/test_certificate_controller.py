@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import asyncio
+import base64
+
+import msgspec
+import pytest
+
+from kubeshard.core.builtin import Secret
+from kubeshard.core.errors import (
+    AlreadyExists,
+    ConfigurationError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Unavailable,
+)
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.runtime.clock import SYSTEM_CLOCK, SystemClock
+from kubeshard.runtime.rng import SystemRng
+from kubeshard.sharder.certificate_controller import SECRET_NAME, SharedCertificate, serving_names
+from kubeshard.sharder.config import ServiceReference, WebhookClientConfig
+from kubeshard.webhook.certificates import ServingCertificate
+from kubeshard.webhook.selfsigned import DAY
+
+NAMES = serving_names(WebhookClientConfig())
+
+
+class Secrets:
+    """The part of an API server that keeps one Secret, with compare-and-swap."""
+
+    def __init__(self) -> None:
+        self.secret: Secret | None = None
+        self.version = 0
+        self.failures: list[Exception] = []
+        self.before_write: list[Secret] = []
+        """What other replicas write just before this one does."""
+
+    async def get(self, target: type[Secret], name: str, namespace: str) -> Secret:
+        assert (name, namespace) == (SECRET_NAME, "sharding-system")
+        await asyncio.sleep(0)
+        if self.failures:
+            raise self.failures.pop(0)
+        if self.secret is None:
+            raise NotFound("no")
+        return self.secret
+
+    async def create(self, obj: Secret) -> Secret:
+        self._others_first()
+        if self.secret is not None:
+            raise AlreadyExists("taken")
+        return self._put(obj)
+
+    async def replace(self, obj: Secret) -> Secret:
+        self._others_first()
+        if self.secret is None:
+            raise NotFound("gone")
+        if obj.metadata.resource_version != self.secret.metadata.resource_version:
+            raise Conflict("changed")
+        return self._put(obj)
+
+    def _others_first(self) -> None:
+        if self.before_write:
+            self._put(self.before_write.pop(0))
+
+    def _put(self, obj: Secret) -> Secret:
+        self.version += 1
+        meta = msgspec.structs.replace(obj.metadata, resource_version=str(self.version))
+        self.secret = msgspec.structs.replace(obj, metadata=meta)
+        return self.secret
+
+
+class Clock(SystemClock):
+    def __init__(self, offset: float = 0.0) -> None:
+        self.offset = offset
+
+    def wall(self) -> float:
+        return SYSTEM_CLOCK.wall() + self.offset
+
+
+class NoWait(SystemRng):
+    def uniform(self, low: float, high: float) -> float:
+        return 0.0
+
+
+def replica(secrets: Secrets, clock: Clock | None = None) -> SharedCertificate:
+    return SharedCertificate(secrets, NAMES, clock=clock or Clock(), rng=NoWait())
+
+
+async def served(shared: SharedCertificate) -> ServingCertificate:
+    serving = ServingCertificate(NAMES[0])
+    await shared.load(serving)
+    return serving
+
+
+def data(secrets: Secrets, key: str) -> bytes:
+    assert secrets.secret is not None
+    assert secrets.secret.data is not None
+    return base64.b64decode(secrets.secret.data[key])
+
+
+async def test_the_first_replica_makes_the_secret_and_serves_what_is_in_it() -> None:
+    secrets = Secrets()
+    shared = replica(secrets)
+    assert shared.ca_bundle == ""
+    assert (await served(shared)).ready()
+    assert base64.b64decode(shared.ca_bundle) == data(secrets, "ca.crt")
+    assert secrets.secret is not None
+    assert secrets.secret.type == "kubernetes.io/tls"
+    assert secrets.secret.metadata.labels == {"app.kubernetes.io/name": "controller-sharding"}
+
+
+async def test_replicas_that_start_together_agree() -> None:
+    secrets = Secrets()
+    replicas = [replica(secrets) for _ in range(3)]
+    await asyncio.gather(*(served(shared) for shared in replicas))
+    assert secrets.version == 1
+    assert len({shared.ca_bundle for shared in replicas}) == 1
+
+
+async def test_a_due_renewal_is_made_by_one_replica_and_taken_over_by_the_other() -> None:
+    secrets = Secrets()
+    first, second = replica(secrets), replica(secrets)
+    await served(first)
+    bundle = data(secrets, "ca.crt")
+    before = data(secrets, "tls.crt")
+
+    later = [replica(secrets, Clock(61 * DAY)) for _ in range(2)]
+    for shared in later:
+        await shared._shared_identity()
+    assert secrets.version == 2
+    assert data(secrets, "tls.crt") != before
+    assert data(secrets, "ca.crt") == bundle
+    await served(second)
+    assert base64.b64decode(second.ca_bundle) == bundle
+
+
+async def test_a_lost_race_for_a_renewal_takes_what_the_winner_wrote() -> None:
+    secrets, elsewhere = Secrets(), Secrets()
+    await served(replica(secrets))
+    elsewhere.secret = secrets.secret
+    elsewhere.version = secrets.version
+    await replica(elsewhere, Clock(61 * DAY))._shared_identity()
+    assert elsewhere.secret is not None
+    secrets.before_write.append(elsewhere.secret)
+    identity = await replica(secrets, Clock(61 * DAY))._shared_identity()
+    assert identity.serving.certificate == data(elsewhere, "tls.crt") == data(secrets, "tls.crt")
+
+
+async def test_a_changed_bundle_is_announced() -> None:
+    secrets = Secrets()
+    clock = Clock()
+    shared = replica(secrets, clock)
+    announced = []
+    shared.on_change(lambda: announced.append(shared.ca_bundle))
+    serving = await served(shared)
+    watching = asyncio.ensure_future(shared.run(serving))
+    clock.offset = 250 * DAY  # the leaf is overdue, then the authority
+    async with asyncio.timeout(5):
+        while len(announced) < 2:  # noqa: ASYNC110 - the point is that the callback comes by itself
+            await asyncio.sleep(0)
+    watching.cancel()
+    old, new = (base64.b64decode(bundle) for bundle in announced)
+    assert old in new
+
+
+async def test_a_deleted_or_damaged_secret_is_made_anew() -> None:
+    secrets = Secrets()
+    shared = replica(secrets)
+    await served(shared)
+    assert secrets.secret is not None
+    for key in ("tls.crt", "tls.key", "ca.crt", "ca.key"):
+        for value in ("", "!", "aGVsbG8="):
+            old = data(secrets, "tls.crt")
+            damaged = {**(secrets.secret.data or {}), key: value}
+            secrets.secret = msgspec.structs.replace(secrets.secret, data=damaged)
+            assert (await served(replica(secrets))).ready()
+            assert data(secrets, "tls.crt") != old
+    secrets.secret = None
+    assert (await served(replica(secrets))).ready()
+
+
+async def test_a_foreign_secret_is_never_overwritten() -> None:
+    secrets = Secrets()
+    meta = ObjectMeta(name=SECRET_NAME, namespace="sharding-system", resource_version="7")
+    foreign = secrets.secret = Secret(metadata=meta, data={"tls.crt": "eA=="})
+    with pytest.raises(ConfigurationError, match=f"{SECRET_NAME} exists and is not the sharder's"):
+        await served(replica(secrets))
+    assert secrets.secret is foreign
+
+
+async def test_missing_rights_are_a_configuration_error_and_an_unreachable_server_is_waited_for() -> None:
+    secrets = Secrets()
+    secrets.failures = [Unavailable("refused"), Unavailable("refused")]
+    assert (await served(replica(secrets))).ready()
+    secrets.failures = [Forbidden("user cannot get secrets")]
+    with pytest.raises(ConfigurationError, match="cannot get secrets; grant create, get and update"):
+        await served(replica(secrets))
+
+
+async def test_failures_while_running_leave_the_served_certificate_as_it_is() -> None:
+    secrets = Secrets()
+    shared = replica(secrets)
+    serving = await served(shared)
+    secrets.failures = [Unavailable("refused"), Forbidden("no")]
+    watching = asyncio.ensure_future(shared.run(serving))
+    async with asyncio.timeout(5):
+        while secrets.failures:  # noqa: ASYNC110 - see above
+            await asyncio.sleep(0)
+    watching.cancel()
+    assert serving.ready()
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        (
+            WebhookClientConfig(),
+            (
+                "sharder.sharding-system.svc",
+                "sharder.sharding-system",
+                "sharder.sharding-system.svc.cluster.local",
+            ),
+        ),
+        (
+            WebhookClientConfig(service=ServiceReference(name="x", namespace="y")),
+            ("x.y.svc", "x.y", "x.y.svc.cluster.local"),
+        ),
+        (WebhookClientConfig(url="https://host.docker.internal:9443/"), ("host.docker.internal",)),
+        (WebhookClientConfig(url="https://127.0.0.1:9443"), ("127.0.0.1",)),
+    ],
+)
+def test_the_certificate_is_for_the_names_by_which_api_servers_call(
+    config: WebhookClientConfig, names: tuple[str, ...]
+) -> None:
+    assert serving_names(config) == names
