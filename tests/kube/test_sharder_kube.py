@@ -29,7 +29,6 @@ from kubeshard.core.times import micro_time
 from kubeshard.manager.config_file import Endpoint
 from kubeshard.sharder import SharderConfig, build_sharder
 from kubeshard.sharder.config import WebhookServerConfig, WebhookSettings
-from kubeshard.sharder.config import WebhookServerConfig, WebhookSettings
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding import RING_LABEL, STATE_LABEL, ControllerRing, HashRing
 from kubeshard.sharding.crd import controller_ring_crd
