@@ -64,8 +64,9 @@ class Manager:
 
     `client`: default, and where a configuration is given, one of the manager's own. `cache`: default one in `scopes`
     (per kind) and `default_scope`. `leader_election`: controllers and runnables that need leadership run in one process
-    at a time; without, they run in each. `sharding`: the process is a shard of a ring; controllers of the ring's kinds
-    work on its share. `servers`: webhook servers and the like.
+    at a time; without, they run in each. `leader_fence`: for clients of the program's own with which only the leader may
+    write (`client.fenced(leader_fence)`); reconcilers have one. `sharding`: the process is a shard of a ring;
+    controllers of the ring's kinds work on its share. `servers`: webhook servers and the like.
 
     Pages: `metrics_address` and `health_address` are `host:port` or `:port`; None or `"0"` for none. `metrics_ssl`
     makes metrics HTTPS, `metrics_auth` asks the API server who may read them. `liveness` and `readiness` are further
@@ -83,6 +84,7 @@ class Manager:
         scopes: Mapping[GroupKind | Kind, Scope] | None = None,
         default_scope: Scope | None = None,
         leader_election: LeaderElection | None = None,
+        leader_fence: LeaderFence | None = None,
         sharding: Membership | None = None,
         runnables: Sequence[Runnable] = (),
         servers: Sequence[Server] = (),
@@ -124,7 +126,7 @@ class Manager:
         self._stop = Stop(graceful_timeout)
         self._cache: Cache | None = None
         self._elector: LeaderElector | None = None
-        self._leader_fence = LeaderFence()
+        self._leader_fence = leader_fence or LeaderFence()
         self._always = Shift("always", (), self._stop)
         self._elected = Shift("elected", (), self._stop)
         self._runners: list[ControllerRunner] = []

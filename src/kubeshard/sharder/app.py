@@ -21,6 +21,7 @@ from kubeshard.controller import Controller
 from kubeshard.manager import LeaderElection, Manager, Runnable, run
 from kubeshard.manager.config_file import LeaderElectionConfig
 from kubeshard.manager.elector import ElectionTiming
+from kubeshard.manager.rights import LeaderFence
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.environ import hostname
 from kubeshard.runtime.rng import SYSTEM_RNG, Rng
@@ -99,11 +100,14 @@ def build_sharder(
         )
     ca = certificates if isinstance(certificates, SharedCertificate) else None
     secure = not config.insecure_metrics
+    fence = LeaderFence()
+    elected = config.leader_election.leader_elect
+    leader = sharder.fenced(fence) if elected else sharder
     return Manager(
         [
             lease_controller(observer, clock),
             ring_controller(cache, observer, reports, config.webhook.config, ca, clock),
-            _assignments(config, sharder, cache, observer, views, kinds, reports, metrics, clock, rng),
+            _assignments(config, leader, cache, observer, views, kinds, reports, metrics, clock, rng),
         ],
         client=client,
         cache=cache,
@@ -112,8 +116,9 @@ def build_sharder(
             namespace=config.election_namespace,
             timing=_timing(config.leader_election),
         )
-        if config.leader_election.leader_elect
+        if elected
         else None,
+        leader_fence=fence,
         runnables=[
             Runnable("lease-observer", observer.run),
             Runnable("ring-kinds", lambda: kinds.keep_learning(cache)),
