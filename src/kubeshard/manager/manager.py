@@ -64,8 +64,8 @@ class Manager:
 
     `client`: default, and where a configuration is given, one of the manager's own. `cache`: default one in `scopes`
     (per kind) and `default_scope`. `leader_election`: controllers and runnables that need leadership run in one process
-    at a time; without, they run in each. `leader_fence`: for clients of the program's own with which only the leader may
-    write (`client.fenced(leader_fence)`); reconcilers have one. `sharding`: the process is a shard of a ring;
+    at a time; without, they run in each. `leader_fence`: for clients of the program's own with which only the leader
+    may write (`client.fenced(leader_fence)`); reconcilers have one. `sharding`: the process is a shard of a ring;
     controllers of the ring's kinds work on its share. `servers`: webhook servers and the like.
 
     Pages: `metrics_address` and `health_address` are `host:port` or `:port`; None or `"0"` for none. `metrics_ssl`
