@@ -1,0 +1,103 @@
+"""Bounded concurrency, second chances, and what is watched of Leases (protocol 14-A19, A20, B1)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from prometheus_client import CollectorRegistry
+from small_api import SmallApi, status
+
+from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.core.objects import metadata_only
+from kubeshard.core.selectors import Selector
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.sharder.crew import Crew
+from kubeshard.sharder.lease_observer import SHARD_LEASES
+from kubeshard.sharder.metrics import SharderMetrics
+from kubeshard.sharder.moves import Job, Mover, Outcome
+from kubeshard.sharder.repairs import Repairs
+from kubeshard.sharding import HashRing, RingEntry, RingResources, RingView, TypeMeta, plan
+from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+
+SHARD = "shard.alpha.sharding.timebertt.dev/ring"
+SECRETS = "/api/v1/namespaces/default/secrets"
+SECRET = Kind("", "v1", "Secret", "secrets")
+ENTRY = RingEntry(GroupResource("", "secrets"))
+
+
+@virtual_time
+async def test_no_more_than_the_crews_size_run_at_a_time() -> None:
+    running, most = 0, 0
+
+    async def work() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(1.0)
+        running -= 1
+
+    async with Crew(3) as crew:
+        for _ in range(10):
+            await crew.start(work())
+    assert (running, most) == (0, 3)
+
+
+@virtual_time
+async def test_a_cancelled_pass_ends_at_once_though_its_producer_waits_for_room() -> None:
+    """protocol 14-A20"""
+
+    async def produce() -> None:
+        async with Crew(2) as crew:
+            for _ in range(100):
+                await crew.start(asyncio.sleep(3600.0))
+
+    task = asyncio.create_task(produce())
+    await asyncio.sleep(1.0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert asyncio.get_running_loop().time() == 1.0
+
+
+@virtual_time
+async def test_a_refused_object_is_tried_again_alone_until_it_works() -> None:
+    """reliability F17, 4.4"""
+    api, clock = SmallApi(), VirtualClock()
+    client = api.client(clock)
+    view = RingView("ring", RingResources(()), HashRing(["a"]))
+    repairs = Repairs(clock)
+
+    async def is_dead(ring: str, shard: str) -> bool:
+        return True
+
+    mover = Mover(
+        client,
+        view=lambda _: view,
+        dead=is_dead,
+        failed=repairs.add,
+        metrics=SharderMetrics(CollectorRegistry()),
+    )
+    refusals = iter(range(3))
+
+    def refuse(request: HttpRequest) -> HttpResponse | None:
+        refused = request.method == "PATCH" and next(refusals, None) is not None
+        return status(403, "Forbidden", "policy") if refused else None
+
+    api.faults.append(refuse)
+    api.put(SECRETS, "foo")
+    meta = (await client.get(metadata_only(SECRET), "foo", "default")).metadata
+    task = asyncio.create_task(repairs.run(mover))
+    await asyncio.sleep(0)
+    job = Job("ring", ENTRY, SECRET, meta, plan(view, ENTRY, TypeMeta("v1", "Secret"), meta))
+    assert await mover.carry_out(job) is Outcome.FAILED
+    await asyncio.sleep(30.0)
+    assert api.labels(f"{SECRETS}/foo") == {SHARD: "a"}
+    patches = [request for request in api.requests if request[0] == "PATCH"]
+    assert len(patches) == 4
+    task.cancel()
+
+
+def test_only_the_leases_of_shards_are_watched() -> None:
+    """protocol 14-B1: not the one per node."""
+    assert SHARD_LEASES.labels == Selector.exists("alpha.sharding.timebertt.dev/controllerring")
