@@ -23,14 +23,19 @@ kube: $(STAMP) ## Build etcd, kube-apiserver and friends once (skipped where KUB
 	@if [ -n "$$KUBEBUILDER_ASSETS" ]; then echo "using the control plane in $$KUBEBUILDER_ASSETS"; \
 	else $(BIN)/python -m kubeshard.testing.build; fi
 
+cluster: $(STAMP) kube ## Run an empty cluster until Ctrl-C (ARGS=--pods: with controllers and pretended pods)
+	@$(BIN)/python -m kubeshard.testing $(ARGS)
+
 lint: $(STAMP) ## Check style, types and the import contract
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(STAMP) ## Run the benchmarks that need no control plane
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+# Those of one part, in one process. docs/performance.md lists the others, which need a control plane and longer.
+BENCHMARKS ?= workqueue store informer
+bench: $(STAMP) ## Run benchmarks: BENCHMARKS="workqueue store ...", the files of benchmarks/
+	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 lock: $(STAMP) ## Renew requirements.txt from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
@@ -50,4 +55,4 @@ $(STAMP): pyproject.toml requirements.txt
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
-.PHONY: help demo test test-kube kube lint bench lock install clean
+.PHONY: help demo test test-kube kube cluster lint bench lock install clean

@@ -53,6 +53,11 @@ def test_every_file_that_is_named_exists(document: Path) -> None:
     assert not [path for path in named if not (ROOT / path).exists()]
 
 
+def test_the_first_operator_of_the_readme_is_the_one_that_is_tested() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert (ROOT / "examples" / "first_operator.py").read_text() in blocks
+
+
 def test_nothing_names_the_machine_it_was_written_on() -> None:
     here = {str(ROOT), str(Path.home())} - {"/"}
     found = [

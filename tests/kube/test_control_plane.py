@@ -181,3 +181,16 @@ def test_no_program_outlives_its_parent(number: signal.Signals) -> None:
     if number == signal.SIGINT:
         assert not Path(folder).exists()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_cluster_to_play_with_serves_until_it_is_asked_to_stop() -> None:
+    command = [sys.executable, "-m", "kubeshard.testing"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as cluster:
+        assert cluster.stdout is not None
+        kubeconfig = cluster.stdout.readline().strip().removeprefix("export KUBECONFIG=")
+        kubectl = cluster.stdout.readline().strip().removeprefix("alias kubectl=")
+        ask = [kubectl, f"--kubeconfig={kubeconfig}", "get", "--raw", "/readyz"]
+        assert subprocess.run(ask, capture_output=True, text=True, check=True).stdout == "ok"
+        cluster.send_signal(signal.SIGTERM)
+    assert cluster.returncode == 0
+    assert not Path(kubeconfig).exists()

@@ -1,0 +1,37 @@
+"""A control plane to play with, until Ctrl-C: `python -m kubeshard.testing [--pods]`, or `make cluster`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+
+from kubeshard.core.errors import ConfigurationError, KubeshardError
+from kubeshard.testing.control_plane import ControlPlane
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        "python -m kubeshard.testing", description="Runs a Kubernetes control plane."
+    )
+    parser.add_argument(
+        "--pods", action="store_true", help="with controllers, and one pretended node that runs pods"
+    )
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with ControlPlane(pods=options.pods) as kube:
+            print(f"export KUBECONFIG={kube.kubeconfig}")
+            print(f"alias kubectl={kube.kubectl_path}")
+            print("a cluster until Ctrl-C; paste these lines into another shell", file=sys.stderr, flush=True)
+            while True:
+                signal.pause()
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+    except KubeshardError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, ConfigurationError) else 1)
+
+
+if __name__ == "__main__":
+    main()
