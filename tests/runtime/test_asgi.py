@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import sys
 from typing import Any
 
@@ -73,6 +74,18 @@ async def test_an_empty_host_listens_on_ipv4_and_ipv6() -> None:
         for host in ("127.0.0.1", "::1"):
             _, writer = await asyncio.open_connection(host, server.port)
             writer.close()
+
+
+async def test_answers_do_not_wait_for_delayed_acknowledgements() -> None:
+    async with AsgiServer(echo) as server:
+        _, writer = await connect(server)
+        assert server._connections is not None
+        while not server._connections.state.connections:  # noqa: ASYNC110 - accepted by the loop itself
+            await asyncio.sleep(0)
+        for connection in server._connections.state.connections:
+            sock = connection.transport.get_extra_info("socket")
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        writer.close()
 
 
 async def test_a_taken_port_is_an_error_that_names_it() -> None:

@@ -159,11 +159,11 @@ class ShardAdmission:
             )
         if request.object is None:
             return AdmissionAnswer()
-        meta = request.object.metadata
+        meta, resource = request.object.metadata, request.group_resource
         if meta.label(ring.view.shard_label):
             return AdmissionAnswer(message=ALREADY_ASSIGNED)
         try:
-            entry = ring.view.resources.entry(request.group_resource)
+            entry = ring.view.resources.entry(resource)
         except ResourceNotInRing as error:
             message = f"error determining hash key func for object: {error}"
             return self._leave_unassigned(request, ring.name, "resource", message)
@@ -182,8 +182,8 @@ class ShardAdmission:
         if not self._view.fresh():
             return self._leave_unassigned(request, ring.name, "stale", STALE)
         if not request.dry_run:
-            self._assignments.labels(ring.name, request.resource.group, request.resource.resource).inc()
-        label = add(pointer("metadata", "labels", ring.view.shard_label), decision.target)
+            self._count_assignment(ring, resource)
+        label = add(ring.pointer, decision.target)
         operations = (label,) if meta.labels is not None else (add("/metadata/labels", {}), label)
         return AdmissionAnswer(message=decision.reason, patch=operations)
 
@@ -209,6 +209,13 @@ class ShardAdmission:
             known = _Ring(ring, available, owner_kinds, error)
             self._rings[name] = known
         return known
+
+    def _count_assignment(self, ring: _Ring, resource: GroupResource) -> None:
+        counter = ring.assignments.get(resource)
+        if counter is None:
+            counter = self._assignments.labels(ring.name, resource.group, resource.resource)
+            ring.assignments[resource] = counter
+        counter.inc()
 
     def _must_keep(self, ring: _Ring, old: ObjectMeta, user: UserInfo) -> bool:
         """Whether the shard label of the old object may not be taken away by this user now."""
@@ -293,12 +300,16 @@ class _Ring:
     owner_kinds: Mapping[GroupResource, frozenset[GroupKind]]
     error: str
     view: RingView = field(init=False)
+    pointer: str = field(init=False)
+    """Of the shard label."""
+    assignments: dict[GroupResource, Counter] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         resources = RingResources(self.ring.spec.resources)
         # The API server applied the namespace selector before it called.
         view = RingView(self.ring.name, resources, ring_of(self.available), owner_kinds=self.owner_kinds)
         object.__setattr__(self, "view", view)
+        object.__setattr__(self, "pointer", pointer("metadata", "labels", view.shard_label))
 
     @property
     def name(self) -> str:
