@@ -150,12 +150,14 @@ def parse_bind_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, reuse_port: bool) -> socket.socket:
     dual = not host and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual or ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family, backlog=1024, dualstack_ipv6=dual)
-    except (OSError, OverflowError) as error:
+        listener = socket.create_server(
+            (host, port), family=family, backlog=1024, reuse_port=reuse_port, dualstack_ipv6=dual
+        )
+    except (OSError, OverflowError, ValueError) as error:
         raise ListenError(
             getattr(error, "errno", None) or 0, f"cannot listen on {host}:{port}: {_reason(error)}"
         ) from error
