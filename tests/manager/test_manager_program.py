@@ -13,8 +13,9 @@ import pytest
 
 PROGRAM = """
     import asyncio, sys
+    from contextlib import asynccontextmanager
     from kubeshard.client import ClusterConfig
-    from kubeshard.core import ConfigurationError, Unavailable
+    from kubeshard.core import ConfigurationError, Terminal
     from kubeshard.manager import Manager, Runnable, run, shift
 
     async def wait():
@@ -32,8 +33,10 @@ PROGRAM = """
     async def fail():
         raise {error}
 
-    async def build():
-        return manager
+    @asynccontextmanager
+    async def made():
+        yield manager
+        print("closed", flush=True)
 
     manager = Manager(
         client=ClusterConfig("http://127.0.0.1:9"), metrics_address=None, health_address=None,
@@ -61,10 +64,11 @@ def program(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_first_signal_stops_gracefully(number: signal.Signals) -> None:
-    with program(what="build") as process:
+    with program(what="made()") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "running\n"
         process.send_signal(number)
+        assert process.stdout.readline() == "closed\n"
         assert process.stdout.readline() == "ended in order\n"
         assert process.wait(5) == 0
 
@@ -92,8 +96,8 @@ def test_an_end_that_something_swallows_is_forced() -> None:
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        ("ConfigurationError('no ring name')", 2, "no ring name\n"),
-        ("Unavailable('the server is down')", 1, "Unavailable: the server is down\n"),
+        ("ConfigurationError('no ring name')", 2, "Error: no ring name\n"),
+        ("Terminal('it is over')", 1, "Error: Terminal: it is over\n"),
     ],
 )
 def test_a_foreseen_failure_is_one_line_without_a_traceback(error: str, code: int, line: str) -> None:

@@ -4,6 +4,9 @@ The format is that of Kubernetes component configuration: `apiVersion`, `kind`, 
 Go writes them. Guaranteed: a wrong value raises ConfigurationError naming file, field and what is expected;
 an unknown field is never fatal (protocol 1.3: another implementation's fields must not stop us) but is
 returned as a sentence with the name it most resembles; a field that is null counts as absent.
+
+Environment variables that all components know, and that win over the file: `LEADER_ELECT` (a boolean) for
+`leaderElection.leaderElect`, `POD_NAME` for `leaderElection.instance`.
 """
 
 from __future__ import annotations
@@ -17,14 +20,18 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import msgspec
 import yaml
 
+from kubeshard.client import TokenBucketLimiter
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import Struct, field
 from kubeshard.manager.elector import ElectionTiming
+from kubeshard.manager.leader_election import LeaderElection
+from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 
 C = TypeVar("C", bound=msgspec.Struct)
 
 _SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_TRUE, _FALSE = frozenset({"1", "t", "true"}), frozenset({"0", "f", "false"})
 _DURATION_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 
 
@@ -50,6 +57,11 @@ class ClientConnection(Struct):
     qps: float = 0
     burst: int = 0
 
+    @property
+    def limiter(self) -> TokenBucketLimiter | None:
+        """A new one, for one client."""
+        return TokenBucketLimiter(self.qps, max(1, self.burst)) if self.qps > 0 else None
+
 
 class LeaderElectionConfig(Struct):
     """`leaderElection`, with the numbers of client-go."""
@@ -61,6 +73,21 @@ class LeaderElectionConfig(Struct):
     resource_lock: str = "leases"
     resource_name: str = ""
     resource_namespace: str = ""
+    instance: str = ""
+    """What this process is called in the Lease, before a unique part; default: the host's name. Not the reference's."""
+
+    def election(self, name: str, namespace: str, rng: Rng = SYSTEM_RNG) -> LeaderElection | None:
+        """None where it is off. `name` and `namespace`: the Lease of a file that names none. Raises
+        ConfigurationError.
+        """
+        if not self.leader_elect:
+            return None
+        return LeaderElection(
+            name=self.resource_name or name,
+            namespace=self.resource_namespace or namespace,
+            identity=f"{self.instance}_{rng.token()}" if self.instance else "",
+            timing=self.timing,
+        )
 
     @property
     def timing(self) -> ElectionTiming:
@@ -101,6 +128,8 @@ class ComponentConfig(Struct):
     metrics: Endpoint = Endpoint()
     graceful_shut_down: Duration = Duration(15)
     """Note the spelling. 0 waits for nothing, negative waits for ever."""
+    insecure_metrics: bool = False
+    """Serve metrics as plain HTTP to anybody: for machines of developers. Not the reference's."""
 
     @property
     def health_address(self) -> str:
@@ -109,6 +138,41 @@ class ComponentConfig(Struct):
     @property
     def metrics_address(self) -> str:
         return self.metrics.bind_address or ":8080"
+
+
+K = TypeVar("K", bound=ComponentConfig)
+
+
+def load_component(
+    path: str | Path | None, type_: type[K], *, api_version: str, kind: str, environment: Mapping[str, str]
+) -> tuple[K, tuple[str, ...]]:
+    """The configuration of a component: its file, or the defaults without one, and the environment. And a
+    sentence for each unknown field in the file. Raises ConfigurationError.
+    """
+    config, unknown = type_(), tuple[str, ...]()
+    if path is not None:
+        config, unknown = load_config_file(path, type_, api_version=api_version, kind=kind)
+    election = config.leader_election
+    if election.resource_lock != "leases":
+        raise ConfigurationError('field leaderElection.resourceLock: only "leases" is supported')
+    election = msgspec.structs.replace(
+        election,
+        leader_elect=boolean(environment, "LEADER_ELECT", election.leader_elect),
+        instance=environment.get("POD_NAME") or election.instance,
+    )
+    return msgspec.structs.replace(config, leader_election=election), unknown
+
+
+def boolean(environment: Mapping[str, str], name: str, default: bool) -> bool:
+    """A variable as Go's strconv.ParseBool reads it, but in any case of letters; `default` where it is unset or
+    empty. Raises ConfigurationError.
+    """
+    text = environment.get(name, "").strip().lower()
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    if text:
+        raise ConfigurationError(f"environment variable {name}={environment[name]!r}: expected true or false")
+    return default
 
 
 def load_config_file(

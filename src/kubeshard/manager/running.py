@@ -4,7 +4,7 @@
 |---|---|
 | SIGINT or SIGTERM: a graceful stop | 0 |
 | a second signal | 1, at once |
-| a user's mistake (ConfigurationError) | 2, one line on standard error |
+| a user's mistake | 2, one line on standard error (`ending`) |
 | any other failure, a right to work that was lost | 1; one line, or the stack trace of what nobody foresaw |
 | an end that takes longer than it may, because something swallows its cancellation | 1, by force |
 """
@@ -16,22 +16,24 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import NoReturn
 
-from kubeshard.core import ConfigurationError, KubeshardError
+from kubeshard.core import KubeshardError
+from kubeshard.manager.ending import ending_of
 from kubeshard.manager.manager import Manager
-from kubeshard.runtime.logs import error_line, get_logger, setup
+from kubeshard.runtime.logs import get_logger, setup
 
 _log = get_logger("kubeshard.manager")
 
 
-def run(manager: Manager | Callable[[], Awaitable[Manager]]) -> None:
-    """Runs the manager (or the one that an async function makes, in the loop) until it ends. Raises SystemExit unless
-    it ended in order. On uvloop where that is installed (`pip install 'kubeshard[speed]'`).
+def run(manager: Manager | AbstractAsyncContextManager[Manager]) -> None:
+    """Runs the manager until it ends. Raises SystemExit unless it ended in order. On uvloop where that is installed
+    (`pip install 'kubeshard[speed]'`).
 
-    A program that has not set up logging gets text lines on standard error.
+    A context manager makes the manager inside the event loop, together with what it needs (a client), and is left when
+    the manager has ended. A program that has not set up logging gets text lines on standard error.
     """
     if not logging.getLogger().handlers:
         setup()
@@ -41,17 +43,15 @@ def run(manager: Manager | Callable[[], Awaitable[Manager]]) -> None:
         sys.exit(code)
 
 
-async def _main(source: Manager | Callable[[], Awaitable[Manager]]) -> int:
+async def _main(source: Manager | AbstractAsyncContextManager[Manager]) -> int:
     try:
-        manager = source if isinstance(source, Manager) else await source()
-        _handle_signals(manager)
-        await manager.run()
-    except ConfigurationError as error:
-        print(error, file=sys.stderr)
-        return 2
+        async with nullcontext(source) if isinstance(source, Manager) else source as manager:
+            _handle_signals(manager)
+            await manager.run()
     except KubeshardError as error:
-        print(error_line(error), file=sys.stderr)
-        return 1
+        code, line = ending_of(error)
+        print(line, file=sys.stderr)
+        return code
     except Exception as error:
         _log.crash("The manager crashed", error)
         return 1

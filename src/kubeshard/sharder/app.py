@@ -11,19 +11,19 @@ subjectaccessreviews.
 
 from __future__ import annotations
 
-import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
 from kubeshard.cache import Cache
-from kubeshard.client import Client, TokenBucketLimiter, load_config
+from kubeshard.client import Client
 from kubeshard.controller import Controller
-from kubeshard.manager import LeaderElection, Manager, Runnable, run
-from kubeshard.manager.config_file import LeaderElectionConfig
-from kubeshard.manager.elector import ElectionTiming
+from kubeshard.manager import Manager, Runnable, run
+from kubeshard.manager.connecting import connected
+from kubeshard.manager.metrics_certificate import self_signed
 from kubeshard.manager.rights import LeaderFence
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
-from kubeshard.runtime.environ import hostname
 from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.assignment_controller import Assignments, assignment_controller
@@ -44,8 +44,7 @@ from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharder.views import RingViews
 from kubeshard.sharding import ControllerRing
 from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
-from kubeshard.webhook.certificates import CertificateFiles, CertificateSource, ServingCertificate
-from kubeshard.webhook.selfsigned import renewed
+from kubeshard.webhook.certificates import CertificateFiles, CertificateSource
 from kubeshard.webhook.server import WebhookServer
 
 
@@ -101,8 +100,8 @@ def build_sharder(
     ca = certificates if isinstance(certificates, SharedCertificate) else None
     secure = not config.insecure_metrics
     fence = LeaderFence()
-    elected = config.leader_election.leader_elect
-    leader = sharder.fenced(fence) if elected else sharder
+    election = config.leader_election.election(config.election_name, config.election_namespace, rng)
+    leader = sharder.fenced(fence) if election else sharder
     return Manager(
         [
             lease_controller(observer, clock),
@@ -111,13 +110,7 @@ def build_sharder(
         ],
         client=client,
         cache=cache,
-        leader_election=LeaderElection(
-            name=config.election_name,
-            namespace=config.election_namespace,
-            timing=_timing(config.leader_election),
-        )
-        if elected
-        else None,
+        leader_election=election,
         leader_fence=fence,
         runnables=[
             Runnable("lease-observer", observer.run),
@@ -125,7 +118,7 @@ def build_sharder(
         ],
         servers=servers,
         metrics_address=config.metrics_address,
-        metrics_ssl=_metrics_tls(clock) if secure and config.metrics_address != "0" else None,
+        metrics_ssl=self_signed(clock) if secure and config.metrics_address != "0" else None,
         metrics_auth=secure,
         health_address=config.health_address,
         readiness={
@@ -138,26 +131,20 @@ def build_sharder(
     )
 
 
-def _timing(election: LeaderElectionConfig) -> ElectionTiming:
-    return ElectionTiming(
-        lease_duration=election.lease_duration,
-        renew_deadline=election.renew_deadline,
-        retry_period=election.retry_period,
-    )
-
-
-async def connected_sharder(config: SharderConfig) -> Manager:
-    """The sharder with a client of its own, found as `load_config` finds the cluster; closed when the
-    process ends.
+@asynccontextmanager
+async def connected_sharder(
+    config: SharderConfig, kubeconfig: str | None = None, context: str | None = None
+) -> AsyncIterator[Manager]:
+    """The sharder with a client of its own, found as `load_config` finds the cluster; closed when the block
+    is left. Raises ConfigurationError, Unauthorized.
     """
-    rate = config.client_connection
-    limiter = TokenBucketLimiter(rate.qps, max(1, rate.burst)) if rate.qps > 0 else None
-    return build_sharder(config, Client(await load_config(), limiter=limiter))
+    async with connected(kubeconfig, context, limiter=config.client_connection.limiter) as client:
+        yield build_sharder(config, client)
 
 
-def run_sharder(config: SharderConfig) -> None:
+def run_sharder(config: SharderConfig, kubeconfig: str | None = None, context: str | None = None) -> None:
     """Runs the sharder until it is told to stop. Raises SystemExit as `kubeshard.manager.run`."""
-    run(lambda: connected_sharder(config))
+    run(connected_sharder(config, kubeconfig, context))
 
 
 def _assignments(
@@ -221,10 +208,3 @@ def _certificates(config: SharderConfig, client: Client, clock: Clock, rng: Rng)
     if server.cert_dir or certificate.exists():
         return CertificateFiles(certificate, key)
     return SharedCertificate(client, serving_names(config.webhook.config.client_config), clock=clock, rng=rng)
-
-
-def _metrics_tls(clock: Clock) -> ssl.SSLContext:
-    """A certificate for this process alone: who scrapes does not verify it (protocol 8, ServiceMonitor)."""
-    serving = ServingCertificate(clock=clock)
-    serving.install(renewed(None, (hostname(),), clock.wall()).serving)
-    return serving.context

@@ -1,8 +1,8 @@
 """SharderConfig, the sharder's configuration file (protocol 1.3).
 
 Guaranteed: the reference's files are read with the reference's meaning and defaults; unknown fields are
-logged, never fatal; a wrong value raises ConfigurationError naming the field. The variable `LEADER_ELECT`
-overrides `leaderElection.leaderElect`.
+logged, never fatal; a wrong value raises ConfigurationError naming the field. Common fields and environment
+variables: `manager.config_file`.
 
 kubeshard's own fields, which the reference ignores: `compat: strict` (the strict parity switch of
 reliability 0.2), `sharders` (user names of other sharders whose moves the webhook lets pass during a
@@ -23,7 +23,7 @@ import msgspec
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import Struct, field
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, LabelSelectorRequirement, Selector
-from kubeshard.manager.config_file import ComponentConfig, Duration, load_config_file
+from kubeshard.manager.config_file import ComponentConfig, Duration, load_component
 from kubeshard.runtime.asgi import parse_bind_address
 from kubeshard.sharding.names import SYSTEM_NAMESPACE, WEBHOOK_PORT
 
@@ -114,8 +114,6 @@ class SharderConfig(ComponentConfig):
     """The strict parity switch."""
     sharders: tuple[str, ...] = (f"system:serviceaccount:{SYSTEM_NAMESPACE}:sharder",)
     """User names whose removal of a shard label is a move: this sharder's and others' during a migration."""
-    insecure_metrics: bool = False
-    """Serve metrics as plain HTTP to anybody: for machines of developers."""
 
     @property
     def strict(self) -> bool:
@@ -136,15 +134,9 @@ def load_sharder_config(
     """The configuration of the file, or the defaults without one, and a sentence for each unknown field in
     it. Raises ConfigurationError.
     """
-    config = SharderConfig()
-    unknown: tuple[str, ...] = ()
-    if path is not None:
-        config, unknown = load_config_file(path, SharderConfig, api_version=API_VERSION, kind=KIND)
-    if override := environ.get("LEADER_ELECT"):
-        election = msgspec.structs.replace(
-            config.leader_election, leader_elect=_parse_bool("LEADER_ELECT", override)
-        )
-        config = msgspec.structs.replace(config, leader_election=election)
+    config, unknown = load_component(
+        path, SharderConfig, api_version=API_VERSION, kind=KIND, environment=environ
+    )
     return validated(config), unknown
 
 
@@ -154,8 +146,6 @@ def validated(config: SharderConfig) -> SharderConfig:
     problems: dict[str, Any] = {
         "controller.sharder.concurrentMoves: must be positive": sharder.concurrent_moves < 1,
         "controller.sharder.syncPeriod: must be positive": sharder.sync_period <= 0,
-        'leaderElection.resourceLock: only "leases" is supported': config.leader_election.resource_lock
-        != "leases",
         "webhook.config.clientConfig: give url or service, not both": config.webhook.config.client_config.url
         and config.webhook.config.client_config.service,
     }
@@ -168,12 +158,3 @@ def validated(config: SharderConfig) -> SharderConfig:
     except InvalidSelector as error:
         raise ConfigurationError(f"field webhook.config.namespaceSelector: {error}") from None
     return config
-
-
-def _parse_bool(name: str, text: str) -> bool:
-    """As Go's strconv.ParseBool reads it."""
-    if text in ("1", "t", "T", "TRUE", "true", "True"):
-        return True
-    if text in ("0", "f", "F", "FALSE", "false", "False"):
-        return False
-    raise ConfigurationError(f"environment variable {name}: {text!r} is neither true nor false")

@@ -1,0 +1,37 @@
+"""The client of a whole program: made when it begins, closed when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from kubeshard.client import Client, TokenBucketLimiter, load_config
+from kubeshard.core.errors import ApiError, Unauthorized
+from kubeshard.runtime.logs import get_logger
+
+_log = get_logger("kubeshard.manager")
+
+
+@asynccontextmanager
+async def connected(
+    kubeconfig: str | Path | None = None,
+    context: str | None = None,
+    *,
+    limiter: TokenBucketLimiter | None = None,
+) -> AsyncIterator[Client]:
+    """A client of the cluster that `load_config` finds.
+
+    Raises ConfigurationError, and Unauthorized for credentials that the server refuses now: what is expired
+    when a program begins is a mistake, later it may be a rotation. A server that does not answer yet is waited
+    for by those who ask it.
+    """
+    config = await load_config(kubeconfig, context)
+    async with Client(config, limiter=limiter) as client:
+        try:
+            await client.raw("GET", "/version")
+        except Unauthorized:
+            raise
+        except ApiError as error:
+            _log.warning("The cluster does not answer yet", error=error)
+        yield client

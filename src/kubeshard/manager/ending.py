@@ -1,0 +1,54 @@
+"""How a program ends that cannot go on: one line for people, and an exit code.
+
+| error | code | the line |
+|---|---|---|
+| ConfigurationError | 2 | its message, which says what to do |
+| Unauthorized | 1 | that the credentials are refused, and which to renew |
+| Unavailable, Timeout without an answer | 1 | that the cluster cannot be reached, and where it was looked for |
+| Forbidden | 1 | the server's message, which names user, verb and resource; what to ask for |
+| any other KubeshardError | 1 | its class and message |
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kubeshard.core.errors import (
+    ApiError,
+    ConfigurationError,
+    Forbidden,
+    KubeshardError,
+    Timeout,
+    Unauthorized,
+    Unavailable,
+)
+from kubeshard.runtime.logs import error_line
+
+
+class Ending(NamedTuple):
+    code: int
+    line: str
+
+
+def ending_of(error: KubeshardError) -> Ending:
+    """See the table."""
+    if isinstance(error, ConfigurationError):
+        return Ending(2, f"Error: {error}")
+    return Ending(1, f"Error: {_explained(error)}")
+
+
+def _explained(error: KubeshardError) -> str:
+    match error:
+        case Unauthorized():
+            return (
+                f"the cluster refuses the credentials ({error}): log in again, or renew the token or certificate "
+                "in the kubeconfig (in a pod: check its service account)"
+            )
+        case Forbidden():
+            return f"{error}; bind a role that grants this to the user, or use another one"
+        case Unavailable(code=0) | Timeout(code=0):
+            return f"cannot reach the cluster ({error}): check the kubeconfig's server, the network and the proxy"
+        case ApiError(code=code) if code >= 500:
+            return f"the cluster is in trouble ({error_line(error)}): try again later"
+        case _:
+            return error_line(error)
