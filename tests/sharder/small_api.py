@@ -62,7 +62,8 @@ class SmallApi:
         self._store(path, apply_merge_patch(self.objects[path], {"metadata": {"labels": labels}}))
 
     def writes(self) -> list[tuple[str, str, Any]]:
-        return [request for request in self.requests if request[0] != "GET"]
+        """Requests that change objects."""
+        return [r for r in self.requests if r[0] != "GET" and not r[1].startswith("/apis/authorization")]
 
     # The transport's side
 
@@ -77,6 +78,9 @@ class SmallApi:
         match request.method:
             case "GET":
                 return self._get(path, query)
+            case "POST" if path.startswith("/apis/authorization"):
+                kind = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1"}
+                return ok({**kind, "status": {"allowed": True}}, 201)
             case "POST":
                 return self._create(path, body)
             case "DELETE":

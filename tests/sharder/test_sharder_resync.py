@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry
-from small_api import SmallApi, status
+from small_api import SmallApi, ok, status
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
@@ -234,7 +235,33 @@ async def test_without_available_shards_nothing_is_even_read() -> None:
     w = World()
     w.secret("foo", **{SHARD: "gone"})
     await w.run()
-    assert w.api.requests == []
+    assert not any("secrets" in path for _, path, _ in w.api.requests)
+
+
+@virtual_time
+async def test_an_unknown_resource_is_reported_also_while_there_is_no_shard() -> None:
+    w = World()
+    w.view = RingView("ring", RingResources([ring_resource("", "nothing")]), HashRing())
+    await w.run()
+    assert list(w.reports.of("ring").unresolved) == [GroupResource("", "nothing")]
+
+
+@virtual_time
+async def test_missing_verbs_are_found_before_they_are_needed() -> None:
+    """reliability 4.1"""
+    w = World("a")
+
+    def review(request: HttpRequest) -> HttpResponse | None:
+        if "selfsubjectaccessreviews" not in request.target:
+            return None
+        asked = json.loads(request.body or b"")["spec"]["resourceAttributes"]
+        allowed = (asked["verb"], asked["resource"]) != ("watch", "configmaps")
+        kind = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1"}
+        return ok({**kind, "status": {"allowed": allowed}}, 201)
+
+    w.api.faults.append(review)
+    await w.run()
+    assert w.reports.of("ring").missing_verbs == {GroupResource("", "configmaps"): {"watch"}}
 
 
 @virtual_time

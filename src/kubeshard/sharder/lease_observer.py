@@ -30,6 +30,8 @@ from kubeshard.sharding.leases import MAX_SHARDS
 
 PROBE_INTERVAL = 5.0
 PROBE_INTERVAL_SILENT = 3.0
+PAUSE = 1.0
+"""After a probe that failed."""
 
 SHARD_LEASES = Scope(labels=Selector.exists(RING_LABEL))
 """What is cached of Leases: those of shards, not the one per node (protocol 14-B1)."""
@@ -100,13 +102,19 @@ class LeaseObserver:
 
     async def run(self) -> None:
         """Probes until cancelled."""
+        probed = self._clock.monotonic()
         while True:
-            silent = self.book.silence(self._clock.monotonic()) >= PROBE_INTERVAL_SILENT
-            await asyncio.sleep(PROBE_INTERVAL_SILENT if silent else PROBE_INTERVAL)
+            now = self._clock.monotonic()
+            wait = min(probed + PROBE_INTERVAL - now, PROBE_INTERVAL_SILENT - self.book.silence(now))
+            if wait > 0:
+                await asyncio.sleep(wait)
+                continue
+            probed = now
             try:
                 await self.relist()
             except ApiError as error:
                 _log.warning("cannot list shard leases", error=error)
+                await asyncio.sleep(PAUSE)
 
     def _heard(self, delta: Delta[Lease]) -> None:
         now = self._clock.monotonic()

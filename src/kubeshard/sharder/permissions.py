@@ -15,7 +15,7 @@ ASKED_EVERY = 60.0
 
 
 class Permissions:
-    """Asks the server what it allows after a refusal, at most once a minute per verb and resource."""
+    """Asks the server what it allows, at most once a minute per verb and resource."""
 
     def __init__(self, client: Client, reports: RingReports, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client = client
@@ -23,8 +23,13 @@ class Permissions:
         self._clock = clock
         self._asked: dict[tuple[str, GroupResource, str], float] = {}
 
+    async def check(self, ring: str, resource: GroupResource) -> None:
+        """Asks about all verbs that the sharder needs beside the one that just worked."""
+        for verb in ("get", "patch", "watch"):
+            await self.refused(ring, resource, verb)
+
     async def refused(self, ring: str, resource: GroupResource, verb: str) -> None:
-        """A request was forbidden: finds out whether the verb is, and reports it."""
+        """A request was forbidden, or might be: finds out whether the verb is, and reports it."""
         now, question = self._clock.monotonic(), (ring, resource, verb)
         if now - self._asked.get(question, float("-inf")) < ASKED_EVERY:
             return

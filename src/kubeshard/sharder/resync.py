@@ -93,6 +93,8 @@ class Resync:
                 else:
                     self._reports.resolved(ring, entry.resource)
                     self._permissions.granted(ring, entry.resource, "list")
+                    if work.reach is Reach.ALL:
+                        await self._permissions.check(ring, entry.resource)
         if complete:
             self._report_drains(ring, drains)
         now = self._clock.monotonic()
@@ -115,9 +117,9 @@ class Resync:
         """Lists one resource and starts what has to be done. Returns how many objects wait. Raises
         ApiError.
         """
+        kind = await self._kinds.kind(entry.resource)
         if not view.hashring.shards:
             return 0
-        kind = await self._kinds.kind(entry.resource)
         type_ = TypeMeta(kind.api_version, kind.kind)
         waiting = 0
         objects = self._client.list(
