@@ -45,7 +45,8 @@ def died_at(process: subprocess.Popen[str]) -> float:
 def test_a_stopped_process_of_several_threads_dies_at_its_deadline() -> None:
     process, deadline = start(
         "for _ in range(3): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
-        "dog.arm(deadline(0.4)); time.sleep(60)"
+        # Armed before it is told: whoever reads the deadline may stop this process at once.
+        "at = SYSTEM_CLOCK.boottime() + 0.4; dog.arm(at); print(at, flush=True); time.sleep(60)"
     )
     os.kill(process.pid, signal.SIGSTOP)
     assert died_at(process) - deadline < 1.0
