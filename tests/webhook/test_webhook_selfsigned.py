@@ -4,8 +4,8 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kubeshard.runtime.clock import SYSTEM_CLOCK
-from kubeshard.webhook.certificates import CertificatePair, ServingCertificate
-from kubeshard.webhook.selfsigned import AUTHORITY_LIFETIME, DAY, Identity, renewed
+from kubeshard.webhook.certificates import CertificatePair, Identity, ServingCertificate
+from kubeshard.webhook.selfsigned import AUTHORITY_LIFETIME, DAY, renewed
 
 NAMES = ("sharder.sharding-system.svc", "sharder.sharding-system", "10.0.0.1")
 NOW = SYSTEM_CLOCK.wall()

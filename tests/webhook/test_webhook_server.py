@@ -10,9 +10,9 @@ import pytest
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.asgi import Limits
 from kubeshard.runtime.clock import SYSTEM_CLOCK
-from kubeshard.webhook.certificates import ServingCertificate
+from kubeshard.webhook.certificates import Identity, ServingCertificate
 from kubeshard.webhook.review import AdmissionAnswer, AdmissionRequest
-from kubeshard.webhook.selfsigned import Identity, renewed
+from kubeshard.webhook.selfsigned import renewed
 from kubeshard.webhook.server import WebhookServer
 
 NAME = "sharder.sharding-system.svc"

@@ -44,8 +44,7 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 from kubeshard.sharder.config import WebhookClientConfig
 from kubeshard.sharding.names import APP_LABEL, APP_NAME, SYSTEM_NAMESPACE
-from kubeshard.webhook.certificates import CertificatePair, ServingCertificate
-from kubeshard.webhook.selfsigned import Identity, renewed
+from kubeshard.webhook.certificates import CertificatePair, Identity, ServingCertificate
 
 SECRET_NAME = "sharder-webhook-cert"  # noqa: S105 - a name
 """Not `webhook-server`, which is cert-manager's."""
@@ -82,6 +81,8 @@ class SharedCertificate:
 
     `names` are what the certificate is valid for (`serving_names`). The Secret is looked at every `interval`
     seconds, +-10 %.
+
+    Raises ConfigurationError without the extra `certificates`.
     """
 
     def __init__(
@@ -95,6 +96,9 @@ class SharedCertificate:
         clock: Clock = SYSTEM_CLOCK,
         rng: Rng = SYSTEM_RNG,
     ) -> None:
+        from kubeshard.webhook.selfsigned import renewed  # needs the extra, which users of files do without
+
+        self._renewed = renewed
         self._client = client
         self._names = names
         self._namespace = namespace
@@ -158,7 +162,7 @@ class SharedCertificate:
             except NotFound:
                 found = None
             known = _read(found) if found is not None else None
-            wanted = renewed(known, self._names, self._clock.wall())
+            wanted = self._renewed(known, self._names, self._clock.wall())
             if wanted is known:
                 return wanted
             try:

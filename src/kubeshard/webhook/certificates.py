@@ -23,6 +23,7 @@ import os
 import ssl
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -41,6 +42,22 @@ class CertificatePair(NamedTuple):
 
     certificate: bytes
     private_key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a server shows and what its clients must trust, where both are made here (`selfsigned`).
+
+    `authorities` are ordered from old to new, each with its key; `serving` is the leaf's pair.
+    """
+
+    authorities: tuple[CertificatePair, ...]
+    serving: CertificatePair
+
+    @property
+    def bundle(self) -> bytes:
+        """PEM of the certificates that clients must trust: the caBundle."""
+        return b"".join(authority.certificate for authority in self.authorities)
 
 
 class UnusableCertificate(KubeshardError):

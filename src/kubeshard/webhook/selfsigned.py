@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.webhook.certificates import CertificatePair
+from kubeshard.webhook.certificates import CertificatePair, Identity
 
 try:
     from cryptography import x509
@@ -50,19 +50,6 @@ RENEW_AT = 2 / 3
 
 _CLOCK_SKEW = 300.0
 """Certificates are valid from a little before now, for clients whose clock is behind."""
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """`authorities` are ordered from old to new, each with its key; `serving` is the leaf's pair."""
-
-    authorities: tuple[CertificatePair, ...]
-    serving: CertificatePair
-
-    @property
-    def bundle(self) -> bytes:
-        """PEM of the certificates that clients must trust: the caBundle."""
-        return b"".join(authority.certificate for authority in self.authorities)
 
 
 def renewed(identity: Identity | None, names: Sequence[str], now: float) -> Identity:

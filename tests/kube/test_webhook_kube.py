@@ -1,0 +1,150 @@
+"""The webhook as a real API server calls it: over TLS with the certificate that the sharder makes itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from kubeshard.client import Client
+from kubeshard.core import ConfigMap, GroupKind, GroupResource, MergePatch, ObjectMeta
+from kubeshard.core.errors import KubeshardError
+from kubeshard.sharder.admission import ShardAdmission
+from kubeshard.sharder.certificate_controller import SharedCertificate, serving_names
+from kubeshard.sharder.config import WebhookClientConfig, WebhookConfig
+from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, webhook_configuration
+from kubeshard.sharding import ControllerRing, ControllerRingSpec, HashRing, RingResource
+from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
+from kubeshard.webhook import WebhookServer
+
+pytestmark = pytest.mark.kube
+
+RING = "webhook-test"
+SHARD_LABEL = f"shard.alpha.sharding.timebertt.dev/{RING}"
+DRAIN_LABEL = f"drain.alpha.sharding.timebertt.dev/{RING}"
+
+
+class View:
+    def __init__(self, ring: ControllerRing) -> None:
+        self.the_ring = ring
+        self.shards: tuple[str, ...] = ("a", "b")
+
+    def ring(self, name: str) -> ControllerRing | None:
+        return self.the_ring if name == RING else None
+
+    def owner_kinds(self, ring: ControllerRing) -> Mapping[GroupResource, frozenset[GroupKind]]:
+        return {}
+
+    def available(self, ring: str) -> tuple[str, ...]:
+        return self.shards
+
+    def fresh(self) -> bool:
+        return True
+
+
+def owner(namespace: str, name: str, *shards: str) -> str:
+    return HashRing(shards or ("a", "b")).owner(f"/ConfigMap/{namespace}/{name}")
+
+
+@pytest.fixture
+async def view(kube_client: Client, namespace: str) -> AsyncIterator[View]:
+    """A ring of the namespace's ConfigMaps whose webhook runs in this process."""
+    ring = ControllerRing(
+        metadata=ObjectMeta(name=RING, uid="00000000-0000-4000-8000-000000000000"),
+        spec=ControllerRingSpec(resources=(RingResource(group="", resource="configmaps"),)),
+    )
+    view = View(ring)
+    names = serving_names(WebhookClientConfig(url="https://127.0.0.1"))
+    certificate = SharedCertificate(kube_client, names, namespace=namespace)
+    server = WebhookServer(
+        {WEBHOOK_PATH_PREFIX: ShardAdmission(view)},
+        certificate,
+        host="127.0.0.1",
+        port=0,
+        server_name=names[0],
+    )
+    async with server.running():
+        client_config = WebhookClientConfig(
+            url=f"https://127.0.0.1:{server.port}", ca_bundle=certificate.ca_bundle
+        )
+        body: dict[str, Any] = webhook_configuration(ring, WebhookConfig(client_config=client_config))
+        del body["metadata"]["ownerReferences"]
+        body["webhooks"][0]["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+        body["webhooks"][0]["failurePolicy"] = "Fail"  # a call that fails must fail the test
+        await kube_client.apply(body, field_manager="test", force=True)
+        await called(kube_client, namespace)
+        yield view
+        with suppress(KubeshardError):
+            await kube_client.delete(MutatingWebhookConfiguration, body["metadata"]["name"])
+
+
+async def called(client: Client, namespace: str) -> None:
+    """The API server learns of a new configuration by its own watch."""
+    async with asyncio.timeout(20):
+        while True:
+            probe = ConfigMap(metadata=ObjectMeta(name="probe", namespace=namespace))
+            created = await client.create(probe, dry_run=True)
+            if created.metadata.has_label(SHARD_LABEL):
+                return
+            await asyncio.sleep(0.05)
+
+
+def config_map(namespace: str, name: str, labels: Mapping[str, str] | None = None) -> ConfigMap:
+    return ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace, labels=labels))
+
+
+async def test_created_objects_are_assigned(kube_client: Client, namespace: str, view: View) -> None:
+    for name, labels in (("bare", None), ("labelled", {"x": "y"}), ("c-3", None), ("c-4", {})):
+        created = await kube_client.create(config_map(namespace, name, labels))
+        assert created.metadata.labels == {**(labels or {}), SHARD_LABEL: owner(namespace, name)}
+
+
+async def test_a_generated_name_is_let_through_unassigned(
+    kube_client: Client, namespace: str, view: View
+) -> None:
+    meta = ObjectMeta(generate_name="some-", namespace=namespace)
+    created = await kube_client.create(ConfigMap(metadata=meta))
+    assert created.metadata.label(SHARD_LABEL) in ("", owner(namespace, created.metadata.name))
+
+
+async def test_a_removed_label_is_put_back_until_the_drain_is_acknowledged(
+    kube_client: Client, namespace: str, view: View
+) -> None:
+    created = await kube_client.create(config_map(namespace, "kept"))
+    shard = created.metadata.label(SHARD_LABEL)
+    view.shards = ("a", "b", "c", "d", "e")
+
+    async def patch(labels: dict[str, str | None]) -> Mapping[str, str] | None:
+        change = MergePatch({"metadata": {"labels": labels}})
+        return (await kube_client.patch(ConfigMap, "kept", namespace, change)).metadata.labels
+
+    assert await patch({SHARD_LABEL: None}) == {SHARD_LABEL: shard}
+    replaced = await kube_client.replace(config_map(namespace, "kept"))
+    assert replaced.metadata.labels == {SHARD_LABEL: shard}
+    assert await patch({DRAIN_LABEL: "true"}) == {SHARD_LABEL: shard, DRAIN_LABEL: "true"}
+    assert await patch({SHARD_LABEL: None, DRAIN_LABEL: None}) == {
+        SHARD_LABEL: owner(namespace, "kept", *view.shards)
+    }
+
+
+async def test_without_a_shard_objects_are_let_through(
+    kube_client: Client, namespace: str, view: View
+) -> None:
+    view.shards = ()
+    created = await kube_client.create(config_map(namespace, "early"))
+    assert not created.metadata.has_label(SHARD_LABEL)
+    view.shards = ("b",)
+    patched = await kube_client.patch(ConfigMap, "early", namespace, MergePatch({"data": {"x": "y"}}))
+    assert patched.metadata.label(SHARD_LABEL) == "b"
+
+
+async def test_many_concurrent_requests_are_all_assigned(
+    kube_client: Client, namespace: str, view: View
+) -> None:
+    created = await asyncio.gather(
+        *(kube_client.create(config_map(namespace, f"many-{i}")) for i in range(100))
+    )
+    assert all(o.metadata.label(SHARD_LABEL) == owner(namespace, o.metadata.name) for o in created)
