@@ -157,6 +157,8 @@ def test_a_program_that_ends_is_named_with_its_last_words_and_the_logs_stay() ->
         ControlPlane(arguments=["--no-such-flag"]).__enter__()
     folder = Path(str(failed.value).rpartition(" ")[2])
     assert (folder / "kube-apiserver.log").exists()
+    assert not (folder / "etcd").exists()
+    shutil.rmtree(folder)
 
 
 PARENT = """

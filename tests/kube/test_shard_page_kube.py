@@ -44,6 +44,7 @@ async def test_the_pages_commands_run_in_order_and_leave_nothing(
         "-c",
         script,
         env={
+            "HOME": str(control_plane.folder),  # kubectl's cache
             "PATH": f"{control_plane.kubectl_path.parent}:/usr/bin:/bin",
             "KUBECONFIG": str(control_plane.kubeconfig),
         },
