@@ -11,6 +11,7 @@ from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.gate import Gate
 from kubeshard.controller.in_flight import InFlight
+from kubeshard.controller.outcomes import STALE
 from kubeshard.controller.predicates import (
     Predicate,
     always,
@@ -30,6 +31,7 @@ from kubeshard.controller.sources import ChannelSource, Enqueue, Source, TimerSo
 from kubeshard.controller.watch import Index, Watch
 
 __all__ = [
+    "STALE",
     "ChannelSource",
     "Context",
     "Controller",

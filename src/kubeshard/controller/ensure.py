@@ -1,27 +1,32 @@
 """Create-or-patch of one dependent object (framework 2.14c).
 
 Guaranteed: the object exists and every field that its class declares is as desired; labels, annotations and
-owner references that others set are kept; nothing is sent when the cached object already is as desired. Not
-guaranteed: anything about fields that the class does not declare.
+owner references that others set are kept, and so are all fields that the class does not declare; nothing is
+sent when the cached object already is as desired. Not guaranteed: foreign fields inside the items of a list
+whose length changes.
 
 The comparison is exact because a class declares only the fields its controller cares about: server defaults
-in other fields are never decoded, so they never look like a difference. Owner: the object is written with a
-controller reference to it and is refused (`AlreadyControlled`) if another controller owns it.
+in other fields are never decoded, so they never look like a difference. A merge patch replaces lists whole;
+where it would replace objects in a list, the server's object is read first, so that what others set inside
+them (a container's resources, a port's nodePort) stays.
 
-A create that finds the name taken raises `AlreadyExists`: the cache is behind, or the object left it; the
-worker requeues quietly (protocol 14-A8). RBAC: `get`, `list`, `watch` (the cache), `create` and `patch` on
-the kind.
+Owner: the object is written with a controller reference to it and is refused (`AlreadyControlled`) if another
+controller owns it. A create that finds the name taken raises `AlreadyExists`: the cache is behind, or the
+object left it; the worker requeues quietly (protocol 14-A8). RBAC: `get`, `list`, `watch` (the cache),
+`create` and `patch` on the kind.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from kubeshard.controller.context import Context
 from kubeshard.core import (
+    Conflict,
     KubeObject,
     MergePatch,
     ObjectMeta,
@@ -57,6 +62,8 @@ async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -
     if target == live:
         return live, Outcome.UNCHANGED
     patch = merge_patch(to_dict(live), to_dict(target))
+    if _replaces_items(patch):
+        patch = await _exact_patch(ctx, live, target)
     patched = await ctx.client.patch(
         type(desired), live.metadata.name, live.metadata.namespace, MergePatch(patch), base=live
     )
@@ -82,3 +89,35 @@ def _merged_metadata(live: ObjectMeta, desired: ObjectMeta) -> ObjectMeta:
         labels={**(live.labels or {}), **(desired.labels or {})} or None,
         annotations={**(live.annotations or {}), **(desired.annotations or {})} or None,
     )
+
+
+def _replaces_items(patch: Any) -> bool:
+    """Whether a merge patch replaces a list of objects."""
+    if isinstance(patch, Mapping):
+        return any(_replaces_items(value) for value in patch.values())
+    return isinstance(patch, list) and any(isinstance(item, Mapping) for item in patch)
+
+
+async def _exact_patch(ctx: Context, live: T, target: T) -> dict[str, Any]:
+    """The patch that changes what the class declares, also within lists, and nothing else. Raises Conflict when
+    the object has changed since it was cached.
+    """
+    path = live.KIND.path(live.metadata.namespace, live.metadata.name)
+    whole = msgspec.json.decode((await ctx.client.raw("GET", path)).body)
+    if whole["metadata"]["resourceVersion"] != live.metadata.resource_version:
+        raise Conflict(f"{live.KIND} {live.key} changed since it was read")
+    patch = merge_patch(whole, _updated(whole, to_dict(live), to_dict(target)))
+    version = {"resourceVersion": live.metadata.resource_version}
+    return {**patch, "metadata": {**patch.get("metadata", {}), **version}}
+
+
+def _updated(whole: Any, old: Any, new: Any) -> Any:
+    """`whole`, of which `old` is the declared part, with `new` as that part."""
+    match whole, old, new:
+        case Mapping(), Mapping(), Mapping():
+            kept = {key: value for key, value in whole.items() if key not in old or key in new}
+            return kept | {key: _updated(whole.get(key), old.get(key), value) for key, value in new.items()}
+        case list(), list(), list() if len(whole) == len(old) == len(new):
+            return [_updated(*items) for items in zip(whole, old, new, strict=True)]
+        case _:
+            return new

@@ -24,6 +24,9 @@ from kubeshard.cache import CacheBehind
 from kubeshard.controller.request import Result
 from kubeshard.core import AlreadyExists, Conflict, KubeshardError, Terminal, UndecodableObject
 
+STALE = (Conflict, AlreadyExists, CacheBehind)
+"""Raised where a reconcile read the past. Let it pass: the next run reads the present."""
+
 
 class Ending(Enum):
     """The rows of the table, from best to worst."""
@@ -74,7 +77,7 @@ _BY_SEVERITY = list(Ending)
 
 def _ending(error: BaseException) -> Ending:
     match error:
-        case Conflict() | AlreadyExists() | CacheBehind():
+        case error if isinstance(error, STALE):
             return Ending.STALE
         case Terminal() | UndecodableObject():
             return Ending.TERMINAL

@@ -39,6 +39,7 @@ from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import all_synced
+from kubeshard.controller.watch import narrowed
 from kubeshard.core import ConfigurationError, GroupKind, Kind
 from kubeshard.manager.health import Check, Checks, ping
 from kubeshard.manager.http import pages_app
@@ -257,7 +258,8 @@ class Manager:
         """Cache, controllers and shifts; nothing of them runs yet."""
         scopes, writing = dict(self._scopes), client
         if self._sharding is not None:
-            scopes.update(self._sharding.scopes().items())
+            for kind, share in self._sharding.scopes().items():
+                scopes[kind] = narrowed(scopes.get(kind) or self._default_scope or Scope(), share)
             writing = self._sharding.client(client)
         self._cache = self._given_cache or Cache(
             client, scopes=scopes, default_scope=self._default_scope, clock=self._clock, rng=self._rng
