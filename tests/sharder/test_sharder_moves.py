@@ -12,7 +12,7 @@ from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.moves import Job, Mover, Outcome
-from kubeshard.sharding import HashRing, RingEntry, RingResources, RingView, TypeMeta, plan
+from kubeshard.sharding import Action, HashRing, RingEntry, RingResources, RingView, TypeMeta, plan
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
 SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.timebertt.dev/ring"
@@ -119,6 +119,29 @@ async def test_nothing_is_taken_from_a_shard_that_may_live() -> None:
     assert await world.mover.carry_out(await world.job()) is Outcome.WAITING
     assert world.asked == ["gone"]
     assert world.api.writes() == []
+
+
+@virtual_time
+async def test_a_shard_that_came_back_while_the_job_waited_keeps_its_object() -> None:
+    """reliability T10: the object has not changed, so its version alone would let the move pass."""
+    world = World()
+    world.api.put(SECRETS, "foo", labels={SHARD: "shard-9"})
+    job = await world.job()
+    assert job.decision.action is Action.MOVE
+    world.view = RingView("ring", RingResources(()), HashRing(["shard-0", "shard-1", "shard-2", "shard-9"]))
+    assert await world.mover.carry_out(job) is not Outcome.MOVED
+    assert world.api.labels(FOO)[SHARD] == "shard-9"
+
+
+@virtual_time
+async def test_nothing_is_moved_to_a_shard_that_left_while_the_job_waited() -> None:
+    """reliability S5"""
+    world = World()
+    world.api.put(SECRETS, "foo")
+    job = await world.job()
+    world.view = RingView("ring", RingResources(()), HashRing(["shard-0", "shard-2"]))
+    assert await world.mover.carry_out(job) is Outcome.MOVED
+    assert world.api.labels(FOO)[SHARD] in ("shard-0", "shard-2")
 
 
 @virtual_time

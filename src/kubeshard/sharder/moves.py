@@ -1,8 +1,9 @@
 """Carrying out decisions: one compare-and-swap patch per object (protocol 4.2 step 3, 14-A17, A19;
 reliability F8, F17).
 
-Guaranteed: a patch only takes effect on the object as it was read when the decision was made; a label value
-that is written names a shard that was available then; a movement is counted only when the answer names the
+Guaranteed: a patch only takes effect on the object as it was read when the decision was made; a job that had to
+wait is decided on anew, so a shard that came back meanwhile keeps its objects (T10); a label value that is
+written names a shard that was available then; a movement is counted only when the answer names the
 target; what happens to one object (gone, changed, refused) happens to no other. A conflict means: read
 again, decide again, at most 5 times, from the 4th on guarded by a test of the shard label instead of the
 resourceVersion (an object written all the time). Objects are taken from a dead shard only after
@@ -87,16 +88,17 @@ class Mover:
     async def carry_out(self, job: Job) -> Outcome:
         """Never raises ApiErrors."""
         error: ApiError = Conflict("the object changes all the time", code=409, reason="Conflict")
+        now: Job | None = self._decided(job, job.meta)
         try:
             for attempt in range(TRIES):
+                if now is None:
+                    return Outcome.NOTHING
+                job = now
                 try:
                     return await self._attempt(job, by_version=attempt < TRIES_BY_VERSION)
                 except (Conflict, PatchTestFailed) as conflict:
                     error = conflict
-                again = await self.decided_again(job)
-                if again is None:
-                    return Outcome.NOTHING
-                job = again
+                now = await self.decided_again(job)
         except NotFound:
             return Outcome.NOTHING
         except ApiError as refusal:
@@ -110,12 +112,16 @@ class Mover:
     async def decided_again(self, job: Job) -> Job | None:
         """The job for the object as it is now; None without a ring. Raises ApiError (NotFound)."""
         obj = await self._client.get(metadata_only(job.kind), job.meta.name, job.meta.namespace)
+        return self._decided(job, obj.metadata)
+
+    def _decided(self, job: Job, meta: ObjectMeta) -> Job | None:
+        """The job for this state of the object and the ring as it is now; None without a ring."""
         view = self._view(job.ring)
         if view is None:
             return None
         type_ = TypeMeta(job.kind.api_version, job.kind.kind)
-        decision = plan(view, job.entry, type_, obj.metadata, draining=job.draining)
-        return job._replace(meta=obj.metadata, decision=decision)
+        decision = plan(view, job.entry, type_, meta, draining=job.draining)
+        return job._replace(meta=meta, decision=decision)
 
     async def _attempt(self, job: Job, *, by_version: bool) -> Outcome:
         match job.decision.action:
