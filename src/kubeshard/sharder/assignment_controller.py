@@ -4,8 +4,8 @@
 A reconcile of a ring asks its `Schedule` what is due, has `Resync` do it, and sleeps until something else
 is. Beside it run the watch on unassigned objects and the repairs of single objects. Only in the leader.
 
-Guaranteed: triggers that arrive during a pass lead to one pass afterwards; one ring's trouble is no
-other's.
+Guaranteed: triggers that arrive during a pass lead to one pass afterwards, also when a shard left and came
+back in between; one ring's trouble is no other's.
 
 RBAC: get, list, watch on controllerrings and namespaces; list on leases; per ring list, watch, get, patch
 on its resources.
@@ -126,8 +126,11 @@ class Assignments(Reconciler[ControllerRing]):
         self._schedules.clear()
 
         def shards_changed(change: Change) -> None:
-            if change.availability or len(change.rings) > 1:
+            if change.availability or change.presence or len(change.rings) > 1:
                 for ring in change.rings:
+                    # Now, for a shard that goes and is back before the pass under way ends.
+                    if (schedule := self._schedules.get(ring)) is not None:
+                        schedule.members(self._views.available(ring), self._clock.monotonic())
                     enqueue(Key("", ring), "shards changed")
 
         def namespace_changed(delta: Delta[Namespace]) -> None:

@@ -1,0 +1,110 @@
+"""What makes the sharder look at a ring's objects (protocol 4.2, reliability F10)."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from small_api import SmallApi
+
+from kubeshard.core.builtin import Lease, LeaseSpec
+from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.runtime.logs import get_logger
+from kubeshard.sharder.assignment_controller import Assignments
+from kubeshard.sharder.lease_observer import LeaseObserver
+from kubeshard.sharder.schedule import Outcome, Pass, Reach
+from kubeshard.sharding import RING_LABEL, ControllerRing
+from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+
+RING = ControllerRing(metadata=ObjectMeta(name="ring", uid="uid", generation=1))
+
+
+class World:
+    """One ring, the Leases of shards a and b, and passes that only take time."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.version = 0
+        self.passes: list[Pass] = []
+        self.enqueued: list[Key] = []
+        self.observer = LeaseObserver(SmallApi().client(self.clock), clock=self.clock)
+        book = self.observer.book
+        views: Any = SimpleNamespace(
+            view=lambda _: SimpleNamespace(resources=SimpleNamespace(entries=())),
+            fresh=lambda: True,
+            available=lambda ring: book.available(ring, self.clock.monotonic()),
+            forget=lambda _: None,
+        )
+        registration = SimpleNamespace(remove=lambda: None)
+        informer = SimpleNamespace(add_handler=lambda _: registration)
+        cache: Any = SimpleNamespace(declare=lambda _: informer, list=lambda _: [RING])
+        unassigned: Any = SimpleNamespace(follow=lambda *_: None, run=lambda *_: asyncio.sleep(3600))
+        repairs: Any = SimpleNamespace(forget=lambda _: None, run=lambda *_: asyncio.sleep(3600))
+        resync: Any = SimpleNamespace(run=self._look, forget=lambda _: None)
+        mover: Any = None
+        self.assignments = Assignments(
+            cache,
+            self.observer,
+            views,
+            resync,
+            mover,
+            unassigned,
+            repairs,
+            sync_period=300.0,
+            clock=self.clock,
+        )
+
+    def hold(self, name: str, holder: str | None = None) -> None:
+        """The shard's Lease as it is from now on."""
+        self.version += 1
+        meta = ObjectMeta(
+            name=name,
+            namespace="ns",
+            uid=f"uid-{name}",
+            resource_version=str(self.version),
+            labels={RING_LABEL: "ring"},
+        )
+        holder = name if holder is None else holder
+        spec = LeaseSpec(holder_identity=holder, lease_duration_seconds=15, renew_time=str(self.version))
+        self.observer.observe(Lease(metadata=meta, spec=spec))
+
+    async def _look(self, ring: str, work: Pass) -> Outcome:
+        self.passes.append(work)
+        await asyncio.sleep(10.0)
+        return Outcome()
+
+    async def reconcile(self) -> None:
+        ctx: Any = SimpleNamespace(log=get_logger("test"), key=RING.key)
+        await self.assignments.reconcile(ctx, RING)
+
+
+@virtual_time
+async def test_a_shard_that_left_and_came_back_during_a_pass_means_another_look() -> None:
+    """Half of the pass saw a ring without the shard, and moved its objects."""
+    world = World()
+    world.hold("a")
+    world.hold("b")
+    source = asyncio.create_task(world.assignments.run(lambda key, reason: world.enqueued.append(key)))
+    await asyncio.sleep(0)
+    passing = asyncio.create_task(world.reconcile())
+    await asyncio.sleep(2.0)
+    world.hold("a", holder="")
+    await asyncio.sleep(2.0)
+    world.hold("a")
+    await passing
+    assert [work.reach for work in world.passes[:2]] == [Reach.ALL, Reach.ALL]
+    source.cancel()
+
+
+@virtual_time
+async def test_a_renewal_is_no_trigger() -> None:
+    world = World()
+    world.hold("a")
+    source = asyncio.create_task(world.assignments.run(lambda key, reason: world.enqueued.append(key)))
+    await asyncio.sleep(0)
+    world.hold("a")
+    assert world.enqueued == []
+    world.hold("a", holder="")
+    assert world.enqueued == [Key("", "ring")]
+    source.cancel()
