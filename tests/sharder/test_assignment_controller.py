@@ -69,6 +69,9 @@ class World:
         spec = LeaseSpec(holder_identity=holder, lease_duration_seconds=15, renew_time=str(self.version))
         self.observer.observe(Lease(metadata=meta, spec=spec))
 
+    def enqueue(self, key: Key, reason: str = "", *, after: float = 0.0) -> None:
+        self.enqueued.append(key)
+
     async def _look(self, ring: str, work: Pass) -> Outcome:
         self.passes.append(work)
         await asyncio.sleep(10.0)
@@ -85,7 +88,7 @@ async def test_a_shard_that_left_and_came_back_during_a_pass_means_another_look(
     world = World()
     world.hold("a")
     world.hold("b")
-    source = asyncio.create_task(world.assignments.run(lambda key, reason: world.enqueued.append(key)))
+    source = asyncio.create_task(world.assignments.run(world.enqueue))
     await asyncio.sleep(0)
     passing = asyncio.create_task(world.reconcile())
     await asyncio.sleep(2.0)
@@ -101,7 +104,7 @@ async def test_a_shard_that_left_and_came_back_during_a_pass_means_another_look(
 async def test_a_renewal_is_no_trigger() -> None:
     world = World()
     world.hold("a")
-    source = asyncio.create_task(world.assignments.run(lambda key, reason: world.enqueued.append(key)))
+    source = asyncio.create_task(world.assignments.run(world.enqueue))
     await asyncio.sleep(0)
     world.hold("a")
     assert world.enqueued == []

@@ -196,6 +196,21 @@ async def test_a_shard_that_re_created_its_lease_meanwhile_keeps_it() -> None:
 
 
 @virtual_time
+async def test_a_lease_that_was_wrongly_taken_for_deleted_is_judged_like_any_other() -> None:
+    """A late answer says that it is gone, and it never changes again: its shard died just then."""
+    world = World()
+    world.shard()
+    await world.see()
+    world.observer.forget(A)
+    await asyncio.sleep(30.0)
+    await world.tend()
+    assert world.observer.book.available("ring", world.clock.monotonic()) == ("a",)
+    await asyncio.sleep(30.0)
+    await world.tend()
+    assert world.spec()["holderIdentity"] == "shardlease-controller"
+
+
+@virtual_time
 async def test_a_tombstone_in_a_vanished_namespace_is_given_up() -> None:
     world = World()
     world.shard()

@@ -186,10 +186,9 @@ class ShardLeases(Reconciler[Lease]):
             self._observer.observe(await ctx.client.create(lease))
         except AlreadyExists:
             current = await ctx.client.get(Lease, meta.name, meta.namespace)
-            if current.metadata.label(RING_LABEL):
-                self._observer.observe(current)
-            else:
-                self._observer.bury(shard.key)
+            # Buried first: the Lease may be the very version that was taken for deleted.
+            self._observer.bury(shard.key)
+            self._observer.observe(current)
         except (NotFound, Forbidden) as error:
             # The namespace goes or is gone (or we may not create): the shard cannot hold this Lease again either.
             ctx.log.warning(
