@@ -176,7 +176,8 @@ class Cache:
 
     def informers_of(self, kind: Kind) -> Iterator[Informer[Any]]:
         """All forms and scopes in which a kind (whatever its version) is cached."""
-        return (i for i in self._informers.values() if i.form.kind.group_kind == kind.group_kind)
+        wanted = kind.group_kind
+        return (i for i in self._informers.values() if i.form.kind.group_kind == wanted)
 
     # Running
 

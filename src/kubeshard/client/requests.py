@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -55,17 +56,23 @@ def collection_path(kind: Kind, namespace: str) -> str:
 
 def query(parameters: Mapping[str, str | int | float | bool | None]) -> str:
     """`?a=b&c=true`, or nothing; None and empty values are left out."""
-    given = [
+    given = tuple(
         (name, str(value).lower() if isinstance(value, bool) else str(value))
         for name, value in parameters.items()
         if value is not None and value != "" and value is not False
-    ]
-    return "?" + urlencode(given, quote_via=quote) if given else ""
+    )
+    return _encoded(given) if given else ""
 
 
 def server_timeout(seconds: float | None) -> str | None:
     """The `timeout` parameter: the server gives up when the client does. Whole seconds, at least one."""
     return None if seconds is None else f"{max(1, math.ceil(seconds))}s"
+
+
+@lru_cache(maxsize=64)
+def _encoded(given: tuple[tuple[str, str], ...]) -> str:
+    # All writes of a controller have the same one or two.
+    return "?" + urlencode(given, quote_via=quote)
 
 
 def _scoped(kind: Kind, namespace: str) -> Kind:

@@ -88,8 +88,8 @@ class Context:
             namespace = ""
         elif namespace is None:
             namespace = self.key.namespace
-        self._reader.informer(form)
         if self.fresh(form.kind):
+            self._reader.informer(form)
             try:
                 return await self.client.get(form, name, namespace)
             except NotFound:
@@ -112,8 +112,8 @@ class Context:
         shard's.
         """
         form = form_of(target)
-        self._reader.informer(form)
         if self.fresh(form.kind):
+            self._reader.informer(form)
             return await self._reader.list_live(self.client, form, namespace, index=index, labels=labels)
         await self._writes.settled(self.cache, form)
         return self._reader.list(form, namespace, index=index, labels=labels)

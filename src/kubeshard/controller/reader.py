@@ -29,11 +29,12 @@ class ControllerReader:
         """What the author asked for, without what the manager added (the shard's label)."""
         for watch in watches:
             self._declared.setdefault(watch.form, watch.scope or Scope())
+        self._scopes = {form: narrowed(cache.scope_of(form.kind), by) for form, by in self._declared.items()}
         self._index_functions = {(form_of(index.target), index.name): index.function for index in indexes}
 
     def get(self, target: type[T] | Form[T], name: str, namespace: str = "") -> T | None:
         form = form_of(target)
-        return self.cache.get(form, name, namespace, scope=self._scope(form))
+        return self.cache.get(form, name, namespace, scope=self._scopes.get(form))
 
     def list(
         self,
@@ -44,12 +45,12 @@ class ControllerReader:
         labels: Selector | None = None,
     ) -> Sequence[T]:
         form = form_of(target)
-        return self.cache.list(form, namespace, index=index, labels=labels, scope=self._scope(form))
+        return self.cache.list(form, namespace, index=index, labels=labels, scope=self._scopes.get(form))
 
     def informer(self, target: type[T] | Form[T]) -> Informer[T]:
         """What `get` and `list` read. Raises UndeclaredKind."""
         form = form_of(target)
-        return self.cache.informer(form, self._scope(form))
+        return self.cache.informer(form, self._scopes.get(form))
 
     async def list_live(
         self,
@@ -78,7 +79,3 @@ class ControllerReader:
         name, value = index
         function = self._index_functions[form, name]
         return [obj for obj in found if value in function(obj)]
-
-    def _scope(self, form: Form[Any]) -> Scope | None:
-        declared = self._declared.get(form)
-        return None if declared is None else narrowed(self.cache.scope_of(form.kind), declared)

@@ -3,16 +3,17 @@
 A `Kind` is plain data: group, version, kind, plural resource name and scope. Nothing here asks a server;
 classes of `kubeshard.core.objects` carry their `Kind`, and discovery (`kubeshard.client`) makes one for kinds
 known by name only.
+
+They are tuples because they are keys of tables that every read, write and event looks something up in.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote
 
 
-@dataclass(frozen=True, slots=True)
-class GroupResource:
+class GroupResource(NamedTuple):
     """A resource without its version, as ControllerRings and RBAC rules name it."""
 
     group: str
@@ -22,8 +23,7 @@ class GroupResource:
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
 
-@dataclass(frozen=True, slots=True)
-class GroupKind:
+class GroupKind(NamedTuple):
     """A kind without its version, as owner references are compared."""
 
     group: str
@@ -33,8 +33,7 @@ class GroupKind:
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """Group, version, kind, plural resource name and scope of a kind of object."""
 
     group: str
