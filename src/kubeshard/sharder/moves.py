@@ -17,6 +17,7 @@ RBAC: get, patch on every main and controlled resource of the ring.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Container, Mapping
 from enum import Enum, auto
 from typing import Any, NamedTuple
@@ -33,6 +34,10 @@ from kubeshard.sharding.names import DRAIN_VALUE
 
 TRIES = 6
 TRIES_BY_VERSION = 3
+WEBHOOK_CALLS = 20
+"""How many patches that the API server shows to the webhook are under way at once. It keeps 25 idle
+connections to a webhook; what goes beyond costs it and us a TLS handshake per call.
+"""
 
 _log = get_logger("kubeshard.sharder")
 
@@ -84,6 +89,7 @@ class Mover:
         self._failed = failed
         self._metrics = metrics
         self._strict = strict
+        self._webhook_calls = asyncio.Semaphore(WEBHOOK_CALLS)
 
     async def carry_out(self, job: Job) -> Outcome:
         """Never raises ApiErrors."""
@@ -127,8 +133,11 @@ class Mover:
         match job.decision.action:
             case Action.DRAIN:
                 return await self._drain(job, by_version=by_version)
-            case Action.ASSIGN | Action.MOVE:
+            case Action.MOVE if not self._strict:
                 return await self._move(job, by_version=by_version)
+            case Action.ASSIGN | Action.MOVE:
+                async with self._webhook_calls:
+                    return await self._move(job, by_version=by_version)
             case Action.WAIT:
                 return Outcome.WAITING
             case _:
