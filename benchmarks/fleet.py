@@ -1,0 +1,279 @@
+"""What the system benchmarks have in common: a cluster of their own, the programs under measurement, what
+these cost, and tables.
+
+A program's cost is what the kernel counted for its process: CPU seconds of all its threads (/proc/PID/stat,
+in steps of 10 ms) and peak resident memory (/proc/PID/status). Wall time includes the API server and etcd,
+which share the machine; only ratios within one run mean something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import sys
+import time
+from argparse import ArgumentParser
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kubeshard.client import Client, load_config
+from kubeshard.core import Kind, KubeObject, Namespace, NotFound, ObjectMeta, Selector, metadata_only
+from kubeshard.examples.webhosting import config as operator_config
+from kubeshard.examples.webhosting import manifests
+from kubeshard.examples.webhosting.api import (
+    PROJECT_LABEL,
+    SKIP_WORKLOAD_LABEL,
+    Theme,
+    Website,
+    WebsiteSpec,
+)
+from kubeshard.sharder import config as sharder_config
+from kubeshard.sharding import SYSTEM_NAMESPACE, ControllerRing
+from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.testing import Child, ControlPlane, free_port
+from kubeshard.webhook.selfsigned import renewed
+
+PROJECT = "project-bench"
+THEME = "exciting"
+GO_WEBHOOK_PORT = 9443
+"""The reference's is fixed."""
+_CREATORS = 16
+_OFF = {"bindAddress": "0"}
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Cost(NamedTuple):
+    """Of a process since its start."""
+
+    cpu: float
+    peak_mib: float
+
+
+def cost_of(child: Child) -> Cost:
+    process = Path("/proc", str(child.pid))
+    fields = (process / "stat").read_text().rpartition(")")[2].split()
+    status = (process / "status").read_text()
+    peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    return Cost((int(fields[11]) + int(fields[12])) / _TICK, int(peak.split()[1]) / 1024)
+
+
+@dataclass(frozen=True)
+class Program:
+    """An implementation of a program: kubeshard's, or the Go reference's at a path."""
+
+    name: str
+    go: Path | None = None
+
+
+class Bench:
+    """A control plane without controllers, a project namespace, a theme, and children that end with it."""
+
+    def __init__(self, kube: ControlPlane, client: Client) -> None:
+        self.kube = kube
+        self.client = client
+
+    def start_sharder(self, program: Program) -> Child:
+        """Leading, with a webhook that the API server reaches."""
+        port = GO_WEBHOOK_PORT if program.go else free_port()
+        identity = renewed(None, ["127.0.0.1"], time.time())
+        folder = self.kube.folder / f"certificates-{port}"
+        folder.mkdir(exist_ok=True)
+        (folder / "tls.crt").write_bytes(identity.serving.certificate)
+        (folder / "tls.key").write_bytes(identity.serving.private_key)
+        document = {
+            "apiVersion": sharder_config.API_VERSION,
+            "kind": sharder_config.KIND,
+            "health": _OFF,
+            "metrics": _OFF,
+            "webhook": {
+                "server": {"certDir": str(folder), "bindAddress": f"127.0.0.1:{port}"},
+                "config": {
+                    "clientConfig": {
+                        "url": f"https://127.0.0.1:{port}/",
+                        "caBundle": _base64(identity.bundle),
+                    }
+                },
+            },
+        }
+        command = [str(program.go)] if program.go else [*_KUBESHARD, "sharder"]
+        return self._start("sharder", command, document)
+
+    def start_operator(self, program: Program, workers: int) -> Child:
+        """The only instance, working at once."""
+        document = {
+            "apiVersion": operator_config.API_VERSION,
+            "kind": operator_config.KIND,
+            "health": _OFF,
+            "metrics": _OFF,
+        }
+        command = [str(program.go)] if program.go else [*_KUBESHARD, "webhosting-operator"]
+        return self._start("operator", command, document, WEBSITE_CONCURRENT_SYNCS=str(workers))
+
+    def _start(
+        self, name: str, command: Sequence[str], document: Mapping[str, Any], **environment: str
+    ) -> Child:
+        config = self.kube.folder / f"{name}.json"
+        config.write_text(json.dumps(document))
+        return Child(
+            name,
+            [*command, "--config", str(config)],
+            self.kube.folder / f"{name}.log",
+            {
+                **os.environ,
+                "KUBECONFIG": str(self.kube.kubeconfig),
+                "LEADER_ELECT": "false",
+                "DISABLE_HTTP2": "true",
+                **environment,
+            },
+        )
+
+    async def create_websites(self, count: int) -> None:
+        """By 16 clients at a time, without workload."""
+        numbers = iter(range(count))
+
+        async def create() -> None:
+            for number in numbers:
+                metadata = ObjectMeta(
+                    name=f"site-{number:05}", namespace=PROJECT, labels={SKIP_WORKLOAD_LABEL: "true"}
+                )
+                await self.client.create(Website(metadata=metadata, spec=WebsiteSpec(theme=THEME)))
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_CREATORS):
+                group.create_task(create())
+
+    async def position(self, kind: type[KubeObject] | Kind) -> str:
+        """Where a watch on the kind begins that is to see everything from now on."""
+        key = "benchmark"
+        nothing = Selector.exists(key) & Selector.absent(key)
+        stream = self.client.list(metadata_only(kind), label_selector=nothing)
+        async for _ in stream:
+            pass
+        return stream.resource_version
+
+    async def appear(self, selector: Selector, count: int, since: str) -> float:
+        """Waits until so many Websites have come under the selector; returns the time of the last one."""
+        form = metadata_only(Website)
+        async with self.client.watch(form, label_selector=selector, resource_version=since) as events:
+            async for event in events:
+                count -= event.type == "ADDED"
+                if count <= 0:
+                    return time.monotonic()
+        raise RuntimeError(f"{count} objects did not come under {selector} before the watch ended")
+
+
+@asynccontextmanager
+async def bench() -> AsyncIterator[Bench]:
+    """Everything is stopped and removed at the end."""
+    with ControlPlane() as kube:
+        async with Client(await load_config(kubeconfig=kube.kubeconfig)) as client:
+            for crd in (controller_ring_crd(), *manifests.crds()):
+                await client.apply_manifest(crd)
+            for served in (ControllerRing, Theme, Website):
+                await _served(client, served)
+            for name, labels in ((SYSTEM_NAMESPACE, {}), (PROJECT, {PROJECT_LABEL: "true"})):
+                await client.create(Namespace(metadata=ObjectMeta(name=name, labels=labels)))
+            await client.apply_manifest(manifests.theme(THEME, "darkcyan", "Futura"))
+            yield Bench(kube, client)
+
+
+async def _served(client: Client, kind: type[KubeObject]) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await client.list_all(kind)
+                return
+            except NotFound:
+                await asyncio.sleep(0.1)
+
+
+def programs(go: Path | None) -> tuple[Program, ...]:
+    """Those to measure, in the order of a round."""
+    ours = Program("kubeshard")
+    return (Program("go", go), ours) if go else (ours,)
+
+
+def add_go_option(parser: ArgumentParser, flag: str, variable: str) -> None:
+    given = os.environ.get(variable)
+    parser.add_argument(
+        flag,
+        metavar="PATH",
+        type=Path,
+        default=Path(given) if given else None,
+        help=f"the Go reference's program to measure beside (default: ${variable}; without it only kubeshard)",
+    )
+
+
+class Results:
+    """Figures of several rounds: medians, their spread, and the ratio to the reference."""
+
+    def __init__(self, units: Mapping[str, str]) -> None:
+        self._units = units
+        self._values: dict[tuple[str, str], dict[str, list[float]]] = {}
+
+    def add(self, what: str, program: Program, **figures: float) -> None:
+        values = self._values.setdefault((what, program.name), {})
+        for name, figure in figures.items():
+            values.setdefault(name, []).append(figure)
+
+    def show(self) -> None:
+        names = [f"{name} [{unit}]" if unit else name for name, unit in self._units.items()]
+        rows = [["what", "program", *names]]
+        for (what, program), values in self._values.items():
+            rows.append([what, program, *(self._cell(values.get(name, ())) for name in self._units)])
+            reference = self._values.get((what, "go"))
+            if reference and program != "go":
+                ratios = (self._ratio(values.get(name), reference.get(name)) for name in self._units)
+                rows.append(["", "kubeshard / go", *ratios])
+        _print_table(rows)
+
+    def _cell(self, values: Sequence[float]) -> str:
+        if not values:
+            return ""
+        if len(values) == 1:
+            return _number(values[0])
+        return f"{_number(statistics.median(values))} ({_number(min(values))}-{_number(max(values))})"
+
+    def _ratio(self, ours: Sequence[float] | None, theirs: Sequence[float] | None) -> str:
+        if not ours or not theirs or not statistics.median(theirs):
+            return ""
+        return f"{statistics.median(ours) / statistics.median(theirs):.2f}"
+
+
+async def until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{what}: not within {seconds:g} s")
+        await asyncio.sleep(0.05)
+
+
+def progress(*words: object) -> None:
+    print(*words, file=sys.stderr, flush=True)
+
+
+_KUBESHARD = (sys.executable, "-m", "kubeshard")
+
+
+def _base64(data: bytes) -> str:
+    import base64
+
+    return base64.b64encode(data).decode()
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _print_table(rows: Iterable[Sequence[str]]) -> None:
+    rows = list(rows)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for number, row in enumerate(rows):
+        print("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |")
+        if number == 0:
+            print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
