@@ -3,6 +3,8 @@
 Every command ends a user's mistake in one line that says what to do: exit code 2 for wrong usage or
 configuration, 1 for what went wrong on the way. The first Ctrl-C or SIGTERM ends a command in order, the
 second at once.
+
+The modules import what a command runs on only when it runs: `--help` is quick and needs no extra.
 """
 
 from kubeshard.cli.main import main

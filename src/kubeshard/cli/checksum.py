@@ -4,17 +4,35 @@ from __future__ import annotations
 
 import click
 
-from kubeshard.cli.options import log_options
-from kubeshard.examples.checksum import build_checksum_controller
-from kubeshard.manager import run
+from kubeshard.cli.command import CLUSTER_VARIABLE, Command
+from kubeshard.cli.logging import log_options
+from kubeshard.cli.options import cluster_options, version_option
 
 
-@click.command("checksum-controller")
-@click.option(
-    "--controllerring", default="checksum-controller", show_default=True, help="The ring to be a shard of."
+@click.command(
+    "checksum-controller",
+    cls=Command,
+    short_help="Run the example: checksums of Secrets.",
+    environment=CLUSTER_VARIABLE,
+    examples=(
+        "# two shards on your own machine",
+        "kubeshard checksum-controller --shard-name one --lease-namespace default &",
+        "kubeshard checksum-controller --shard-name two --lease-namespace default &",
+    ),
 )
 @click.option(
-    "--namespace", default="default", show_default=True, help="The namespace whose Secrets are looked at."
+    "--controllerring",
+    metavar="NAME",
+    default="checksum-controller",
+    show_default=True,
+    help="The ControllerRing to be a shard of.",
+)
+@click.option(
+    "--namespace",
+    metavar="NAMESPACE",
+    default="default",
+    show_default=True,
+    help="The namespace whose Secrets are looked at.",
 )
 @click.option(
     "--shard-name", metavar="NAME", help="This shard's name (default: the pod's or the host's name)."
@@ -22,17 +40,41 @@ from kubeshard.manager import run
 @click.option(
     "--lease-namespace", metavar="NAMESPACE", help="Where the shard's Lease lives (default: the pod's)."
 )
+@cluster_options
 @log_options
+@version_option
 def checksum_controller(
-    controllerring: str, namespace: str, shard_name: str | None, lease_namespace: str | None
+    controllerring: str,
+    namespace: str,
+    shard_name: str | None,
+    lease_namespace: str | None,
+    kubeconfig: str | None,
+    context: str | None,
 ) -> None:
     """Run the checksum controller: for each Secret a ConfigMap with the SHA-256 of every value.
 
-    A small example of a sharded controller. The first Ctrl-C stops it in order and hands its Secrets over,
-    the second ends it at once, as a crash would.
+    A small example of a sharded controller; it needs a sharder, and a ControllerRing of secrets with
+    configmaps. The first Ctrl-C stops it in order and hands its Secrets over, the second ends it at once, as
+    a crash would.
     """
+    from kubeshard.core.names import is_dns_label
+    from kubeshard.examples.checksum import connected_checksum_controller
+    from kubeshard.manager import run
+    from kubeshard.runtime.environ import pod_namespace
+
+    if not controllerring:
+        raise click.BadParameter("must not be empty", param_hint="--controllerring")
+    if not is_dns_label(namespace):
+        raise click.BadParameter(f"{namespace!r} is no name of a namespace", param_hint="--namespace")
+    if not (lease_namespace or pod_namespace()):
+        raise click.UsageError("outside of a pod give --lease-namespace, where the shard's Lease lives")
     run(
-        build_checksum_controller(
-            ring=controllerring, namespace=namespace, shard_name=shard_name, lease_namespace=lease_namespace
+        connected_checksum_controller(
+            kubeconfig,
+            context,
+            ring=controllerring,
+            namespace=namespace,
+            shard_name=shard_name,
+            lease_namespace=lease_namespace,
         )
     )

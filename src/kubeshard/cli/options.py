@@ -1,64 +1,50 @@
-"""Options that all long-running commands have, and how they start."""
+"""Options that several commands have."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+from kubeshard import __version__
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime import logs
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_LEVELS = ("debug", "info", "warning", "error")
-_FORMATS = {"text": "text", "json": "json", "console": "text"}
+version_option = click.version_option(__version__, prog_name="kubeshard")
 
 
-def log_options(function: Function) -> Function:
-    """`--log-level` and `--log-format`, also under the names that the reference's users know."""
-
-    @click.option(
-        "--log-level",
-        "--zap-log-level",
-        "level",
-        default="info",
-        show_default=True,
-        type=click.Choice(_LEVELS, case_sensitive=False),
-        help="The least important messages to show.",
+def cluster_options(function: Function) -> Function:
+    """`--kubeconfig` and `--context`, given on as `kubeconfig` and `context`."""
+    file = click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        type=click.Path(dir_okay=False),
+        help="The kubeconfig (default: see Environment).",
     )
-    @click.option(
-        "--log-format",
-        "--zap-encoder",
-        "format_",
-        default="text",
-        show_default=True,
-        type=click.Choice(tuple(_FORMATS), case_sensitive=False),
-        help="Lines for people, or one JSON object per line.",
+    context = click.option(
+        "--context", metavar="NAME", help="The kubeconfig's context (default: its current one)."
     )
-    @wraps(function)
-    def with_logs(*args: Any, level: str, format_: str, **options: Any) -> Any:
-        chosen: Literal["text", "json"] = "json" if _FORMATS[format_] == "json" else "text"
-        logs.setup(level, chosen)
-        return function(*args, **options)
-
-    return with_logs  # type: ignore[return-value] # click's decorators keep the function's other parameters
+    return file(context(function))
 
 
-config_option = click.option(
-    "--config",
-    "path",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
-    help="Configuration file; defaults without one.",
-)
-strict_option = click.option(
-    "--strict-config",
-    is_flag=True,
-    help="Refuse a configuration file that has unknown fields (default: warn).",
-)
+def config_options(function: Function) -> Function:
+    """`--config` and `--strict-config`, given on as `path` and `strict_config`."""
+    file = click.option(
+        "--config",
+        "path",
+        metavar="FILE",
+        type=click.Path(dir_okay=False),
+        help="Configuration file (docs/configuration.md); defaults without one.",
+    )
+    strict = click.option(
+        "--strict-config",
+        is_flag=True,
+        help="Refuse a configuration file that has unknown fields (default: warn).",
+    )
+    return file(strict(function))
 
 
 def report_unknown(sentences: Sequence[str], *, strict: bool) -> None:
@@ -66,4 +52,4 @@ def report_unknown(sentences: Sequence[str], *, strict: bool) -> None:
     if strict and sentences:
         raise ConfigurationError(f"the configuration file has mistakes: {'; '.join(sentences)}")
     for sentence in sentences:
-        logs.get_logger("kubeshard.config").warning(f"{sentence} is ignored")
+        logs.get_logger("kubeshard.config").warning("The configuration file has a mistake", problem=sentence)

@@ -6,24 +6,34 @@ import os
 
 import click
 
-from kubeshard.cli.options import config_option, log_options, report_unknown, strict_option
-from kubeshard.sharder import load_sharder_config, run_sharder
+from kubeshard.cli.command import CLUSTER_VARIABLE, LEADER_VARIABLE, POD_VARIABLE, Command
+from kubeshard.cli.logging import log_options
+from kubeshard.cli.options import cluster_options, config_options, report_unknown, version_option
 
 
-@click.command()
-@config_option
-@strict_option
+@click.command(
+    cls=Command,
+    short_help="Run the sharder.",
+    environment={**LEADER_VARIABLE, **POD_VARIABLE, **CLUSTER_VARIABLE},
+    examples=(
+        "kubeshard sharder --config config.yaml",
+        "# on your own machine, no leader election, everything to be seen",
+        "LEADER_ELECT=false kubeshard sharder --context kind-shard --log-level debug",
+    ),
+)
+@config_options
+@cluster_options
 @log_options
-def sharder(path: str | None, strict_config: bool) -> None:
-    """Run the sharder: it spreads the objects of every ControllerRing over the ring's live shards.
+@version_option
+def sharder(path: str | None, strict_config: bool, kubeconfig: str | None, context: str | None) -> None:
+    """Run the sharder: spread the objects of every ControllerRing over the ring's live shards.
 
     Run two or more replicas: all of them answer the API server's webhook calls, the elected one moves
     objects. Where the configuration names no certificate files, the sharder makes a certificate, shares it
     between replicas in a Secret, and renews it.
-
-    \b Environment: LEADER_ELECT  overrides leaderElection.leaderElect KUBECONFIG    the cluster; without it
-    ~/.kube/config or the pod
     """
+    from kubeshard.sharder import load_sharder_config, run_sharder
+
     config, unknown = load_sharder_config(path, os.environ)
     report_unknown(unknown, strict=strict_config)
-    run_sharder(config)
+    run_sharder(config, kubeconfig, context)

@@ -6,42 +6,70 @@ import asyncio
 import os
 
 import click
-import msgspec
-import yaml
 
-from kubeshard.cli.options import config_option, log_options, report_unknown, strict_option
-from kubeshard.client import Client
-from kubeshard.examples.webhosting import build_operator, manifests
-from kubeshard.examples.webhosting.config import load_settings
-from kubeshard.examples.webhosting.generator import generate
-from kubeshard.manager import run
+from kubeshard.cli.command import CLUSTER_VARIABLE, LEADER_VARIABLE, POD_VARIABLE, Command
+from kubeshard.cli.logging import log_options
+from kubeshard.cli.options import cluster_options, config_options, report_unknown, version_option
 
 
-@click.command("webhosting-operator")
-@config_option
+@click.command(
+    "webhosting-operator",
+    cls=Command,
+    short_help="Run the example: web servers for Websites.",
+    environment={
+        "ENABLE_SHARDING": "true: be a shard of the ring webhosting-operator (default: false)",
+        "SHARD_NAME": "this shard's name (default: the pod's or the host's)",
+        "WEBSITE_CONCURRENT_SYNCS": "how many Websites are reconciled at once (default: 15)",
+        **LEADER_VARIABLE,
+        **POD_VARIABLE,
+        **CLUSTER_VARIABLE,
+    },
+    examples=(
+        "# one instance for everything, on your own machine",
+        "LEADER_ELECT=false kubeshard webhosting-operator",
+        "# a shard; start as many as you like",
+        "ENABLE_SHARDING=true kubeshard webhosting-operator --shard-name one",
+    ),
+)
+@config_options
 @click.option(
     "--shard-name",
     metavar="NAME",
     help="This shard's name (default: SHARD_NAME, the pod's or the host's name).",
 )
-@click.option("--namespace", metavar="NAMESPACE", help="Where the Lease of the shard or leader lives.")
-@strict_option
+@click.option(
+    "--namespace",
+    metavar="NAMESPACE",
+    help="Where the Lease of the shard or leader lives (default: leaderElection.resourceNamespace, the pod's, "
+    "webhosting-system).",
+)
+@cluster_options
 @log_options
-def operator(path: str | None, shard_name: str | None, namespace: str | None, strict_config: bool) -> None:
-    """Run the webhosting operator: a server for every Website.
+@version_option
+def operator(
+    path: str | None,
+    strict_config: bool,
+    shard_name: str | None,
+    namespace: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """Run the webhosting operator: a web server for every Website.
 
-    With ENABLE_SHARDING=true it is one of the shards of the ring `webhosting-operator` (needs a sharder and
-    the ring); otherwise the one elected instance does all the work.
-
-    \b Environment: ENABLE_SHARDING           true or false (default) LEADER_ELECT              overrides
-    leaderElection.leaderElect WEBSITE_CONCURRENT_SYNCS  Websites reconciled at once (default 15) KUBECONFIG
-    the cluster; without it ~/.kube/config or the pod
+    With ENABLE_SHARDING=true it is one of the shards of the ring `webhosting-operator`, and needs a sharder
+    and that ring; otherwise the one elected instance does all the work.
     """
-    settings = load_settings(path, os.environ)
-    report_unknown(settings.warnings, strict=strict_config)
+    import msgspec
+
+    from kubeshard.examples.webhosting import connected_operator
+    from kubeshard.examples.webhosting.config import load_settings
+    from kubeshard.manager import run
+
+    settings, unknown = load_settings(path, os.environ)
+    report_unknown(unknown, strict=strict_config)
     changes = {"shard_name": shard_name, "namespace": namespace}
     settings = msgspec.structs.replace(settings, **{name: value for name, value in changes.items() if value})
-    run(build_operator(settings))
+    run(connected_operator(settings, kubeconfig, context))
 
 
 @click.group()
@@ -49,42 +77,78 @@ def samples() -> None:
     """Sample objects for the webhosting operator."""
 
 
-@samples.command("show")
+@samples.command(cls=Command, examples=("kubeshard samples show | kubectl apply -f -",))
 def show() -> None:
-    """Print CRDs, a project, themes and three Websites as YAML, for `kubectl apply -f -`."""
+    """Print the CRDs, a project, two themes and two Websites as YAML."""
+    import yaml
+
+    from kubeshard.examples.webhosting import manifests
+
     documents = [*manifests.crds(), *manifests.samples()]
     click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
 
 
-@samples.command("apply")
-def apply() -> None:
-    """Create or update the same objects in the cluster."""
+@samples.command(cls=Command, environment=CLUSTER_VARIABLE)
+@cluster_options
+def apply(kubeconfig: str | None, context: str | None) -> None:
+    """Create or update the objects that `show` prints in the cluster."""
+    from kubeshard.examples.webhosting import manifests
+    from kubeshard.examples.webhosting.installing import install
+    from kubeshard.manager.connecting import connected
 
     async def do() -> None:
-        async with await Client.connect() as client:
-            for manifest in [*manifests.crds(), *manifests.samples()]:
-                await client.apply_manifest(manifest)
+        async with connected(kubeconfig, context, patient=False) as client:
+            async for manifest in install(client, [*manifests.crds(), *manifests.samples()]):
                 click.echo(f"applied {manifest['kind']} {manifest['metadata']['name']}")
 
     asyncio.run(do())
 
 
-@samples.command("generate")
-@click.option(
-    "-c", "--count", type=click.IntRange(1), help="Websites per project (default: 1 to 50, by chance)."
+@samples.command(
+    cls=Command,
+    environment=CLUSTER_VARIABLE,
+    examples=(
+        "kubeshard samples generate",
+        "kubeshard samples generate --count 100 --namespace project-foo --skip-workload",
+    ),
 )
-@click.option("-n", "--namespace", "namespaces", multiple=True, help="Only in this project; may be repeated.")
+@click.option(
+    "-c",
+    "--count",
+    metavar="NUMBER",
+    type=click.IntRange(1),
+    help="Websites per project (default: 1 to 50, by chance).",
+)
+@click.option(
+    "-n",
+    "--namespace",
+    "namespaces",
+    metavar="PROJECT",
+    multiple=True,
+    help="Only in this project; may be repeated, or list several with commas.",
+)
 @click.option("--skip-workload", is_flag=True, help="Websites without pods and without a served Ingress.")
-def generate_command(count: int | None, namespaces: tuple[str, ...], skip_workload: bool) -> None:
+@cluster_options
+def generate(
+    count: int | None,
+    namespaces: tuple[str, ...],
+    skip_workload: bool,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
     """Create Websites with random names and themes in every project.
 
     A project is a namespace with the label webhosting.timebertt.dev/project=true.
     """
+    from kubeshard.examples.webhosting import generator
+    from kubeshard.manager.connecting import connected
+
+    chosen = {name for given in namespaces for name in given.split(",") if name}
 
     async def do() -> None:
-        async with await Client.connect() as client:
-            async for made in generate(
-                client, count=count, namespaces=namespaces, skip_workload=skip_workload
+        async with connected(kubeconfig, context, patient=False) as client:
+            async for made in generator.generate(
+                client, count=count, namespaces=chosen, skip_workload=skip_workload
             ):
                 click.echo(f'created {made.websites} Websites in project "{made.project}"')
 

@@ -19,19 +19,20 @@ async def connected(
     context: str | None = None,
     *,
     limiter: TokenBucketLimiter | None = None,
+    patient: bool = True,
 ) -> AsyncIterator[Client]:
     """A client of the cluster that `load_config` finds.
 
     Raises ConfigurationError, and Unauthorized for credentials that the server refuses now: what is expired
     when a program begins is a mistake, later it may be a rotation. A server that does not answer yet is waited
-    for by those who ask it.
+    for by those who ask it; where nobody is `patient`, that is raised too.
     """
     config = await load_config(kubeconfig, context)
     async with Client(config, limiter=limiter) as client:
         try:
             await client.raw("GET", "/version")
-        except Unauthorized:
-            raise
         except ApiError as error:
+            if not patient or isinstance(error, Unauthorized):
+                raise
             _log.warning("The cluster does not answer yet", error=error)
         yield client

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import tempfile
+from collections.abc import Coroutine
 from pathlib import Path
-from types import FrameType
+from typing import Any
 
 import click
 
-from kubeshard.core.errors import ConfigurationError
+from kubeshard.cli.command import Command
+from kubeshard.core.errors import ConfigurationError, KubeshardError
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    short_help="Watch a ring of shards work on this machine.",
+    examples=(
+        "kubeshard demo",
+        "# more of everything, and a cluster to look around in afterwards",
+        "kubeshard demo --websites 1000 --keep",
+    ),
+)
 @click.option(
     "--websites",
+    metavar="NUMBER",
     default=60,
     show_default=True,
     help="How many Websites to create.",
@@ -23,31 +35,34 @@ from kubeshard.core.errors import ConfigurationError
 )
 @click.option(
     "--lease-seconds",
+    metavar="SECONDS",
     default=6,
     show_default=True,
     type=click.IntRange(6, 60),
-    help="Duration of all Leases; a dead shard is noticed after two of them. (The default outside of the demo is 15.)",
+    help="Duration of all Leases (outside of the demo 15); a dead shard is replaced after two of them.",
 )
 @click.option(
     "--patience",
+    metavar="SECONDS",
     default=120,
     show_default=True,
-    help="Seconds that a step may take.",
+    help="How long a step may take.",
     type=click.IntRange(10),
 )
 @click.option("--keep", is_flag=True, help="Leave everything running at the end, until Ctrl-C, to play with.")
 @click.option(
     "--logs",
+    metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for data and logs, which is kept.",
+    help="A new folder for data and logs, which stays (default: a temporary one, which stays after a failure).",
 )
 def demo(websites: int, lease_seconds: int, patience: int, keep: bool, logs: Path | None) -> None:
-    """Watch a ring of shards work on this machine.
+    """Watch a ring of shards work on this machine, for about a minute.
 
     Starts a real Kubernetes API server, two sharders and three shards of the webhosting operator as processes
     of their own, and creates Websites. Then a shard joins, one is killed, one stops in order, and the leading
     sharder is killed; after each, the time is shown until every object was owned again. Nothing is left
-    running.
+    running, and no other cluster is touched.
 
     Needs the control plane that `make kube` builds, or KUBEBUILDER_ASSETS.
     """
@@ -58,17 +73,55 @@ def demo(websites: int, lease_seconds: int, patience: int, keep: bool, logs: Pat
             f"the demo needs the package {error.name}: pip install 'kubeshard[all]'"
         ) from None
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
-    with tempfile.TemporaryDirectory(prefix="kubeshard-demo-") as temporary:
-        folder = (logs or Path(temporary)).absolute()
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            asyncio.run(
+    folder = _new_folder(logs)
+    try:
+        finished = asyncio.run(
+            _until_interrupted(
                 play(folder, websites=websites, lease_seconds=lease_seconds, patience=patience, keep=keep)
             )
-        except KeyboardInterrupt:
-            click.echo("\nstopped; nothing is left running")
-            raise SystemExit(130) from None
+        )
+    except KubeshardError:
+        click.echo(f"the logs are in {folder}", err=True)
+        raise
+    if logs is None:
+        shutil.rmtree(folder, ignore_errors=True)
+    if not finished:
+        click.echo("stopped; nothing is left running", err=True)
+        raise SystemExit(130)
+
+
+def _new_folder(logs: Path | None) -> Path:
+    if logs is None:
+        return Path(tempfile.mkdtemp(prefix="kubeshard-demo-"))
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+        used = any(logs.iterdir())
+    except OSError as error:
+        raise ConfigurationError(f"--logs {logs}: {error.strerror}") from None
+    if used:
+        raise ConfigurationError(f"--logs {logs}: the folder is not empty; name a new one")
+    return logs.absolute()
+
+
+async def _until_interrupted(work: Coroutine[Any, Any, None]) -> bool:
+    """Runs it, and says whether it came to its end. The first SIGINT or SIGTERM cancels it; the second acts as
+    usual, and the kernel ends the children of a process that is gone (`kubeshard.testing.child`).
+    """
+    loop = asyncio.get_running_loop()
+    task = asyncio.create_task(work)
+
+    def interrupt() -> None:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+        task.cancel()
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, interrupt)
+    await asyncio.wait([task])
+    if task.cancelled():
+        return False
+    await task
+    return True
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)

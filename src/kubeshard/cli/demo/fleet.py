@@ -41,7 +41,7 @@ class Fleet:
             {
                 "apiVersion": sharder_config.API_VERSION,
                 "kind": sharder_config.KIND,
-                **self._common(),
+                **self._common(instance=name),
                 "webhook": webhook
                 or {
                     "server": {"bindAddress": address, "reusePort": True},
@@ -104,7 +104,7 @@ class Fleet:
     def names(self) -> tuple[str, ...]:
         return tuple(self._children)
 
-    def _common(self) -> dict[str, Any]:
+    def _common(self, *, instance: str = "") -> dict[str, Any]:
         seconds = self.lease_seconds
         return {
             "health": {"bindAddress": "0"},
@@ -113,6 +113,7 @@ class Fleet:
                 "leaseDuration": f"{seconds:g}s",
                 "renewDeadline": f"{seconds * 2 / 3:g}s",
                 "retryPeriod": f"{seconds * 2 / 15:g}s",
+                "instance": instance,
             },
         }
 

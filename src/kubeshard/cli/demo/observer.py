@@ -10,9 +10,10 @@ from kubeshard.cache import Cache, Scope
 from kubeshard.cache.deltas import Delta, Updated
 from kubeshard.cli.demo.picture import Picture, Sharded, picture
 from kubeshard.client import Client
-from kubeshard.core import Form, Kind, Lease, PartialObject, Selector, metadata_only
-from kubeshard.sharding.names import RING_LABEL, drain_label, shard_label
+from kubeshard.core import Form, Key, Kind, Lease, PartialObject, Selector, metadata_only
+from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACE, drain_label, shard_label
 
+SHARDER_LEASE = "sharder"
 _BURST = 0.02
 
 
@@ -25,12 +26,15 @@ class Observer:
         self._controlled = [metadata_only(kind) for kind in controlled]
         self._cache = Cache(client)
         self._changed = asyncio.Event()
+        self._view: Picture | None = None
         self._leases = self._cache.declare(Lease, Scope(labels=Selector.equals(RING_LABEL, ring)))
+        self._elections = self._cache.declare(Lease, Scope(frozenset({SYSTEM_NAMESPACE})))
         self.moves = 0
         """How often an object's shard label changed from one shard to another."""
         self.drains = 0
         """How often a shard was asked to let go of an object."""
-        self._leases.add_handler(lambda _: self._changed.set())
+        self._leases.add_handler(self._notice)
+        self._elections.add_handler(self._notice)
         for form in (*self._mains.values(), *self._controlled):
             self._cache.declare(form).add_handler(self._count)
 
@@ -41,6 +45,18 @@ class Observer:
             yield self
 
     def picture(self) -> Picture:
+        if self._view is None:
+            self._view = self._look()
+        return self._view
+
+    @property
+    def leader(self) -> str:
+        """The name of the leading sharder, `""` while there is none."""
+        election = self._elections.store.get(Key(SYSTEM_NAMESPACE, SHARDER_LEASE))
+        identity = (election and election.spec.holder_identity) or ""
+        return identity.rpartition("_")[0]
+
+    def _look(self) -> Picture:
         objects = [
             Sharded(obj.metadata, (kind.api_version, kind.kind))
             for kind, form in self._mains.items()
@@ -51,21 +67,21 @@ class Observer:
         ]
         return picture(self._ring, self._leases.store.list(), objects)
 
-    def live_shards(self) -> frozenset[str]:
-        return frozenset(row.shard for row in self.picture().rows if row.live)
-
-    async def until(self, condition: Callable[[Picture], bool], within: float) -> Picture:
-        """The first picture for which the condition holds. Raises TimeoutError."""
+    async def until(self, condition: Callable[[Picture], bool], within: float) -> None:
+        """Returns when the condition holds. Raises TimeoutError."""
         async with asyncio.timeout(within):
-            while not condition(view := self.picture()):
+            while not condition(self.picture()):
                 self._changed.clear()
                 await self._changed.wait()
                 # Changes come in bursts, and a picture looks at every object.
                 await asyncio.sleep(_BURST)
-            return view
+
+    def _notice(self, _: object) -> None:
+        self._view = None
+        self._changed.set()
 
     def _count(self, delta: Delta[PartialObject]) -> None:
-        self._changed.set()
+        self._notice(delta)
         if not isinstance(delta, Updated):
             return
         old, new = delta.old.metadata, delta.new.metadata

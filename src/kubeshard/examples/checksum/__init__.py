@@ -1,5 +1,5 @@
 """The checksum controller: the SHA-256 of every value of every Secret of a namespace, in ConfigMaps (protocol 9.4)."""
 
-from kubeshard.examples.checksum.operator import build_checksum_controller
+from kubeshard.examples.checksum.operator import build_checksum_controller, connected_checksum_controller
 
-__all__ = ["build_checksum_controller"]
+__all__ = ["build_checksum_controller", "connected_checksum_controller"]

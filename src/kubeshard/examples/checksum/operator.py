@@ -1,28 +1,40 @@
-"""The checksum controller as a process: a shard of its ring in one namespace (protocol 9.4)."""
+"""The checksum controller as a process: a shard of its ring in one namespace (protocol 9.4).
+
+RBAC, in the namespace: `get`, `list`, `watch`, `patch` on secrets, `list`, `watch`, `create`, `patch` on
+configmaps; and what a shard needs (`kubeshard.shard.Sharding`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
 from kubeshard.cache import Scope
-from kubeshard.client import Client, ClusterConfig
+from kubeshard.client import Client
 from kubeshard.controller import Controller, Watch, changed
 from kubeshard.core import ConfigMap, Secret
 from kubeshard.examples.checksum.reconciler import SecretChecksums
 from kubeshard.manager import Manager
+from kubeshard.manager.connecting import connected
 from kubeshard.shard import Sharding
 
 WORKERS = 5
 GRACEFUL_TIMEOUT = 5.0
+RING = "checksum-controller"
 
 
 def build_checksum_controller(
+    client: Client,
     *,
-    ring: str = "checksum-controller",
+    ring: str = RING,
     namespace: str = "default",
     shard_name: str | None = None,
     lease_namespace: str | None = None,
-    client: Client | ClusterConfig | None = None,
 ) -> Manager:
-    """The manager of one shard. Raises ConfigurationError for names that cannot work."""
+    """The manager of one shard. The client stays the caller's. Raises ConfigurationError for names that cannot
+    work.
+    """
     return Manager(
         [secret_checksums()],
         client=client,
@@ -34,8 +46,21 @@ def build_checksum_controller(
     )
 
 
+@asynccontextmanager
+async def connected_checksum_controller(
+    kubeconfig: str | None = None, context: str | None = None, **options: Any
+) -> AsyncIterator[Manager]:
+    """The same with a client of its own; `options` as of `build_checksum_controller`. Raises ConfigurationError,
+    Unauthorized.
+    """
+    async with connected(kubeconfig, context) as client:
+        yield build_checksum_controller(client, **options)
+
+
 def secret_checksums() -> Controller[Secret]:
-    """The controller `secret-checksums`."""
+    """The controller `secret-checksums`. It reacts to what the reference's does (a ConfigMap that is deleted), and
+    to changes of either object (protocol 14-D5).
+    """
     return Controller(
         name="secret-checksums",
         reconciler=SecretChecksums(),

@@ -5,6 +5,6 @@ A tour: `api` (the kinds), `children` (what a Website owns), `reconciler` (how i
 """
 
 from kubeshard.examples.webhosting.controller import website_controller
-from kubeshard.examples.webhosting.operator import build_operator
+from kubeshard.examples.webhosting.operator import build_operator, connected_operator
 
-__all__ = ["build_operator", "website_controller"]
+__all__ = ["build_operator", "connected_operator", "website_controller"]

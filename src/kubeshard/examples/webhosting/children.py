@@ -102,8 +102,11 @@ def ingress(website: Website, config: IngressConfig, live: Ingress | None) -> In
     )
 
 
-def deployment(website: Website, files: ServerFiles) -> Deployment:
+def deployment(website: Website, files: ServerFiles, live: Deployment | None) -> Deployment:
+    """`live` tells the template's annotations to keep: `kubectl rollout restart` writes one there."""
     labels = _server_labels(website)
+    annotations = {**(live.spec.template.metadata.annotations if live else {})}
+    annotations["checksum/configmap"] = pages.checksum(files.data)
     return Deployment(
         metadata=_metadata(website),
         spec=DeploymentSpec(
@@ -111,9 +114,7 @@ def deployment(website: Website, files: ServerFiles) -> Deployment:
             revision_history_limit=2,
             selector=MatchLabels(match_labels=labels),
             template=PodTemplate(
-                metadata=TemplateMeta(
-                    labels=labels, annotations={"checksum/configmap": pages.checksum(files.data)}
-                ),
+                metadata=TemplateMeta(labels=labels, annotations=annotations),
                 spec=PodSpec(
                     containers=(
                         Container(

@@ -6,11 +6,11 @@ RBAC: `list` on themes and namespaces, `create` on websites.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterable
 from typing import NamedTuple
 
 from kubeshard.client import Client
-from kubeshard.core import ConfigurationError, Namespace, ObjectMeta, Selector
+from kubeshard.core import ConfigurationError, Namespace, NotFound, ObjectMeta, Selector
 from kubeshard.examples.webhosting.api import PROJECT_LABEL, SKIP_WORKLOAD_LABEL, Theme, Website, WebsiteSpec
 from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 
@@ -37,49 +37,64 @@ async def generate(
 
     Raises ConfigurationError where there is no Theme, no project, or a named namespace is no project.
     """
-    themes = [theme.metadata.name for theme in await client.list_all(Theme)]
+    themes = [theme.metadata.name for theme in await _themes(client)]
     if not themes:
-        raise ConfigurationError(
-            "there is no Theme: create one first (kubectl apply, or `kubeshard samples --apply`)"
-        )
-    projects = [
-        n.metadata.name
-        for n in await client.list_all(Namespace, label_selector=Selector.equals(PROJECT_LABEL, "true"))
-    ]
-    if unknown := sorted(set(namespaces) - set(projects)):
-        raise ConfigurationError(
-            f"no project: {', '.join(unknown)} (a project is a namespace with label {PROJECT_LABEL}=true)"
-        )
-    chosen = [project for project in projects if not namespaces or project in namespaces]
-    if not chosen:
-        raise ConfigurationError(
-            f"there is no project: create a namespace with label {PROJECT_LABEL}=true first"
-        )
+        raise ConfigurationError("there is no Theme: create one, for example with `kubeshard samples apply`")
+    projects = await _projects(client, namespaces)
     labels = {"generated-by": "samples-generator"} | ({SKIP_WORKLOAD_LABEL: "true"} if skip_workload else {})
-    limit = asyncio.Semaphore(_PARALLEL)
-
-    async def create(project: str) -> None:
-        website = Website(
-            metadata=ObjectMeta(name=f"sample-{_letters(rng, 8)}", namespace=project, labels=labels),
-            spec=WebsiteSpec(theme=_pick(rng, themes)),
+    for project in projects:
+        number = count or 1 + _below(rng, _DEFAULT_AT_MOST)
+        await create_all(
+            client,
+            (
+                Website(
+                    metadata=ObjectMeta(name=f"sample-{_letters(rng, 8)}", namespace=project, labels=labels),
+                    spec=WebsiteSpec(theme=themes[_below(rng, len(themes))]),
+                )
+                for _ in range(number)
+            ),
         )
-        async with limit:
+        yield Generated(project, number)
+
+
+async def create_all(client: Client, websites: Iterable[Website]) -> None:
+    """Some at a time. Raises the first ApiError, and creates no more then."""
+    waiting = iter(websites)
+
+    async def create() -> None:
+        for website in waiting:
             await client.create(website)
 
-    for project in chosen:
-        websites = count or 1 + _below(rng, _DEFAULT_AT_MOST)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(websites):
-                group.create_task(create(project))
-        yield Generated(project, websites)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(_PARALLEL):
+                tasks.create_task(create())
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None
+
+
+async def _themes(client: Client) -> list[Theme]:
+    try:
+        return await client.list_all(Theme)
+    except NotFound:
+        raise ConfigurationError(
+            "the cluster does not know Themes and Websites: install them with `kubeshard samples apply`"
+        ) from None
+
+
+async def _projects(client: Client, namespaces: Collection[str]) -> list[str]:
+    found = await client.list_all(Namespace, label_selector=Selector.equals(PROJECT_LABEL, "true"))
+    projects = [namespace.metadata.name for namespace in found]
+    meaning = f"a project is a namespace with the label {PROJECT_LABEL}=true"
+    if unknown := sorted(set(namespaces) - set(projects)):
+        raise ConfigurationError(f"no project: {', '.join(unknown)} ({meaning})")
+    if not projects:
+        raise ConfigurationError(f"there is no project: create one first ({meaning})")
+    return [project for project in projects if not namespaces or project in namespaces]
 
 
 def _below(rng: Rng, bound: int) -> int:
     return min(int(rng.uniform(0, bound)), bound - 1)
-
-
-def _pick(rng: Rng, items: list[str]) -> str:
-    return items[_below(rng, len(items))]
 
 
 def _letters(rng: Rng, length: int) -> str:

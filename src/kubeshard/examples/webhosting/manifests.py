@@ -110,6 +110,15 @@ def rbac(ring: str = RING, sharder: tuple[str, str] = ("sharding-system", "shard
     )
     yield _binding("ClusterRole", "webhosting-operator", (NAMESPACE, SERVICE_ACCOUNT))
     yield _role(
+        "ClusterRole",
+        "webhosting-operator-metrics-auth",
+        [
+            _rule("authentication.k8s.io", ["tokenreviews"], ["create"]),
+            _rule("authorization.k8s.io", ["subjectaccessreviews"], ["create"]),
+        ],
+    )
+    yield _binding("ClusterRole", "webhosting-operator-metrics-auth", (NAMESPACE, SERVICE_ACCOUNT))
+    yield _role(
         "Role",
         "webhosting-operator-leases",
         [_rule("coordination.k8s.io", ["leases"], ["get", "create", "update", "watch", "list"])],
@@ -125,13 +134,12 @@ def rbac(ring: str = RING, sharder: tuple[str, str] = ("sharding-system", "shard
 
 
 def samples() -> Iterator[Manifest]:
-    """A project, two themes and three websites to play with."""
+    """A project, two themes and two websites to play with."""
     yield project("project-foo")
     yield theme("exciting", "darkcyan", "Futura")
     yield theme("lame", "darkgray", "Times")
     yield website("kubecon", "project-foo", "exciting")
     yield website("library", "project-foo", "lame")
-    yield website("museum", "project-foo", "lame")
 
 
 def system_namespace() -> Manifest:

@@ -1,20 +1,29 @@
-"""The webhosting operator as a process: a shard of its ring, or the elected instance of a singleton (protocol 9.1)."""
+"""The webhosting operator as a process: a shard of its ring, or the elected instance of a singleton (protocol
+9.1).
+
+RBAC: `manifests.rbac`.
+"""
 
 from __future__ import annotations
 
-from kubeshard.client import Client, ClusterConfig
-from kubeshard.examples.webhosting.api import RING, Theme, Website
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from kubeshard.client import Client
+from kubeshard.examples.webhosting.api import OPERATOR, RING, Theme, Website
 from kubeshard.examples.webhosting.config import OperatorSettings
 from kubeshard.examples.webhosting.controller import website_controller
 from kubeshard.examples.webhosting.metrics import StateMetrics
-from kubeshard.manager import LeaderElection, Manager, Runnable
+from kubeshard.manager import Manager, Runnable
+from kubeshard.manager.connecting import connected
+from kubeshard.manager.metrics_certificate import self_signed
 from kubeshard.shard import Sharding, scaled
 
 
-def build_operator(settings: OperatorSettings, client: Client | ClusterConfig | None = None) -> Manager:
-    """The operator's manager. `client` defaults to the cluster of the environment. Raises ConfigurationError."""
+def build_operator(settings: OperatorSettings, client: Client) -> Manager:
+    """The operator, ready to run. The client stays the caller's. Raises ConfigurationError."""
     config = settings.config
-    election = config.leader_election
+    secure = not config.insecure_metrics and config.metrics_address != "0"
 
     async def export_state() -> None:
         # Runs once the caches are full; before that there is nothing true to export.
@@ -22,21 +31,32 @@ def build_operator(settings: OperatorSettings, client: Client | ClusterConfig | 
             StateMetrics(lambda: manager.cache.list(Website), lambda: manager.cache.list(Theme))
         )
 
+    election = config.leader_election
     manager = Manager(
         [website_controller(config.ingress, workers=settings.workers)],
         client=client,
         sharding=_membership(settings) if settings.sharded else None,
-        leader_election=(
-            LeaderElection(name=election.resource_name, namespace=settings.namespace, timing=election.timing)
-            if election.leader_elect and not settings.sharded
-            else None
-        ),
+        leader_election=None if settings.sharded else election.election(OPERATOR, settings.namespace),
         runnables=[Runnable("state-metrics", export_state)],
         metrics_address=config.metrics_address,
+        metrics_ssl=self_signed() if secure else None,
+        metrics_auth=secure,
         health_address=config.health_address,
         graceful_timeout=config.graceful_shut_down,
     )
     return manager
+
+
+@asynccontextmanager
+async def connected_operator(
+    settings: OperatorSettings, kubeconfig: str | None = None, context: str | None = None
+) -> AsyncIterator[Manager]:
+    """The operator with a client of its own, closed when the block is left. Raises ConfigurationError,
+    Unauthorized.
+    """
+    limiter = settings.config.client_connection.limiter
+    async with connected(kubeconfig, context, limiter=limiter) as client:
+        yield build_operator(settings, client)
 
 
 def _membership(settings: OperatorSettings) -> Sharding:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
-from kubeshard.controller import Context, Reconciler, Result
-from kubeshard.controller.ensure import ensure
-from kubeshard.core import AlreadyExists, Conflict, JsonPatch, KubeshardError
+from kubeshard.controller import STALE, Context, Reconciler, Result
+from kubeshard.controller.ensure import Outcome, ensure
+from kubeshard.core import JsonPatch, KubeObject, KubeshardError
 from kubeshard.core.patches import add
 from kubeshard.core.times import micro_time
 from kubeshard.examples.webhosting import children
 from kubeshard.examples.webhosting.api import ERROR, PENDING, READY, TERMINATING, Theme, Website
 from kubeshard.examples.webhosting.config import IngressConfig
-from kubeshard.examples.webhosting.workload import Ingress, is_ready
+from kubeshard.examples.webhosting.workload import Deployment, Ingress, is_ready
+
+T = TypeVar("T", bound=KubeObject)
 
 
 class ThemeNotFound(KubeshardError):
@@ -22,9 +26,9 @@ class ThemeNotFound(KubeshardError):
 class WebsiteReconciler(Reconciler[Website]):
     """One Website at a time: ConfigMap, Service, Ingress, Deployment, then the status.
 
-    A stale cache (`Conflict`, `AlreadyExists`) is retried without touching the status; any other failure
-    shows as phase Error and is retried with backoff. A Website without a theme is in phase Error until its
-    spec changes.
+    Reads that turn out to be stale are repeated without touching the status; any other failure shows as phase
+    Error and is retried with backoff. A Website without a theme is in phase Error until its spec changes
+    (protocol 14-D6).
     """
 
     def __init__(self, ingress: IngressConfig | None = None) -> None:
@@ -33,12 +37,12 @@ class WebsiteReconciler(Reconciler[Website]):
     async def reconcile(self, ctx: Context, website: Website) -> Result | None:
         try:
             phase = await self._phase(ctx, website)
-        except (Conflict, AlreadyExists):
+        except STALE:
             raise
-        except Exception:
-            await self._write_status(ctx, website, ERROR)
+        except Exception as error:
+            await _report_failure(ctx, website, error)
             raise
-        await self._write_status(ctx, website, phase)
+        await _write_status(ctx, website, phase)
         return None
 
     async def _phase(self, ctx: Context, website: Website) -> str:
@@ -46,59 +50,78 @@ class WebsiteReconciler(Reconciler[Website]):
             # Seen with foreground deletion only: the garbage collector removes what the Website owns.
             return TERMINATING
         if not website.spec.theme:
-            ctx.event(
-                website, "Warning", "ThemeUnspecified", "Website doesn't specify a Theme", action="Reconcile"
-            )
-            ctx.log.warning("website has no theme")
+            _warn(ctx, website, "ThemeUnspecified", "Website doesn't specify a Theme")
+            ctx.log.error("Website has no theme")
             return ERROR
-        theme = await ctx.get(Theme, website.spec.theme)
-        if theme is None:
-            message = f"Theme {website.spec.theme} not found"
-            ctx.event(website, "Warning", "ThemeNotFound", message, action="Reconcile")
-            raise ThemeNotFound(message)
+        theme = await self._theme(ctx, website)
         return READY if await self._ensure_children(ctx, website, theme) else PENDING
+
+    async def _theme(self, ctx: Context, website: Website) -> Theme:
+        name = website.spec.theme
+        try:
+            theme = await ctx.get(Theme, name)
+        except STALE:
+            raise
+        except Exception as error:
+            _warn(ctx, website, "ReconcilerError", f"Error getting Theme {name}: {error}")
+            raise
+        if theme is None:
+            message = f"Theme {name} not found"
+            _warn(ctx, website, "ThemeNotFound", message)
+            raise ThemeNotFound(message)
+        return theme
 
     async def _ensure_children(self, ctx: Context, website: Website, theme: Theme) -> bool:
         """Whether the website's Deployment is ready, once all objects are as they should be."""
-        step = "ConfigMap"
-        try:
-            files, _ = await ensure(ctx, children.config_map(website, theme), owner=website)
-            step = "Service"
-            await ensure(ctx, children.service(website), owner=website)
-            step = "Ingress"
-            live = await ctx.get(Ingress, children.server_name(website), website.metadata.namespace)
-            await ensure(ctx, children.ingress(website, self._ingress, live), owner=website)
-            step = "Deployment"
-            deployment, _ = await ensure(ctx, children.deployment(website, files), owner=website)
-        except (Conflict, AlreadyExists):
-            raise
-        except Exception as error:
-            ctx.event(
-                website,
-                "Warning",
-                "ReconcilerError",
-                f"Error reconciling {step}: {error}",
-                action="Reconcile",
-            )
-            raise
-        return is_ready(deployment)
+        name, namespace = children.server_name(website), website.metadata.namespace
+        files = await _ensure(ctx, website, children.config_map(website, theme))
+        await _ensure(ctx, website, children.service(website))
+        route = await ctx.get(Ingress, name, namespace)
+        await _ensure(ctx, website, children.ingress(website, self._ingress, route))
+        server = await ctx.get(Deployment, name, namespace)
+        return is_ready(await _ensure(ctx, website, children.deployment(website, files, server)))
 
-    async def _write_status(self, ctx: Context, website: Website, phase: str) -> None:
-        """One JSON Patch of the whole status, and only if something changed. No resourceVersion: the shard
-        label that the fenced client tests is the precondition that matters, and observedGeneration says which
-        spec the status is about.
-        """
-        current = website.status
-        status = msgspec.structs.replace(
-            current, observed_generation=website.metadata.generation, phase=phase
-        )
-        if status == current:
-            return
-        status = msgspec.structs.replace(status, last_transition_time=micro_time(ctx.clock.wall()))
-        await ctx.client.patch(
-            Website,
-            website.metadata.name,
-            website.metadata.namespace,
-            JsonPatch([add("/status", msgspec.to_builtins(status))]),
-            subresource="status",
-        )
+
+async def _ensure(ctx: Context, website: Website, desired: T) -> T:
+    kind = desired.KIND.kind
+    try:
+        obj, outcome = await ensure(ctx, desired, owner=website)
+    except STALE:
+        raise
+    except Exception as error:
+        _warn(ctx, website, "ReconcilerError", f"Error reconciling {kind}: {error}")
+        raise
+    if outcome is not Outcome.UNCHANGED:
+        ctx.log.debug("Reconciled child", kind=kind, result=outcome.value)
+    return obj
+
+
+def _warn(ctx: Context, website: Website, reason: str, message: str) -> None:
+    ctx.event(website, "Warning", reason, message, action="Reconcile")
+
+
+async def _report_failure(ctx: Context, website: Website, error: Exception) -> None:
+    """Phase Error. Raises both errors where that fails too."""
+    try:
+        await _write_status(ctx, website, ERROR)
+    except Exception as second:
+        raise ExceptionGroup("reconciling and reporting the failure", [error, second]) from None
+
+
+async def _write_status(ctx: Context, website: Website, phase: str) -> None:
+    """One JSON Patch of the whole status, and only if something changed. No resourceVersion: the shard
+    label that the fenced client tests is the precondition that matters, and observedGeneration says which
+    spec the status is about.
+    """
+    current = website.status
+    status = msgspec.structs.replace(current, observed_generation=website.metadata.generation, phase=phase)
+    if status == current:
+        return
+    status = msgspec.structs.replace(status, last_transition_time=micro_time(ctx.clock.wall()))
+    await ctx.client.patch(
+        Website,
+        website.metadata.name,
+        website.metadata.namespace,
+        JsonPatch([add("/status", msgspec.to_builtins(status))]),
+        subresource="status",
+    )

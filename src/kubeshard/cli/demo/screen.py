@@ -1,0 +1,67 @@
+"""Where the demo shows itself: a picture that moves on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from rich.console import Console, Group
+from rich.live import Live
+
+from kubeshard.cli.demo import table
+from kubeshard.cli.demo.observer import Observer
+from kubeshard.cli.demo.scenario import Step
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+
+_REFRESH = 0.1
+
+
+class Screen:
+    """Of a scenario with these `titles`."""
+
+    def __init__(
+        self, console: Console, observer: Observer, titles: Sequence[str], clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._console = console
+        self._observer = observer
+        self._titles = titles
+        self._clock = clock
+        self._since = clock.monotonic()
+        self._done: list[Step] = []
+
+    @asynccontextmanager
+    async def showing(self) -> AsyncIterator[None]:
+        if not self._console.is_terminal:
+            self._console.print(f"{self._titles[0]} ... {table.LEGEND}", soft_wrap=True)
+            yield
+            return
+        with Live(console=self._console, auto_refresh=False) as live:
+            drawing = asyncio.create_task(self._draw(live))
+            try:
+                yield
+            finally:
+                drawing.cancel()
+                await asyncio.wait([drawing])
+                live.update(self._frame(), refresh=True)
+
+    def done(self, step: Step) -> None:
+        self._done.append(step)
+        self._since = self._clock.monotonic()
+        if not self._console.is_terminal:
+            self._console.print(f"✓ {step.title}: {step.seconds:.1f} s", soft_wrap=True)
+            self._console.print(f"  {table.line(self._observer.picture())}", soft_wrap=True)
+            for title in self._titles[len(self._done) : len(self._done) + 1]:
+                self._console.print(f"{title} ...", soft_wrap=True)
+
+    async def _draw(self, live: Live) -> None:
+        while True:
+            live.update(self._frame(), refresh=True)
+            await asyncio.sleep(_REFRESH)
+
+    def _frame(self) -> Group:
+        seen = self._observer
+        return Group(
+            table.checklist(self._titles, self._done, self._clock.monotonic() - self._since),
+            table.ring(seen.picture(), seen.leader, seen.moves, seen.drains),
+        )
