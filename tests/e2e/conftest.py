@@ -1,0 +1,126 @@
+"""A cluster with controllers, two sharders in front of it, and processes of which none outlives its test."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_kinds import Chore, Entry, Realm, crd
+from e2e_processes import Processes, tail_since
+from e2e_ring import Ring
+
+from kubeshard.client import Client, load_config
+from kubeshard.core import Namespace, ObjectMeta
+from kubeshard.examples.webhosting import manifests
+from kubeshard.examples.webhosting.api import PROJECT_LABEL
+from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.sharding.names import SYSTEM_NAMESPACE
+from kubeshard.testing import ControlPlane
+
+LEASE_SECONDS = 6.0
+"""Short, so that crashes are noticed soon; long enough for two cores shared by ten processes."""
+
+SHARDERS = ("sharder-1", "sharder-2")
+
+_numbers = itertools.count(1)
+_logs = pytest.StashKey[list[Path]]()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of the end-to-end tests' own: with garbage collection and namespaces."""
+    with ControlPlane(controller_manager=True, folder=tmp_path_factory.mktemp("e2e-cluster")) as kube:
+        crds = [controller_ring_crd(), *manifests.crds(), *map(crd, (Chore, Realm, Entry))]
+        system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
+        theme = manifests.theme("lame", "darkgray", "Times")
+        kube.kubectl("apply", "-f", "-", input=json.dumps(_list([*crds, system])))
+        kube.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
+        kube.kubectl("apply", "-f", "-", input=json.dumps(theme))
+        yield kube
+
+
+@pytest.fixture(scope="session")
+def _all_sharders(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    fleet = Processes(cluster.kubeconfig, tmp_path_factory.mktemp("e2e-sharders"), LEASE_SECONDS)
+    yield fleet
+    fleet.stop_all()
+
+
+@pytest.fixture
+def sharders(_all_sharders: Processes, request: pytest.FixtureRequest) -> Iterator[Processes]:
+    """Two sharders behind one webhook port. A test may kill or replace them; the next one gets new ones."""
+    for name in SHARDERS:
+        if name not in _all_sharders.names:
+            _all_sharders.start_sharder(name)
+    _keep_logs(request, _all_sharders.folder)
+    yield _all_sharders
+    _all_sharders.check()
+
+
+@pytest.fixture
+def shards(cluster: ControlPlane, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Processes]:
+    """Shards of the test's own. At its end they are told to stop; one that ended before, unasked, fails it."""
+    fleet = Processes(cluster.kubeconfig, tmp_path, LEASE_SECONDS)
+    _keep_logs(request, tmp_path)
+    try:
+        yield fleet
+        fleet.check()
+    finally:
+        fleet.stop_in_order()
+
+
+@pytest.fixture
+async def kube_client(cluster: ControlPlane) -> AsyncIterator[Client]:
+    """A cluster administrator's client."""
+    async with Client(await load_config(kubeconfig=str(cluster.kubeconfig))) as client:
+        yield client
+
+
+@pytest.fixture
+async def namespace(kube_client: Client) -> AsyncIterator[str]:
+    """A project of the test's own, deleted with everything in it."""
+    name = f"e2e-{next(_numbers)}"
+    await kube_client.create(Namespace(metadata=ObjectMeta(name=name, labels={PROJECT_LABEL: "true"})))
+    yield name
+    await kube_client.delete_collection(Chore, name)
+    await kube_client.delete_collection(Realm)
+    await kube_client.delete(Namespace, name)
+
+
+@pytest.fixture
+async def ring(kube_client: Client, namespace: str, shards: Processes) -> AsyncIterator[Ring]:
+    """A ring of chores in the test's namespace, not created yet, with a name of its own."""
+    probe = Chore(metadata=ObjectMeta(name="probe", namespace=namespace))
+    ring = Ring(kube_client, f"ring-{namespace}", probe)
+    yield ring
+    await ring.delete()
+
+
+def _list(items: list[Any]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "List", "items": items}
+
+
+def _keep_logs(request: pytest.FixtureRequest, folder: Path) -> None:
+    """Have what is logged there from now on printed if the test fails."""
+    positions = request.node.stash.setdefault(_positions, {})
+    request.node.stash.setdefault(_logs, []).append(folder)
+    for log in folder.glob("*.log"):
+        positions[log] = log.stat().st_size
+
+
+_positions = pytest.StashKey[dict[Path, int]]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:
+    report: pytest.TestReport = yield
+    if report.failed:
+        positions = item.stash.get(_positions, {})
+        for folder in item.stash.get(_logs, []):
+            for log in sorted(folder.glob("*.log")):
+                report.sections.append((f"{log.name}", tail_since(log, positions.get(log, 0))))
+    return report

@@ -1,0 +1,78 @@
+"""Kinds of the end-to-end tests: work that waits for a flag, and a journal of who did it when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kubeshard.core import KubeObject
+from kubeshard.core.objects import Struct, field
+from kubeshard.sharding import RingGroupResource, RingResource
+
+GROUP = "e2e.kubeshard.test"
+
+
+class WorkSpec(Struct):
+    hold: bool = False
+    """A reconcile that has begun goes on until this is false."""
+    note: str = ""
+
+
+class Chore(KubeObject, group=GROUP, version="v1"):
+    spec: WorkSpec = field(default_factory=WorkSpec)
+
+
+class Realm(KubeObject, group=GROUP, version="v1", namespaced=False):
+    """The same, cluster-scoped."""
+
+    spec: WorkSpec = field(default_factory=WorkSpec)
+
+
+class EntrySpec(Struct):
+    work: str = ""
+    shard: str = ""
+    what: str = ""
+    """`began` or `ended`."""
+
+
+class Entry(KubeObject, group=GROUP, version="v1", plural="entries"):
+    """What a reconciler did. It belongs to no ring."""
+
+    spec: EntrySpec = field(default_factory=EntrySpec)
+
+
+CHORES = RingResource(
+    group=GROUP,
+    resource="chores",
+    controlled_resources=(RingGroupResource(group="", resource="configmaps"),),
+)
+REALMS = RingResource(group=GROUP, resource="realms")
+
+
+def crd(cls: type[KubeObject]) -> Mapping[str, Any]:
+    kind = cls.KIND
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": str(kind.group_resource)},
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "names": {
+                "kind": kind.kind,
+                "listKind": f"{kind.kind}List",
+                "plural": kind.plural,
+                "singular": kind.kind.lower(),
+            },
+            "versions": [
+                {
+                    "name": kind.version,
+                    "served": True,
+                    "storage": True,
+                    "schema": {
+                        "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                    },
+                }
+            ],
+        },
+    }

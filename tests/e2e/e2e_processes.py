@@ -1,0 +1,79 @@
+"""The processes of a test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+
+from kubeshard.cli.demo.fleet import Fleet
+from kubeshard.testing import Child, wait_until
+
+_GATED = str(Path(__file__).with_name("gated_operator.py"))
+
+
+class Processes(Fleet):
+    """A fleet that also has shards of other operators; `folder` gets their logs."""
+
+    def __init__(self, kubeconfig: Path, folder: Path, lease_seconds: float) -> None:
+        super().__init__(kubeconfig, folder, lease_seconds)
+        self.folder = folder
+
+    def start_gated(
+        self,
+        *shards: str,
+        ring: str,
+        namespace: str,
+        grace: float = 15.0,
+        kinds: Iterable[str] = ("chores", "realms"),
+    ) -> None:
+        """Shards of `gated_operator`."""
+        for shard in shards:
+            options = {"ring": ring, "shard": shard, "namespace": namespace, "grace": f"{grace:g}"}
+            options["lease-seconds"] = f"{self.lease_seconds:g}"
+            arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
+            self.start(shard, _GATED, *arguments, "--kinds", *kinds)
+
+    def start_checksum(self, *shards: str, ring: str, namespace: str) -> None:
+        """Shards of the checksum controller; they look after Secrets in `default`."""
+        for shard in shards:
+            command = ["-m", "kubeshard", "checksum-controller", "--controllerring", ring]
+            self.start(shard, *command, "--shard-name", shard, "--lease-namespace", namespace)
+
+    def start_websites(self, *shards: str, namespace: str) -> None:
+        for shard in shards:
+            self.start_shard(shard, "--namespace", namespace)
+
+    def stop(self, name: str) -> int:
+        """SIGTERM, and wait for the end; returns the exit code."""
+        return ended(self.request_stop(name, signal.SIGTERM))
+
+    def signal(self, name: str, number: int) -> Child:
+        child = self[name]
+        child.signal(number)
+        return child
+
+    def stop_in_order(self, grace: float = 5.0) -> None:
+        """Ask all to stop, and kill those that are still there after `grace` seconds."""
+        for name in self.names:
+            self.signal(name, signal.SIGTERM)
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: not any(self[name].running for name in self.names), grace)
+        self.stop_all()
+
+
+def ended(child: Child, within: float = 30.0) -> int:
+    """Waits for the end of a process; returns its exit code."""
+    wait_until(lambda: not child.running, within, f"the end of {child.name}")
+    assert child.exit_code is not None
+    return child.exit_code
+
+
+def tail_since(log: Path, position: int, limit: int = 12_000) -> str:
+    """What was written to a log after a position, the end of it if that is much."""
+    with log.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(position, size - limit))
+        return file.read().decode(errors="replace")

@@ -1,0 +1,201 @@
+"""Everything that the API server shows of a ring, in the order in which it happened.
+
+The order is that of resourceVersions: one etcd numbers the changes of all kinds, so an Entry of the journal, a
+Lease and a label can be told apart in time exactly, whichever watch delivered first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from kubeshard.client import Client
+from kubeshard.core import Form, Key, KubeObject, Lease, Selector, form_of, metadata_only
+from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL, drain_label, shard_label
+
+
+class Seen(NamedTuple):
+    """One watch event, or an object that was there when the recorder started (`type` is then `""`)."""
+
+    version: int
+    at: float
+    """`time.monotonic()` of its arrival."""
+    type: str
+    kind: str
+    key: Key
+    object: Any
+
+    def __str__(self) -> str:
+        labels = {k.partition(".")[0]: v for k, v in (self.object.metadata.labels or {}).items() if "/" in k}
+        spec = getattr(self.object, "spec", "")
+        return f"{self.version} {self.at:.2f} {self.type or 'found'} {self.kind} {self.key} {labels} {spec}"
+
+
+class Labels(NamedTuple):
+    """What an object's labels say about the ring."""
+
+    shard: str
+    draining: bool = False
+
+
+class Recorder:
+    """Records the given kinds (their metadata; kinds in `whole` in full) and the ring's Leases, in the given
+    namespaces and outside of all. Names of objects have to be unique across these namespaces.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        ring: str,
+        namespaces: Iterable[str],
+        kinds: Iterable[type[KubeObject] | Form[Any]] = (),
+        whole: Iterable[type[KubeObject]] = (),
+    ) -> None:
+        self._client = client
+        self._shard, self._drain = shard_label(ring), drain_label(ring)
+        forms = [kind if isinstance(kind, Form) else metadata_only(kind) for kind in kinds]
+        self._watched: list[tuple[Form[Any], Selector | None]] = [
+            *((form, None) for form in (*forms, *map(form_of, whole))),
+            (form_of(Lease), Selector.equals(RING_LABEL, ring)),
+        ]
+        self._namespaces = {"", *namespaces}
+        self._events: list[Seen] = []
+        self._latest: dict[str, dict[str, Seen]] = {}
+        self._heard = asyncio.Event()
+
+    @asynccontextmanager
+    async def recording(self) -> AsyncIterator[Recorder]:
+        positions = [await self._found(form, selector) for form, selector in self._watched]
+        tasks = [
+            asyncio.create_task(self._follow(form, selector, position))
+            for (form, selector), position in zip(self._watched, positions, strict=True)
+        ]
+        try:
+            yield self
+        finally:
+            for task in tasks:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError) for end in ends), ends
+
+    @property
+    def events(self) -> list[Seen]:
+        """All events so far, in the order in which they happened."""
+        return sorted(self._events, key=lambda event: event.version)
+
+    @property
+    def now(self) -> int:
+        """A position between what was recorded and what will be."""
+        return max((event.version for event in self._events), default=0)
+
+    def of(self, kind: type[KubeObject] | str, name: str = "", since: int = 0) -> list[Seen]:
+        """The events of one kind, perhaps of one object, after a position."""
+        kind = kind if isinstance(kind, str) else kind.KIND.kind
+        return [
+            event
+            for event in self.events
+            if event.version > since and event.kind == kind and name in ("", event.key.name)
+        ]
+
+    def latest(self, kind: type[KubeObject] | str) -> dict[str, Any]:
+        """The objects of a kind as they are now, by name."""
+        kind = kind if isinstance(kind, str) else kind.KIND.kind
+        known = self._latest.get(kind, {})
+        return {name: event.object for name, event in known.items() if event.type != "DELETED"}
+
+    def labels(self, kind: type[KubeObject] | str) -> dict[str, Labels]:
+        """What the labels of all objects of a kind say now."""
+        return {name: self.labels_of(obj) for name, obj in self.latest(kind).items()}
+
+    def labels_of(self, obj: KubeObject) -> Labels:
+        return Labels(obj.metadata.label(self._shard), obj.metadata.has_label(self._drain))
+
+    def trace(self, kind: type[KubeObject] | str, name: str, since: int = 0) -> list[Labels]:
+        """What the labels of one object said after each of its events."""
+        return [self.labels_of(event.object) for event in self.of(kind, name, since)]
+
+    def touched(self, kind: type[KubeObject] | str, since: int) -> set[str]:
+        """The names of the objects that had any event."""
+        return {event.key.name for event in self.of(kind, since=since)}
+
+    def lease(self, name: str) -> Lease | None:
+        return self.latest(Lease).get(name)
+
+    def state(self, lease: str) -> str:
+        found = self.lease(lease)
+        return found.metadata.label(STATE_LABEL) if found else ""
+
+    def renewals(self, lease: str, since: int = 0) -> list[Seen]:
+        """The events in which a shard renewed its own Lease."""
+        renewals: list[Seen] = []
+        for event in self.of(Lease, lease):
+            spec = event.object.spec
+            if spec.holder_identity == lease and (
+                not renewals or renewals[-1].object.spec.renew_time != spec.renew_time
+            ):
+                renewals.append(event)
+        return [event for event in renewals if event.version > since]
+
+    def seizure(self, lease: str) -> Seen:
+        """The event in which the sharder took the Lease."""
+        return next(e for e in self.of(Lease, lease) if e.object.spec.holder_identity == SHARDER_IDENTITY)
+
+    async def until(
+        self, condition: Callable[[], Any], within: float = 10.0, what: str = "the condition"
+    ) -> float:
+        """Waits until the condition holds; how long that took. AssertionError with the last events if it does
+        not.
+        """
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(within):
+                while not condition():
+                    self._heard.clear()
+                    await self._heard.wait()
+        except TimeoutError:
+            last = "\n".join(map(str, self.events[-40:]))
+            raise AssertionError(f"{what} did not hold within {within:.0f} s; last events:\n{last}") from None
+        return time.monotonic() - began
+
+    async def quiet(
+        self,
+        *kinds: type[KubeObject] | str,
+        about: Callable[[Seen], bool] = lambda _: True,
+        seconds: float = 0.7,
+    ) -> None:
+        """Waits until nothing has happened to these kinds for a while: what is recorded then is all there
+        was.
+        """
+        names = {kind if isinstance(kind, str) else kind.KIND.kind for kind in kinds}
+        since = time.monotonic()
+        async with asyncio.timeout(20):
+            while (rest := since + seconds - time.monotonic()) > 0:
+                await asyncio.sleep(rest)
+                heard = (event.at for event in self._events if event.kind in names and about(event))
+                since = max([since, *heard])
+
+    async def _found(self, form: Form[Any], selector: Selector | None) -> str:
+        stream = self._client.list(form, label_selector=selector)
+        async for obj in stream:
+            self._note("", form, obj)
+        return stream.resource_version
+
+    async def _follow(self, form: Form[Any], selector: Selector | None, position: str) -> None:
+        watch = self._client.watch(form, label_selector=selector, resource_version=position)
+        async with watch as events:
+            async for event in events:
+                if event.type != "BOOKMARK":
+                    self._note(event.type, form, event.object)
+        raise AssertionError(f"the watch of {form} ended")
+
+    def _note(self, type_: str, form: Form[Any], obj: Any) -> None:
+        if obj.metadata.namespace not in self._namespaces:
+            return
+        version, kind = int(obj.metadata.resource_version), form.kind.kind
+        event = Seen(version, time.monotonic(), type_, kind, obj.key, obj)
+        self._events.append(event)
+        self._latest.setdefault(kind, {})[obj.metadata.name] = event
+        self._heard.set()

@@ -1,0 +1,89 @@
+"""A ring as a test uses it: created, waited for, and what its hash ring says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+import msgspec
+from e2e_recorder import Labels
+
+from kubeshard.client import Client
+from kubeshard.core import ApiError, KubeObject, NotFound, ObjectMeta
+from kubeshard.core.conditions import get_condition
+from kubeshard.core.selectors import LabelSelector
+from kubeshard.sharding import ControllerRing, ControllerRingSpec, HashRing, RingResource
+from kubeshard.sharding.keys import main_key
+from kubeshard.sharding.names import shard_label
+
+
+class Ring:
+    """`probe` is an object that the ring's webhook has to assign."""
+
+    def __init__(self, client: Client, name: str, probe: KubeObject) -> None:
+        self._client = client
+        self.name = name
+        self.label = shard_label(name)
+        self._probe = probe
+
+    async def create(self, resources: Sequence[RingResource], namespaces: Mapping[str, str]) -> None:
+        """`namespaces`: the labels of the namespaces that the ring selects."""
+        spec = ControllerRingSpec(
+            resources=tuple(resources), namespace_selector=LabelSelector(match_labels=namespaces)
+        )
+        await self._client.create(ControllerRing(metadata=ObjectMeta(name=self.name), spec=spec))
+
+    async def edit(self, **spec: object) -> None:
+        ring = await self.get()
+        changed = msgspec.structs.replace(ring.spec, **spec)
+        await self._client.replace(msgspec.structs.replace(ring, spec=changed))
+
+    async def get(self) -> ControllerRing:
+        return await self._client.get(ControllerRing, self.name)
+
+    async def delete(self) -> None:
+        with contextlib.suppress(NotFound):
+            await self._client.delete(ControllerRing, self.name)
+
+    async def available(self, shards: int, within: float = 20.0) -> None:
+        """Waits until the ring is ready with that many available shards, and its webhook assigns objects."""
+        await self.ready(shards, within)
+        await eventually(self.webhook_assigns, within)
+
+    async def ready(self, shards: int, within: float = 20.0) -> None:
+        """Waits until the ring's status says Ready and that many available shards."""
+        await eventually(lambda: self._is_ready(shards), within)
+
+    async def webhook_assigns(self) -> bool:
+        """Whether a creation now would be assigned in the same request. Creates nothing."""
+        try:
+            return bool((await self._client.create(self._probe, dry_run=True)).metadata.label(self.label))
+        except ApiError as error:
+            raise AssertionError(f"a user's request failed: {error!r}") from error
+
+    async def _is_ready(self, shards: int) -> bool:
+        status = (await self.get()).status
+        if status is None or status.available_shards != shards:
+            return False
+        ready = get_condition(status.conditions, "Ready")
+        return ready is not None and ready.status == "True"
+
+
+def owners(objects: Iterable[KubeObject], *shards: str) -> dict[str, Labels]:
+    """Where the hash ring of these shards puts these main objects, by name."""
+    ring = HashRing(sorted(shards))
+    return {
+        obj.metadata.name: Labels(ring.owner(main_key(obj.KIND.api_version, obj.KIND.kind, obj.metadata)))
+        for obj in objects
+    }
+
+
+async def eventually(condition: Callable[[], Awaitable[object]], within: float = 10.0) -> float:
+    """Asks until the condition holds; how long that took. AssertionError if it does not."""
+    began = time.monotonic()
+    while not await condition():
+        assert time.monotonic() - began < within, f"it did not happen within {within:.0f} s"
+        await asyncio.sleep(0.05)
+    return time.monotonic() - began

@@ -1,0 +1,162 @@
+"""Objects get their shard: in the request that creates them, or soon after (protocol 4.3, 5; reliability F9,
+F12, F18).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import yaml
+from e2e_kinds import CHORES, REALMS, Chore, Realm
+from e2e_processes import Processes
+from e2e_recorder import Labels, Recorder
+from e2e_ring import Ring, owners
+
+from kubeshard.client import Client
+from kubeshard.core import ConfigMap, Namespace, ObjectMeta, OwnerReference, controller_reference
+from kubeshard.core.patches import MergePatch
+from kubeshard.testing import ControlPlane, free_port
+
+pytestmark = pytest.mark.kube
+
+SHARDS = ("a", "b", "c")
+
+
+@pytest.fixture
+async def ready_ring(ring: Ring, namespace: str, shards: Processes, sharders: Processes) -> Ring:
+    await ring.create([CHORES, REALMS], {"kubernetes.io/metadata.name": namespace})
+    shards.start_gated(*SHARDS, ring=ring.name, namespace=namespace)
+    await ring.available(len(SHARDS))
+    return ring
+
+
+def chores(namespace: str, count: int, prefix: str = "chore") -> list[Chore]:
+    return [Chore(metadata=ObjectMeta(name=f"{prefix}-{i}", namespace=namespace)) for i in range(count)]
+
+
+async def test_an_object_is_assigned_in_the_request_that_creates_it(
+    ready_ring: Ring, kube_client: Client, namespace: str
+) -> None:
+    async with Recorder(kube_client, ready_ring.name, [namespace], [Chore]).recording() as recorder:
+        wanted = chores(namespace, 20)
+        created = await asyncio.gather(*map(kube_client.create, wanted))
+        places = owners(wanted, *SHARDS)
+        assert {c.metadata.name: recorder.labels_of(c) for c in created} == places
+        assert len({labels.shard for labels in places.values()}) == len(SHARDS)
+        await recorder.quiet(Chore)
+        assert {name: recorder.trace(Chore, name) for name in places} == {n: [p] for n, p in places.items()}
+
+
+async def test_a_cluster_scoped_object_is_assigned_in_the_request_that_creates_it(
+    ready_ring: Ring, kube_client: Client
+) -> None:
+    realms = [Realm(metadata=ObjectMeta(name=f"realm-{i}")) for i in range(5)]
+    created = await asyncio.gather(*map(kube_client.create, realms))
+    places = owners(realms, *SHARDS)
+    assert {c.metadata.name: Labels(c.metadata.label(ready_ring.label)) for c in created} == places
+
+
+async def test_generated_names_are_no_obstacle(ready_ring: Ring, kube_client: Client, namespace: str) -> None:
+    """A controlled object goes to its owner's shard at once. A main object has no name yet when the webhook is
+    asked: it is created all the same, and assigned once it has one.
+    """
+    async with Recorder(kube_client, ready_ring.name, [namespace], [Chore]).recording() as recorder:
+        owner = await kube_client.create(chores(namespace, 1)[0])
+        meta = ObjectMeta(
+            generate_name="child-", namespace=namespace, owner_references=(controller_reference(owner),)
+        )
+        children = [await kube_client.create(ConfigMap(metadata=meta)) for _ in range(3)]
+        shard = owner.metadata.label(ready_ring.label)
+        assert shard
+        assert {child.metadata.label(ready_ring.label) for child in children} == {shard}
+        meta = ObjectMeta(generate_name="nameless-", namespace=namespace)
+        made = await kube_client.create(Chore(metadata=meta))
+        place = owners([made], *SHARDS)[made.metadata.name]
+        name = made.metadata.name
+        assert await recorder.until(lambda: recorder.labels(Chore).get(name) == place) < 2.0
+        assert recorder.trace(Chore, name) == [Labels(""), place]
+
+
+async def test_what_does_not_belong_to_the_ring_is_left_alone(
+    ready_ring: Ring, kube_client: Client, namespace: str
+) -> None:
+    elsewhere = f"{namespace}-elsewhere"
+    await kube_client.create(Namespace(metadata=ObjectMeta(name=elsewhere)))
+    stranger = OwnerReference(api_version="v1", kind="Secret", name="s", uid="s", controller=True)
+    recorder = Recorder(kube_client, ready_ring.name, [namespace, elsewhere], [Chore, ConfigMap])
+    async with recorder.recording():
+        for meta in (
+            ObjectMeta(name="unowned", namespace=namespace),
+            ObjectMeta(name="a-strangers", namespace=namespace, owner_references=(stranger,)),
+        ):
+            await kube_client.create(ConfigMap(metadata=meta))
+        await kube_client.create(Chore(metadata=ObjectMeta(name="outside", namespace=elsewhere)))
+        await recorder.quiet(Chore, ConfigMap, seconds=2.0)
+        assert recorder.trace(ConfigMap, "unowned") == [Labels("")]
+        assert recorder.trace(Chore, "outside") == [Labels("")]
+        assert recorder.trace(ConfigMap, "a-strangers")[-1] == Labels("")
+    await kube_client.delete(Namespace, elsewhere)
+
+
+async def test_a_user_who_drops_the_shard_label_does_not_take_the_object_from_its_shard(
+    ready_ring: Ring, kube_client: Client, cluster: ControlPlane, namespace: str
+) -> None:
+    """reliability F12: put back in the same request, by whatever verb it was dropped."""
+    async with Recorder(kube_client, ready_ring.name, [namespace], [Chore]).recording() as recorder:
+        chore = await kube_client.create(chores(namespace, 1)[0])
+        place = recorder.labels_of(chore)
+        manifest = {
+            "apiVersion": Chore.KIND.api_version,
+            "kind": "Chore",
+            "metadata": {"name": chore.metadata.name, "namespace": namespace, "labels": {"mine": "yes"}},
+            "spec": {"note": "replaced"},
+        }
+        cluster.kubectl("replace", "-f", "-", input=yaml.safe_dump(manifest))
+        dropped = MergePatch({"metadata": {"labels": None}})
+        await kube_client.patch(Chore, chore.metadata.name, namespace, dropped)
+        dropped = MergePatch({"metadata": {"labels": {ready_ring.label: None}}, "spec": {"note": "patched"}})
+        await kube_client.patch(Chore, chore.metadata.name, namespace, dropped)
+        await recorder.until(lambda: len(recorder.trace(Chore, chore.metadata.name)) >= 3)
+        await recorder.quiet(Chore)
+        assert set(recorder.trace(Chore, chore.metadata.name)) == {place}
+        live = await kube_client.get(Chore, chore.metadata.name, namespace)
+        assert live.spec.note == "patched"
+
+
+async def test_without_a_reachable_webhook_objects_are_assigned_within_two_seconds(
+    ring: Ring, kube_client: Client, namespace: str, shards: Processes, sharders: Processes
+) -> None:
+    for name in sharders.names:
+        sharders.stop(name)
+    nobody = f"https://127.0.0.1:{free_port()}/"
+    sharders.start_sharder(
+        "sharder-alone", {"server": {"bindAddress": "0"}, "config": {"clientConfig": {"url": nobody}}}
+    )
+    await ring.create([CHORES, REALMS], {"kubernetes.io/metadata.name": namespace})
+    shards.start_gated(*SHARDS, ring=ring.name, namespace=namespace)
+    recorder = Recorder(kube_client, ring.name, [namespace], [Chore, ConfigMap, Realm])
+    async with recorder.recording():
+        await ring.ready(len(SHARDS))
+        assert not await ring.webhook_assigns()
+        wanted = chores(namespace, 20)
+        for chore in wanted:
+            owner = await kube_client.create(chore)
+            assert not owner.metadata.label(ring.label)
+            meta = ObjectMeta(
+                name=f"of-{owner.metadata.name}",
+                namespace=namespace,
+                owner_references=(controller_reference(owner),),
+            )
+            await kube_client.create(ConfigMap(metadata=meta))
+        await kube_client.create(Realm(metadata=ObjectMeta(name="realm")))
+        places = owners(wanted, *SHARDS)
+        children = {f"of-{name}": place for name, place in places.items()}
+        await recorder.until(lambda: recorder.labels(Chore) == places)
+        await recorder.until(lambda: children.items() <= recorder.labels(ConfigMap).items())
+        await recorder.until(lambda: recorder.labels(Realm)["realm"].shard)
+        for kind in (Chore, ConfigMap, Realm):
+            for name in recorder.touched(kind, since=0):
+                created, assigned = recorder.of(kind, name)
+                assert assigned.at - created.at < 2.0
+    sharders.stop("sharder-alone")

@@ -1,0 +1,238 @@
+"""What is under way is never disturbed: drains, stops and pauses of busy shards (reliability S1, C2, C3, F2,
+F14, T27; protocol 6.5, 15.2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+
+import pytest
+from e2e_kinds import CHORES, REALMS, Chore, Entry, Realm, WorkSpec
+from e2e_processes import Processes, ended
+from e2e_recorder import Labels, Recorder, Seen
+from e2e_ring import Ring, owners
+from e2e_user import User
+
+from kubeshard.client import Client
+from kubeshard.core import ObjectMeta
+from kubeshard.core.patches import MergePatch
+
+pytestmark = pytest.mark.kube
+
+
+class Works:
+    """Chores and realms, held and let go of."""
+
+    def __init__(self, client: Client, recorder: Recorder, namespace: str) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._namespace = namespace
+        self.all: list[Chore | Realm] = []
+
+    async def create(self, count: int, hold: bool = False) -> None:
+        for number in range(count):
+            spec = WorkSpec(hold=hold, note="")
+            chore = Chore(metadata=ObjectMeta(name=f"chore-{number}", namespace=self._namespace), spec=spec)
+            realm = Realm(metadata=ObjectMeta(name=f"realm-{self._namespace}-{number}"), spec=spec)
+            self.all += [await self._client.create(chore), await self._client.create(realm)]
+        await self._recorder.until(
+            lambda: all(self.entries(name, "began" if hold else "ended") for name in self.names),
+            what="a reconcile of each",
+        )
+
+    @property
+    def names(self) -> list[str]:
+        return [obj.metadata.name for obj in self.all]
+
+    @property
+    def labels(self) -> dict[str, Labels]:
+        recorded = self._recorder.labels(Chore) | self._recorder.labels(Realm)
+        return {name: recorded[name] for name in self.names}
+
+    def owners(self, *shards: str) -> dict[str, Labels]:
+        return owners(self.all, *shards)
+
+    def events(self, name: str, since: int = 0) -> list[Seen]:
+        return self._recorder.of(Realm if name.startswith("realm") else Chore, name, since)
+
+    def trace(self, name: str, since: int) -> list[Labels]:
+        """What the labels said, each time that they changed."""
+        *_, before = (event for event in self.events(name) if event.version <= since)
+        changes = [self._recorder.labels_of(before.object)]
+        for event in self.events(name, since):
+            labels = self._recorder.labels_of(event.object)
+            if labels != changes[-1]:
+                changes.append(labels)
+        return changes[1:]
+
+    def entries(self, name: str, what: str, shard: str = "") -> list[Seen]:
+        return [
+            event
+            for event in self._recorder.of(Entry)
+            if (event.object.spec.work, event.object.spec.what) == (name, what)
+            and shard in ("", event.object.spec.shard)
+        ]
+
+    async def let_go(self, *names: str) -> None:
+        for obj in self.all:
+            if not names or obj.metadata.name in names:
+                meta = obj.metadata
+                await self._client.patch(
+                    type(obj), meta.name, meta.namespace, MergePatch({"spec": {"hold": False}})
+                )
+
+    def never_in_two_hands(self) -> None:
+        """No shard began with an object before the one that had it ended."""
+        for name in self.names:
+            working = ""
+            for event in self._recorder.of(Entry):
+                spec = event.object.spec
+                if spec.work == name and spec.what == "began":
+                    assert working in ("", spec.shard), f"{spec.shard} began with {name} of {working}"
+                    working = spec.shard
+                elif spec.work == name:
+                    working = ""
+
+
+@pytest.fixture
+async def works(
+    ring: Ring, kube_client: Client, namespace: str, shards: Processes, sharders: Processes
+) -> object:
+    """Of a ring that no shard has joined yet."""
+    await ring.create([CHORES, REALMS], {"kubernetes.io/metadata.name": namespace})
+    recorder = Recorder(kube_client, ring.name, [namespace], [Chore, Realm], [Entry])
+    make = lambda number: Chore(metadata=ObjectMeta(name=f"user-{number}", namespace=namespace))  # noqa: E731
+    async with recorder.recording(), User(kube_client, make).working():
+        yield Works(kube_client, recorder, namespace)
+
+
+@pytest.fixture
+def recorder(works: Works) -> Recorder:
+    return works._recorder
+
+
+async def test_a_drain_waits_for_the_reconcile_and_other_objects_do_not_wait_for_it(
+    works: Works, ring: Ring, recorder: Recorder, namespace: str, shards: Processes
+) -> None:
+    shards.start_gated("a", ring=ring.name, namespace=namespace)
+    await ring.available(1)
+    await works.create(6, hold=True)
+    before, after = works.owners("a"), works.owners("a", "b")
+    moving = sorted(name for name in before if before[name] != after[name])
+    assert len(moving) >= 2
+    *idle, busy = moving
+    await works.let_go(*idle)
+    await recorder.until(lambda: all(works.entries(name, "ended") for name in idle))
+    await recorder.quiet(Entry, about=lambda event: event.object.spec.work in works.names)
+    now = recorder.now
+    shards.start_gated("b", ring=ring.name, namespace=namespace)
+    await recorder.until(lambda: all(works.labels[name] == after[name] for name in idle), 10, "idle ones")
+    assert works.labels[busy] == Labels("a", draining=True)
+    await asyncio.sleep(2.0)  # longer than the sharder takes to look again
+    assert works.labels[busy] == Labels("a", draining=True)
+    await works.let_go()
+    await recorder.until(lambda: works.labels == after and works.entries(busy, "ended", "b"))
+    for name in moving:
+        assert works.trace(name, now) == [Labels("a", draining=True), Labels("b")]
+    [end] = works.entries(busy, "ended", "a")
+    [began] = works.entries(busy, "began", "b")
+    [handed_over] = [e for e in works.events(busy, now) if recorder.labels_of(e.object) == Labels("b")]
+    assert end.version < handed_over.version < began.version
+    works.never_in_two_hands()
+
+
+async def test_a_stopping_shard_gives_its_lease_back_only_after_its_reconciles_ended(
+    works: Works, ring: Ring, recorder: Recorder, namespace: str, shards: Processes
+) -> None:
+    shards.start_gated("a", "b", ring=ring.name, namespace=namespace)
+    await ring.available(2)
+    await works.create(4, hold=True)
+    before, now = works.labels, recorder.now
+    stopping = shards.request_stop("b", signal.SIGTERM)
+    await asyncio.sleep(3.0)
+    lease = recorder.lease("b")
+    assert lease is not None
+    assert lease.spec.holder_identity == "b"
+    assert works.labels == before
+    await works.let_go()
+    after = works.owners("a")
+    await recorder.until(lambda: works.labels == after)
+    assert ended(stopping) == 0
+    released = next(e for e in recorder.of("Lease", "b", now) if e.object.spec.holder_identity == "")
+    ours = [name for name in before if before[name].shard == "b"]
+    assert ours
+    for name in ours:
+        [end] = works.entries(name, "ended", "b")
+        moved = next(e for e in works.events(name, now) if recorder.labels_of(e.object) == after[name])
+        assert end.version < released.version < moved.version
+        assert works.trace(name, now) == [after[name]]
+    gaps = [moved_at - released.at for moved_at in (e.at for e in moves(works, recorder, ours, now))]
+    assert max(gaps) < 1.0
+    works.never_in_two_hands()
+
+
+async def test_a_shard_that_had_to_cancel_a_reconcile_does_not_give_its_lease_back(
+    works: Works, ring: Ring, recorder: Recorder, namespace: str, shards: Processes
+) -> None:
+    """reliability T27: what was cancelled may have a write under way."""
+    shards.start_gated("a", ring=ring.name, namespace=namespace)
+    shards.start_gated("b", ring=ring.name, namespace=namespace, grace=1.0)
+    await ring.available(2)
+    await works.create(4, hold=True)
+    before, now = works.labels, recorder.now
+    asked = time.monotonic()
+    stopping = shards.request_stop("b", signal.SIGTERM)
+    after = works.owners("a")
+    await recorder.until(lambda: works.labels == after, 20)
+    ended(stopping)
+    ours = [name for name in before if before[name].shard == "b"]
+    holders = [e.object.spec.holder_identity for e in recorder.of("Lease", "b", now)]
+    assert "" not in holders
+    first = min(e.at for e in moves(works, recorder, ours, now))
+    taken = recorder.seizure("b")
+    assert taken.at - asked > 2 * shards.lease_seconds - 2.0
+    assert first > taken.at
+    await works.let_go()
+
+
+async def test_a_short_pause_moves_nothing_and_a_long_one_ends_the_process_before_its_objects_move(
+    works: Works, ring: Ring, recorder: Recorder, namespace: str, shards: Processes
+) -> None:
+    """reliability C2, F2: with a 6 s Lease the right to work ends 4 s after the last renewal."""
+    shards.start_gated("a", "b", ring=ring.name, namespace=namespace)
+    await ring.available(2)
+    await works.create(4)
+    before, now = works.labels, recorder.now
+    shards.signal("b", signal.SIGSTOP)
+    await asyncio.sleep(1.5)
+    shards.signal("b", signal.SIGCONT)
+    await asyncio.sleep(3.0)
+    assert shards["b"].running
+    assert works.labels == before
+    stopped = time.monotonic()
+    paused = shards.request_stop("b", signal.SIGSTOP)
+    while paused.running:
+        assert time.monotonic() - stopped < 6.0
+        await asyncio.sleep(0.02)
+    assert paused.exit_code == -signal.SIGKILL
+    lasted = time.monotonic() - stopped
+    assert 2.5 < lasted < 4.5
+    after = works.owners("a")
+    await recorder.until(lambda: works.labels == after, 15)
+    for name in before:
+        assert works.trace(name, now) == ([after[name]] if before[name] != after[name] else [])
+    first = min(e.at for e in moves(works, recorder, list(before), now))
+    assert 11.5 < first - recorder.renewals("b")[-1].at < 14.0
+
+
+def moves(works: Works, recorder: Recorder, names: list[str], since: int) -> list[Seen]:
+    """The event of each object that first shows a shard other than b."""
+    first = []
+    for name in names:
+        for event in works.events(name, since):
+            if recorder.labels_of(event.object).shard != "b":
+                first.append(event)
+                break
+    return first
