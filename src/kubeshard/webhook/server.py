@@ -76,9 +76,9 @@ class WebhookServer:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[WebhookServer]:
         """Serves while the block runs. Raises as `run`."""
+        await self._certificates.load(self._serving)
         if self._after is not None:
             await self._after()
-        await self._certificates.load(self._serving)
         async with _configuration_errors(), self._http, asyncio.TaskGroup() as tasks:
             renewal = tasks.create_task(self._certificates.run(self._serving))
             self._listening = True

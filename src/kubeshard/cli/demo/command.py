@@ -70,7 +70,7 @@ def demo(websites: int, lease_seconds: int, patience: int, keep: bool, logs: Pat
         from kubeshard.cli.demo.play import play
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"the demo needs the package {error.name}: pip install 'kubeshard[all]'"
+            f"the demo needs the package {(error.name or '').partition('.')[0]}: pip install 'kubeshard[all]'"
         ) from None
 
     folder = _new_folder(logs)

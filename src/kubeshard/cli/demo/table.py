@@ -85,6 +85,8 @@ def summary(steps: Sequence[Step]) -> RenderableType:
 
 
 def _verdict(view: Picture) -> Text:
+    if view.settled and any(row.live and row.state in ("expired", "uncertain") for row in view.rows):
+        return Text("every object is where the Leases say, and a Lease is about to run out", "yellow")
     if view.settled:
         return Text("every object is where it belongs", "green")
     troubles = {
