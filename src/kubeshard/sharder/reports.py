@@ -21,6 +21,7 @@ RESOURCES_ACCEPTED = "ResourcesAccepted"
 RESOURCES_RESOLVED = "ResourcesResolved"
 PERMITTED = "Permitted"
 SELECTOR_VALID = "SelectorValid"
+SYSTEM_NAMESPACES_EXCLUDED = "SystemNamespacesExcluded"
 SHARDS_ACCEPTED = "ShardsAccepted"
 DRAIN_STUCK = "DrainStuck"
 
@@ -31,10 +32,14 @@ OWN_CONDITIONS = frozenset(
         RESOURCES_RESOLVED,
         PERMITTED,
         SELECTOR_VALID,
+        SYSTEM_NAMESPACES_EXCLUDED,
         SHARDS_ACCEPTED,
         DRAIN_STUCK,
     }
 )
+
+MAX_MESSAGE = 1024
+"""Characters of a condition's message."""
 
 DRAIN_STUCK_AFTER = 60.0
 """Seconds after which a drain that nobody acknowledged is worth a person's attention."""
@@ -47,6 +52,8 @@ class RingReport:
     unresolved: dict[GroupResource, str] = field(default_factory=dict)
     missing_verbs: dict[GroupResource, set[str]] = field(default_factory=dict)
     selector_problem: str = ""
+    system_namespaces: tuple[str, ...] = ()
+    """That the ring selects."""
     stuck_drains: int = 0
 
 
@@ -97,6 +104,12 @@ class RingReports:
             report.selector_problem = problem
             self._listener(ring)
 
+    def system_namespaces(self, ring: str, selected: tuple[str, ...]) -> None:
+        report = self.of(ring)
+        if report.system_namespaces != selected:
+            report.system_namespaces = selected
+            self._listener(ring)
+
     def drains(self, ring: str, stuck: int) -> None:
         report = self.of(ring)
         if report.stuck_drains != stuck:
@@ -116,11 +129,12 @@ def findings(
         (RESOURCES_RESOLVED, "False", "ResourcesUnresolved", _unresolved(report)),
         (PERMITTED, "False", "PermissionMissing", _permissions(report)),
         (SELECTOR_VALID, "False", "InvalidSelector", report.selector_problem),
+        (SYSTEM_NAMESPACES_EXCLUDED, "False", "SystemNamespacesSelected", _system_namespaces(report)),
         (SHARDS_ACCEPTED, "False", "ShardsRefused", "; ".join(shard_problems(shards, max_shards))),
         (DRAIN_STUCK, "True", "DrainNotAcknowledged", _stuck(report)),
     ]
     return [
-        Condition(type=type_, status=status, reason=reason, message=message)
+        Condition(type=type_, status=status, reason=reason, message=shortened(message))
         for type_, status, reason, message in candidates
         if message
     ]
@@ -148,6 +162,13 @@ def shard_problems(shards: list[Shard], max_shards: int) -> list[str]:
     return problems[:10]
 
 
+def shortened(message: str) -> str:
+    """At most as long as people read: the API server refuses a whole status for one condition that is too
+    long.
+    """
+    return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
+
+
 def _unresolved(report: RingReport) -> str:
     return "; ".join(
         f"{resource}: {problem}" for resource, problem in sorted(report.unresolved.items(), key=str)
@@ -160,6 +181,12 @@ def _permissions(report: RingReport) -> str:
         f" verbs: [{', '.join(sorted(verbs))}]}}"
         for resource, verbs in sorted(report.missing_verbs.items(), key=str)
     )
+
+
+def _system_namespaces(report: RingReport) -> str:
+    if not report.system_namespaces:
+        return ""
+    return f"the ring's namespaceSelector selects {', '.join(report.system_namespaces)}"
 
 
 def _stuck(report: RingReport) -> str:

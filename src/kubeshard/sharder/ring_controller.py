@@ -3,7 +3,8 @@
 Guaranteed: the webhook configuration is what `webhook_config` renders, also after it was edited or deleted
 by someone (14-A16); applied without force, so a field that another manager took is a conflict, shown as
 Ready=False like the reference does. `Ready` means what it means there; further conditions (`reports`) never
-change it.
+change it, and come with an event when there is something new to say. A status that somebody else wrote is
+overwritten (reliability 4.1).
 
 RBAC: get, list, watch on controllerrings; update on controllerrings/status and controllerrings/finalizers;
 get, list, watch, create, patch on mutatingwebhookconfigurations; create, patch on events.
@@ -19,7 +20,7 @@ import msgspec
 from kubeshard.cache import Cache, Scope
 from kubeshard.controller import Context, Controller, Enqueue, Reconciler, Result, Watch
 from kubeshard.controller.mapping import Reader
-from kubeshard.controller.predicates import generation_changed
+from kubeshard.controller.predicates import Predicate, changed, generation_changed
 from kubeshard.core.conditions import Condition, set_condition
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import Key
@@ -30,7 +31,7 @@ from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.sharder.certificate_controller import CaBundleSource
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.reports import RingReports, findings, with_findings
+from kubeshard.sharder.reports import OWN_CONDITIONS, RingReports, findings, shortened, with_findings
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, in_sync, webhook_configuration
 from kubeshard.sharding import (
     RING_LABEL,
@@ -47,6 +48,8 @@ from kubeshard.sharding.names import APP_LABEL, APP_NAME
 NAME = "controllerring"
 FIELD_MANAGER = "controllerring-controller"
 
+_status_changed: Predicate[ControllerRing] = changed(lambda ring: ring.status)
+
 OUR_WEBHOOKS = Scope(labels=Selector.equals(APP_LABEL, APP_NAME) & Selector.exists(RING_LABEL))
 
 
@@ -60,13 +63,13 @@ def ring_controller(
 ) -> Controller[ControllerRing]:
     """The controller. `ca` is the sharder's own certificate authority, where it has one.
 
-    Triggers: new or changed ControllerRings, shards that come, go or flip, drift, new findings, a new
-    authority.
+    Triggers: new or changed ControllerRings, a changed status, shards that come, go or flip, drift, new
+    findings, a new authority.
     """
     return Controller(
         name=NAME,
         reconciler=ControllerRings(observer, reports, config, ca, clock),
-        primary=Watch(ControllerRing, when=generation_changed),
+        primary=Watch(ControllerRing, when=generation_changed | _status_changed),
         maps=[Watch(MutatingWebhookConfiguration, scope=OUR_WEBHOOKS, to=_ring_of)],
         sources=[ShardChanges(observer, reports), *([NewAuthority(ca, cache)] if ca else [])],
         workers=5,
@@ -131,12 +134,13 @@ class ControllerRings(Reconciler[ControllerRing]):
         try:
             await self._apply_webhook(ctx, obj)
         except ApiError as error:
-            message = f"error reconciling webhooks for ControllerRing: {error}"
+            message = shortened(f"error reconciling webhooks for ControllerRing: {error}")
             await self._report_failure(ctx, obj, message[:1].upper() + message[1:])
             raise
         status = self._status(
             obj, "True", "ReconciliationSucceeded", "ControllerRing was successfully reconciled"
         )
+        _tell_news(ctx, obj, status)
         await self._write(ctx, obj, status)
         return None
 
@@ -155,7 +159,9 @@ class ControllerRings(Reconciler[ControllerRing]):
     async def _report_failure(self, ctx: Context, ring: ControllerRing, message: str) -> None:
         ctx.event(ring, "Warning", "ReconciliationFailed", message, action="Reconcile")
         try:
-            await self._write(ctx, ring, self._status(ring, "False", "ReconciliationFailed", message))
+            status = self._status(ring, "False", "ReconciliationFailed", message)
+            _tell_news(ctx, ring, status)
+            await self._write(ctx, ring, status)
         except ApiError as error:
             ctx.log.error("cannot write the status of the ControllerRing", error=error)
 
@@ -184,6 +190,14 @@ class ControllerRings(Reconciler[ControllerRing]):
     async def _write(self, ctx: Context, ring: ControllerRing, status: ControllerRingStatus) -> None:
         if status != ring.status:
             await ctx.client.replace(msgspec.structs.replace(ring, status=status), subresource="status")
+
+
+def _tell_news(ctx: Context, ring: ControllerRing, status: ControllerRingStatus) -> None:
+    """An event for each finding that is not in the ring's present status."""
+    known = {(c.type, c.message) for c in (ring.status.conditions if ring.status else ())}
+    for condition in status.conditions:
+        if condition.type in OWN_CONDITIONS and (condition.type, condition.message) not in known:
+            ctx.event(ring, "Warning", condition.reason, condition.message, action="Reconcile")
 
 
 def _ring_of(_: Reader, config: MutatingWebhookConfiguration) -> Iterable[Key]:

@@ -2,9 +2,9 @@
 
 Guaranteed: a view is made of what the caches and the lease book show at the moment it is asked for, and is
 remembered until one of these changes, so asking per object is cheap and equal views are the same object.
-Answers come from memory. A ring with an invalid namespace selector keeps its last good one (reliability
-4.1). `controller_sharding_ring_calculations_total` counts real calculations of a hash ring (protocol
-14-B4).
+Answers come from memory. A ring with an invalid namespace selector keeps its last good one, and selects no
+namespace where this process never saw one (reliability 4.1).
+`controller_sharding_ring_calculations_total` counts real calculations of a hash ring (protocol 14-B4).
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.reports import RingReports
 from kubeshard.sharding import ControllerRing, HashRing, RingResources, RingView
+from kubeshard.sharding.names import SYSTEM_NAMESPACE
+
+_SYSTEM_NAMESPACES = frozenset({"kube-system", SYSTEM_NAMESPACE})
 
 
 class RingViews:
@@ -109,7 +112,8 @@ class RingViews:
 
     def selects(self, ring: ControllerRing, labels: Mapping[str, str] | None) -> bool:
         """Whether the ring selects a namespace with these labels."""
-        return self._selector(ring).matches(labels)
+        selector = self._selector(ring)
+        return selector is not None and selector.matches(labels)
 
     def forget(self, name: str) -> None:
         for memory in (self._views, self._hashrings, self._selectors, self._owner_kinds):
@@ -125,18 +129,21 @@ class RingViews:
 
     def _namespaces(self, ring: ControllerRing) -> frozenset[str] | None:
         selector = self._selector(ring)
-        if not selector:
-            return None
+        if selector is None:
+            return frozenset()
         namespaces = self._cache.list(Namespace, labels=selector)
-        return frozenset(namespace.metadata.name for namespace in namespaces)
+        selected = frozenset(namespace.metadata.name for namespace in namespaces)
+        self._reports.system_namespaces(ring.name, tuple(sorted(selected & _SYSTEM_NAMESPACES)))
+        return selected if selector else None
 
-    def _selector(self, ring: ControllerRing) -> Selector:
+    def _selector(self, ring: ControllerRing) -> Selector | None:
+        """None without a valid one."""
         given = ring.spec.namespace_selector
         try:
             selector = Selector.from_label_selector(self._default_selector if given is None else given)
         except InvalidSelector as error:
             self._reports.selector(ring.name, str(error))
-            return self._selectors.get(ring.name) or Selector.from_label_selector(self._default_selector)
+            return self._selectors.get(ring.name)
         self._reports.selector(ring.name)
         self._selectors[ring.name] = selector
         return selector

@@ -1,0 +1,199 @@
+"""ControllerRings that are wrong, hostile or odd: reliability 4.1, row by row.
+
+What needs the API server is in `kube/test_bad_input_kube.py`. Elsewhere: two roles of one resource
+(`sharding/test_sharding_planner.py`), unknown resources and missing rights (`sharder/test_sharder_resync.py`).
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from kubeshard.core.builtin import Lease, LeaseSpec, Namespace
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.patches import apply_json_patch
+from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
+from kubeshard.sharder.admission import ShardAdmission
+from kubeshard.sharder.config import WebhookConfig
+from kubeshard.sharder.metrics import SharderMetrics
+from kubeshard.sharder.reports import MAX_MESSAGE, RingReports, findings
+from kubeshard.sharder.views import RingViews
+from kubeshard.sharder.webhook_config import webhook_configuration
+from kubeshard.sharding import (
+    RING_LABEL,
+    ControllerRing,
+    LeaseBook,
+    RingGroupResource,
+    RingResource,
+    RingResources,
+    webhook_path,
+)
+from kubeshard.sharding.api import ControllerRingSpec
+from kubeshard.webhook.review import decode_review
+
+GOOD = RingResource(group="apps", resource="deployments")
+
+REFUSED = {
+    "every resource": ("", "*"),
+    "every group": ("*", "pods"),
+    "a subresource": ("", "pods/status"),
+    "every subresource": ("", "pods/*"),
+    "upper case": ("", "Pods"),
+    "a group in upper case": ("Apps", "deployments"),
+    "no resource": ("", ""),
+    "unicode": ("", "pöds"),
+    "a group in unicode": ("bücher.example", "books"),
+    "a label that is too long": ("", "p" * 64),
+    "a group of more than 253": (".".join(["a" * 50] * 6), "pods"),
+    "a group that is a URL": ("https://example.com", "pods"),
+    "white space": ("", "pods "),
+    "a line break": ("", "pods\nfoo"),
+    "leases": ("coordination.k8s.io", "leases"),
+    "rings": ("sharding.timebertt.dev", "controllerrings"),
+    "webhook configurations": ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+    "events": ("", "events"),
+    "new events": ("events.k8s.io", "events"),
+}
+
+
+def ring(
+    *resources: RingResource, name: str = "ring", selector: LabelSelector | None = None
+) -> ControllerRing:
+    spec = ControllerRingSpec(resources=resources, namespace_selector=selector)
+    return ControllerRing(metadata=ObjectMeta(name=name, uid="uid", resource_version="1"), spec=spec)
+
+
+@pytest.mark.parametrize(("group", "resource"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("role", ["main", "controlled"])
+def test_an_entry_that_cannot_be_sharded_is_named_and_left_out_and_the_rest_of_the_ring_works(
+    group: str, resource: str, role: str
+) -> None:
+    bad = RingGroupResource(group=group, resource=resource)
+    if role == "main":
+        entries = (RingResource(group=group, resource=resource), GOOD)
+    else:
+        entries = (RingResource(group="apps", resource="deployments", controlled_resources=(bad,)),)
+    resources = RingResources(entries)
+    assert [entry.resource for entry in resources.entries] == [GOOD.group_resource]
+    assert [problem.resource for problem in resources.problems] == [bad.group_resource]
+    (webhook,) = webhook_configuration(ring(*entries), WebhookConfig())["webhooks"]
+    assert [rule["resources"] for rule in webhook["rules"]] == [["deployments"]]
+    (condition,) = findings(RingReports().of("ring"), resources, [], max_shards=500)
+    assert str(bad.group_resource)[:50] in condition.message
+
+
+def test_a_name_with_dots_and_its_label_keys_are_escaped_everywhere() -> None:
+    name = "a.b-c.example"
+    view: Any = SimpleNamespace(
+        ring={name: ring(GOOD, name=name)}.get,
+        owner_kinds=lambda _: {},
+        available=lambda _: ("shard",),
+        fresh=lambda: True,
+    )
+    registry = CollectorRegistry()
+    review = decode_review(
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"CREATE",'
+        b'"resource":{"group":"apps","version":"v1","resource":"deployments"},"namespace":"default",'
+        b'"object":{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"foo"}}}}',
+        webhook_path(name),
+    )
+    answer = ShardAdmission(view, registry=registry)(review.request)
+    patched = apply_json_patch({"metadata": {"name": "foo"}}, answer.patch)
+    assert patched["metadata"]["labels"] == {f"shard.alpha.sharding.timebertt.dev/{name}": "shard"}
+    SharderMetrics(registry).calculated('a"b\\c')
+    assert f'controllerring="{name}"' in generate_latest(registry).decode()
+    assert 'controllerring="a\\"b\\\\c"' in generate_latest(registry).decode()
+
+
+def test_a_message_of_any_length_fits_into_a_condition() -> None:
+    """The API server refuses a whole status for one message of more than 32 KiB."""
+    resources = RingResources([RingResource(group="", resource="X" * 10_000) for _ in range(10)])
+    book = LeaseBook()
+    for number in range(2_000):
+        meta = ObjectMeta(name="a", namespace=f"{number:063}", labels={RING_LABEL: "ring"})
+        book.observe(Lease(metadata=meta, spec=LeaseSpec(holder_identity="a")), 0.0)
+    found = findings(RingReports().of("ring"), resources, book.shards("ring", 0.0), max_shards=500)
+    assert len(found) == 2
+    assert all(len(condition.message) <= MAX_MESSAGE for condition in found)
+
+
+class Views:
+    """Rings in a cluster of three namespaces."""
+
+    def __init__(self) -> None:
+        self.rings: dict[str, ControllerRing] = {}
+        self.reports = RingReports()
+        self.book = LeaseBook()
+        names = ("default", "kube-system", "sharding-system")
+        namespaces = [
+            Namespace(metadata=ObjectMeta(name=name, labels={"kubernetes.io/metadata.name": name}))
+            for name in names
+        ]
+
+        def listed(_: Any, labels: Any) -> list[Namespace]:
+            return [namespace for namespace in namespaces if labels.matches(namespace.metadata.labels)]
+
+        cache: Any = SimpleNamespace(get=lambda _, name: self.rings.get(name), list=listed)
+        kinds: Any = SimpleNamespace(learned=0, owner_kinds=lambda _: {})
+        observer: Any = SimpleNamespace(book=self.book)
+        self.views = RingViews(
+            cache,
+            observer,
+            kinds,
+            self.reports,
+            default_selector=WebhookConfig().namespace_selector,
+        )
+
+    def selected(self, name: str) -> list[str]:
+        view = self.views.view(name)
+        assert view is not None
+        return [space for space in ("default", "kube-system", "sharding-system") if view.selects(space)]
+
+
+BAD_OPERATOR = LabelSelector(match_expressions=(LabelSelectorRequirement(key="a", operator="Like"),))
+
+
+def test_a_ring_keeps_its_last_good_selector_and_says_what_is_wrong_with_the_new_one() -> None:
+    world = Views()
+    good = LabelSelector(match_labels={"kubernetes.io/metadata.name": "default"})
+    world.rings = {"ring": ring(GOOD, selector=good), "beside": ring(GOOD, name="beside")}
+    assert world.selected("ring") == ["default"]
+    world.rings["ring"] = ring(GOOD, selector=BAD_OPERATOR)
+    assert world.selected("ring") == ["default"]
+    assert world.selected("beside") == ["default"]
+    assert "Like" in world.reports.of("ring").selector_problem
+    assert not world.reports.of("beside").selector_problem
+
+
+def test_a_ring_that_never_had_a_good_selector_selects_nothing() -> None:
+    """Not the default: that would label objects that nobody selected."""
+    world = Views()
+    world.rings = {"ring": ring(GOOD, selector=BAD_OPERATOR)}
+    assert world.selected("ring") == []
+
+
+def test_a_ring_that_selects_everything_works_with_a_warning() -> None:
+    world = Views()
+    world.rings = {"ring": ring(GOOD, selector=LabelSelector())}
+    assert world.selected("ring") == ["default", "kube-system", "sharding-system"]
+    (condition,) = findings(world.reports.of("ring"), RingResources([GOOD]), [], max_shards=500)
+    assert condition.type == "SystemNamespacesExcluded"
+    assert "kube-system, sharding-system" in condition.message
+
+
+def test_hundreds_of_rings_with_a_thousand_shards_are_remembered_once_each() -> None:
+    world = Views()
+    rings = [f"ring-{number}" for number in range(150)]
+    world.rings = {name: ring(GOOD, name=name) for name in rings}
+    for number in range(1_000):
+        meta = ObjectMeta(name=f"s{number}", namespace="ns", uid="u", labels={RING_LABEL: "ring-0"})
+        spec = LeaseSpec(holder_identity=f"s{number}", lease_duration_seconds=15)
+        world.book.observe(Lease(metadata=meta, spec=spec), 0.0)
+    views = {name: world.views.view(name) for name in rings}
+    assert all(world.views.view(name) is views[name] for name in rings)
+    first = views["ring-0"]
+    assert first is not None
+    assert len(first.available) == 500
