@@ -32,6 +32,7 @@ from kubeshard.core import (
     ObjectMeta,
     controller_of,
     controller_reference,
+    encode,
     merge_patch,
     to_dict,
 )
@@ -95,7 +96,7 @@ def _replaces_items(patch: Any) -> bool:
     """Whether a merge patch replaces a list of objects."""
     if isinstance(patch, Mapping):
         return any(_replaces_items(value) for value in patch.values())
-    return isinstance(patch, list) and any(isinstance(item, Mapping) for item in patch)
+    return isinstance(patch, list | tuple) and any(isinstance(item, Mapping) for item in patch)
 
 
 async def _exact_patch(ctx: Context, live: T, target: T) -> dict[str, Any]:
@@ -106,7 +107,8 @@ async def _exact_patch(ctx: Context, live: T, target: T) -> dict[str, Any]:
     whole = msgspec.json.decode((await ctx.client.raw("GET", path)).body)
     if whole["metadata"]["resourceVersion"] != live.metadata.resource_version:
         raise Conflict(f"{live.KIND} {live.key} changed since it was read")
-    patch = merge_patch(whole, _updated(whole, to_dict(live), to_dict(target)))
+    old, new = (msgspec.json.decode(encode(obj)) for obj in (live, target))
+    patch = merge_patch(whole, _updated(whole, old, new))
     version = {"resourceVersion": live.metadata.resource_version}
     return {**patch, "metadata": {**patch.get("metadata", {}), **version}}
 

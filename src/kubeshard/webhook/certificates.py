@@ -159,7 +159,10 @@ class CertificateFiles:
         try:
             self._read(serving)
         except (OSError, UnusableCertificate) as error:
-            raise ConfigurationError(f"webhook certificate {self._paths[0]}: {error}") from error
+            problem = (isinstance(error, OSError) and error.strerror) or error
+            raise ConfigurationError(
+                f"webhook certificate {self._paths[0]}: {problem}; put certificate and key there, or configure others"
+            ) from error
 
     async def run(self, serving: ServingCertificate) -> None:
         while True:
