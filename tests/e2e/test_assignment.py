@@ -5,6 +5,7 @@ F12, F18).
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 import yaml
@@ -124,15 +125,35 @@ async def test_a_user_who_drops_the_shard_label_does_not_take_the_object_from_it
         assert live.spec.note == "patched"
 
 
+async def test_a_webhook_that_never_answers_delays_a_creation_but_does_not_refuse_it(
+    ring: Ring, kube_client: Client, namespace: str, shards: Processes, sharders: Processes
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        alone(sharders, silent.getsockname()[1])
+        await ring.create([CHORES], {"kubernetes.io/metadata.name": namespace})
+        shards.start_gated("a", ring=ring.name, namespace=namespace, kinds=["chores"])
+        async with Recorder(kube_client, ring.name, [namespace], [Chore]).recording() as recorder:
+            await ring.ready(1)
+            [chore] = chores(namespace, 1)
+            assert not (await kube_client.create(chore)).metadata.label(ring.label)
+            # The API server asks the webhook about the sharder's patch too, and waits as long as for the user's.
+            assert await recorder.until(lambda: recorder.labels(Chore) == owners([chore], "a")) < 5.0 + 2.0
+        assert sharders.stop("sharder-alone") == 0
+
+
+def alone(sharders: Processes, port: int) -> None:
+    """Instead of the others, one sharder whose webhook is looked for at a port where it is not."""
+    for name in sharders.names:
+        sharders.stop(name)
+    url = f"https://127.0.0.1:{port}/"
+    webhook = {"server": {"bindAddress": "0"}, "config": {"clientConfig": {"url": url}}}
+    sharders.start_sharder("sharder-alone", webhook)
+
+
 async def test_without_a_reachable_webhook_objects_are_assigned_within_two_seconds(
     ring: Ring, kube_client: Client, namespace: str, shards: Processes, sharders: Processes
 ) -> None:
-    for name in sharders.names:
-        sharders.stop(name)
-    nobody = f"https://127.0.0.1:{free_port()}/"
-    sharders.start_sharder(
-        "sharder-alone", {"server": {"bindAddress": "0"}, "config": {"clientConfig": {"url": nobody}}}
-    )
+    alone(sharders, free_port())
     await ring.create([CHORES, REALMS], {"kubernetes.io/metadata.name": namespace})
     shards.start_gated(*SHARDS, ring=ring.name, namespace=namespace)
     recorder = Recorder(kube_client, ring.name, [namespace], [Chore, ConfigMap, Realm])
@@ -159,4 +180,4 @@ async def test_without_a_reachable_webhook_objects_are_assigned_within_two_secon
             for name in recorder.touched(kind, since=0):
                 created, assigned = recorder.of(kind, name)
                 assert assigned.at - created.at < 2.0
-    sharders.stop("sharder-alone")
+    assert sharders.stop("sharder-alone") == 0

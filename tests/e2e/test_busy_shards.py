@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import AsyncIterator
 
 import pytest
 from e2e_kinds import CHORES, REALMS, Chore, Entry, Realm, WorkSpec
@@ -83,34 +84,45 @@ class Works:
                     type(obj), meta.name, meta.namespace, MergePatch({"spec": {"hold": False}})
                 )
 
+    async def touch(self, obj: Chore | Realm) -> None:
+        """Give cause for a reconcile."""
+        meta = obj.metadata
+        patch = MergePatch({"spec": {"note": "touched"}})
+        await self._client.patch(type(obj), meta.name, meta.namespace, patch)
+
     def never_in_two_hands(self) -> None:
-        """No shard began with an object before the one that had it ended."""
-        for name in self.names:
-            working = ""
-            for event in self._recorder.of(Entry):
-                spec = event.object.spec
-                if spec.work == name and spec.what == "began":
-                    assert working in ("", spec.shard), f"{spec.shard} began with {name} of {working}"
-                    working = spec.shard
-                elif spec.work == name:
-                    working = ""
+        """No shard began with an object, also one of others, while another worked on it."""
+        at_work: dict[str, str] = {}
+        for event in self._recorder.of(Entry):
+            spec = event.object.spec
+            if spec.what == "ended":
+                assert at_work.pop(spec.work) == spec.shard
+            else:
+                before = at_work.setdefault(spec.work, spec.shard)
+                assert before == spec.shard, (
+                    f"{spec.shard} began with {spec.work} while {before} worked on it"
+                )
+
+
+@pytest.fixture
+async def recorder(kube_client: Client, ring: Ring, namespace: str) -> AsyncIterator[Recorder]:
+    recorder = Recorder(kube_client, ring.name, [namespace], [Chore, Realm], [Entry])
+    async with recorder.recording():
+        yield recorder
 
 
 @pytest.fixture
 async def works(
-    ring: Ring, kube_client: Client, namespace: str, shards: Processes, sharders: Processes
-) -> object:
-    """Of a ring that no shard has joined yet."""
+    ring: Ring, recorder: Recorder, kube_client: Client, namespace: str, sharders: Processes
+) -> AsyncIterator[Works]:
+    """Of a ring that no shard has joined yet; somebody else works there too."""
+
+    def make(number: int) -> Chore:
+        return Chore(metadata=ObjectMeta(name=f"user-{number}", namespace=namespace))
+
     await ring.create([CHORES, REALMS], {"kubernetes.io/metadata.name": namespace})
-    recorder = Recorder(kube_client, ring.name, [namespace], [Chore, Realm], [Entry])
-    make = lambda number: Chore(metadata=ObjectMeta(name=f"user-{number}", namespace=namespace))  # noqa: E731
-    async with recorder.recording(), User(kube_client, make).working():
+    async with User(kube_client, make).working():
         yield Works(kube_client, recorder, namespace)
-
-
-@pytest.fixture
-def recorder(works: Works) -> Recorder:
-    return works._recorder
 
 
 async def test_a_drain_waits_for_the_reconcile_and_other_objects_do_not_wait_for_it(
@@ -123,6 +135,7 @@ async def test_a_drain_waits_for_the_reconcile_and_other_objects_do_not_wait_for
     moving = sorted(name for name in before if before[name] != after[name])
     assert len(moving) >= 2
     *idle, busy = moving
+    assert {type(obj) for obj in works.all if obj.metadata.name in moving} == {Chore, Realm}
     await works.let_go(*idle)
     await recorder.until(lambda: all(works.entries(name, "ended") for name in idle))
     await recorder.quiet(Entry, about=lambda event: event.object.spec.work in works.names)
@@ -203,28 +216,66 @@ async def test_a_short_pause_moves_nothing_and_a_long_one_ends_the_process_befor
     """reliability C2, F2: with a 6 s Lease the right to work ends 4 s after the last renewal."""
     shards.start_gated("a", "b", ring=ring.name, namespace=namespace)
     await ring.available(2)
-    await works.create(4)
+    await works.create(4, hold=True)
     before, now = works.labels, recorder.now
     shards.signal("b", signal.SIGSTOP)
     await asyncio.sleep(1.5)
     shards.signal("b", signal.SIGCONT)
-    await asyncio.sleep(3.0)
-    assert shards["b"].running
+    await recorder.until(lambda: len(recorder.renewals("b", now)) >= 3)
     assert works.labels == before
-    stopped = time.monotonic()
     paused = shards.request_stop("b", signal.SIGSTOP)
+    stopped = time.monotonic()
     while paused.running:
         assert time.monotonic() - stopped < 6.0
         await asyncio.sleep(0.02)
     assert paused.exit_code == -signal.SIGKILL
-    lasted = time.monotonic() - stopped
-    assert 2.5 < lasted < 4.5
+    assert 2.5 < time.monotonic() - stopped < 4.5
     after = works.owners("a")
     await recorder.until(lambda: works.labels == after, 15)
+    await works.let_go()
+    await recorder.until(lambda: all(works.entries(name, "ended", "a") for name in works.names))
     for name in before:
         assert works.trace(name, now) == ([after[name]] if before[name] != after[name] else [])
+        assert not works.entries(name, "ended", "b")
     first = min(e.at for e in moves(works, recorder, list(before), now))
     assert 11.5 < first - recorder.renewals("b")[-1].at < 14.0
+
+
+async def test_a_rolling_update_never_leaves_an_object_in_two_hands(
+    works: Works, ring: Ring, recorder: Recorder, namespace: str, shards: Processes
+) -> None:
+    shards.start_gated("a", "b", ring=ring.name, namespace=namespace)
+    await ring.available(2)
+    await works.create(6)
+    for old, new in (("a", "c"), ("b", "d")):
+        shards.start_gated(new, ring=ring.name, namespace=namespace)
+        await ring.available(3)
+        assert shards.stop(old) == 0
+        await ring.available(2)
+    await recorder.until(lambda: works.labels == works.owners("c", "d"))
+    await recorder.quiet(Chore, Realm, about=lambda event: event.key.name in works.names)
+    assert works.labels == works.owners("c", "d")
+    works.never_in_two_hands()
+
+
+async def test_a_killed_shard_that_is_started_again_under_its_name_gets_its_objects_back(
+    works: Works, ring: Ring, recorder: Recorder, namespace: str, shards: Processes
+) -> None:
+    """reliability F7: another incarnation of a name waits until the former one is certainly over."""
+    shards.start_gated("a", "b", ring=ring.name, namespace=namespace)
+    await ring.available(2)
+    await works.create(4)
+    placed, now = works.labels, recorder.now
+    shards.kill("b")
+    last = recorder.renewals("b")[-1].at
+    shards.start_gated("b", ring=ring.name, namespace=namespace)
+    await recorder.until(lambda: recorder.renewals("b", now), 20)
+    assert recorder.renewals("b", now)[0].at - last > 11.0
+    await recorder.until(lambda: works.labels == placed)
+    for obj in works.all:
+        await works.touch(obj)
+    await recorder.until(lambda: all(len(works.entries(name, "ended")) > 1 for name in works.names))
+    works.never_in_two_hands()
 
 
 def moves(works: Works, recorder: Recorder, names: list[str], since: int) -> list[Seen]:

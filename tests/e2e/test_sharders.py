@@ -103,6 +103,27 @@ async def test_when_the_leading_sharder_is_killed_the_other_one_goes_on_and_no_r
         await recorder.until(lambda: assigned(recorder, busy, "a"), 10, "scaling down after the takeover")
 
 
+async def test_while_no_sharder_runs_nobody_is_refused_and_a_new_one_assigns_what_was_created(
+    ready_ring: Ring, kube_client: Client, namespace: str, sharders: Processes
+) -> None:
+    async with (
+        Recorder(kube_client, ready_ring.name, [namespace], [Chore]).recording() as recorder,
+        user(kube_client, namespace).working() as busy,
+    ):
+        for name in sharders.names:
+            sharders.kill(name)
+        await eventually(lambda: nothing_assigned(ready_ring))
+        before = len(busy.created)
+        await recorder.until(lambda: len(busy.created) > before + 5)
+        assert not assigned(recorder, busy, "a", "b")
+        sharders.start_sharder("sharder-1")
+        await recorder.until(lambda: assigned(recorder, busy, "a", "b"), 15)
+
+
+async def nothing_assigned(ring: Ring) -> bool:
+    return not await ring.webhook_assigns()
+
+
 async def test_both_sharders_serve_with_the_one_certificate_authority_of_the_webhook_configuration(
     ring: Ring, kube_client: Client, namespace: str, shards: Processes, sharders: Processes
 ) -> None:

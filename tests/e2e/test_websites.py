@@ -72,14 +72,16 @@ class Sites:
     def touched(self, since: int) -> set[str]:
         return self._recorder.touched(Website, since) & self.labels.keys()
 
-    async def quiet(self) -> None:
-        """Waits until everything that happens to the websites has happened."""
+    async def quiet(self, seconds: float = 0.7) -> None:
+        """Waits until everything that happens to the websites has happened; the sharder looks again after 3
+        s.
+        """
 
         def mine(event: Seen) -> bool:
             meta = event.object.metadata
             return (meta.name if event.kind == "Website" else meta.label("website")) in self.labels
 
-        await self._recorder.quiet(Website, *CHILDREN, about=mine)
+        await self._recorder.quiet(Website, *CHILDREN, about=mine, seconds=seconds)
 
     def _children(self, name: str) -> list[tuple[type, object]]:
         return [
@@ -148,7 +150,7 @@ async def test_a_joining_shard_gets_its_objects_after_they_were_let_go_and_child
     assert 0 < len(moving) < COUNT
     shards.start_websites("three", namespace=namespace)
     await recorder.until(lambda: sites.labels == after and sites.followed(), 15, "scaling up")
-    await sites.quiet()
+    await sites.quiet(3.5)
     for name in moving:
         assert sites.trace(name, now) == [before[name]._replace(draining=True), after[name]]
         assert sites.traces_of_children(name, now) == [[after[name]]] * len(CHILDREN)
@@ -180,7 +182,7 @@ async def test_the_objects_of_a_crashed_shard_move_in_one_event_each_once_its_le
     after = sites.owners("one")
     shards.kill("two")
     await recorder.until(lambda: sites.labels == after and sites.followed(), 20, "recovering from a crash")
-    await sites.quiet()
+    await sites.quiet(3.5)
     check_forced_moves(sites, recorder, {name for name in before if before[name].shard == "two"}, now)
     assert recorder.seizure("two").version < min(
         event.version for name in before for event in recorder.of(Website, name, now)
