@@ -269,6 +269,19 @@ async def test_a_shard_with_a_deleted_lease_is_not_dead_before_that_is_settled()
 
 
 @virtual_time
+async def test_a_shard_whose_lease_was_relabelled_is_not_dead_before_its_time() -> None:
+    world = World()
+    dead = DeadShards(world.observer, world.clock)
+    world.shard()
+    await world.see()
+    world.api.relabel(PATH, **{RING_LABEL: "other"})
+    await world.see()
+    assert not await dead.confirmed("ring", "a")
+    await asyncio.sleep(30.0)
+    assert await dead.confirmed("ring", "a")
+
+
+@virtual_time
 async def test_many_questions_about_a_shard_are_one_request() -> None:
     world = World()
     world.shard(holder="")

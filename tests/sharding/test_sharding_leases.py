@@ -109,6 +109,7 @@ class Case:
         Case("renewed in 2099", lease(renewed=4_070_908_800.0), 30.0, UNCERTAIN, True),
         Case("renewed in 1970", lease(renewed=0.0), 0.0, READY, True),
         Case("claims 2^31-1 seconds", lease(duration=2**31 - 1), 600.0, UNCERTAIN, True),
+        Case("claims 1 second", lease(duration=1), 2.999, READY, True),
         Case("of another ring", lease(ring="other"), 0.0, READY, False),
     ],
     ids=lambda case: case.what,
@@ -260,12 +261,35 @@ def test_of_too_many_shards_the_oldest_count() -> None:
 def test_a_relabelled_lease_changes_both_rings() -> None:
     """protocol 14-A15"""
     book = LeaseBook()
-    book.observe(lease(ring="one"), now=0.0)
+    book.observe(lease(holder=None, ring="one"), now=0.0)
     change = book.observe(lease(ring="two"), now=1.0)
     assert change is not None
     assert change.rings == {"one", "two"}
     assert change.availability
     assert (book.available("one", 1.0), book.available("two", 1.0)) == ((), ("a",))
+
+
+def test_a_shard_whose_held_lease_is_relabelled_keeps_its_objects_as_if_it_were_deleted() -> None:
+    """Its process works on and puts the label back; protocol 14-A23 for another way to lose a Lease."""
+    book = LeaseBook()
+    book.observe(lease(ring="one"), now=0.0)
+    book.observe(lease(ring="two"), now=1.0)
+    assert (book.available("one", 1.0), book.available("two", 1.0)) == (("a",), ("a",))
+    assert book.availability_ends("one", 1.0) == 30.0
+    book.observe(lease(ring="one"), now=20.0)
+    assert (book.available("one", 20.0), book.available("two", 20.0)) == (("a",), ("a",))
+    assert book.availability_ends("one", 20.0) == float("inf")
+    assert book.available("two", book.availability_ends("two", 20.0)) == ()
+    assert book.shards("two", 30.0) == []
+
+
+def test_what_follows_from_the_book_is_remembered_over_renewals() -> None:
+    book = LeaseBook()
+    book.observe(lease("a"), now=0.0)
+    book.observe(lease("b"), now=0.0)
+    before = book.available("ring", 0.0)
+    book.observe(lease("a"), now=2.0)
+    assert book.available("ring", 2.0) is before
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,8 @@ class Assignments(Reconciler[ControllerRing]):
             schedule.members(self._views.available(ring), now)
             work = schedule.due(now)
             if work is None:
-                return Result(requeue_after=max(schedule.wait(now), 0.01))
+                ends = self._observer.book.availability_ends(ring, now)
+                return Result(requeue_after=max(min(schedule.wait(now), ends - now), 0.01))
             ctx.log.debug("looking at the objects of the ring", reach=work.reach.name, reason=work.reason)
             outcome = await self._resync.run(ring, work)
             done = self._clock.monotonic()

@@ -44,9 +44,8 @@ class DeadShards:
     async def _ask(self, ring: str, shard: str) -> bool:
         leases = await self._observer.read_shard(ring, shard)
         now = self._clock.monotonic()
-        book = self._observer.book
-        judged = [book.shard(key, now) for key in book.leases_of(ring, shard)]
-        dead = not any(known is not None and (known.state.available or known.deleted) for known in judged)
+        known = [each for each in self._observer.book.shards(ring, now) if each.name == shard]
+        dead = not any(each.state.available or each.deleted for each in known)
         _log.info(
             "shard is dead" if dead else "shard may be alive: its objects stay",
             ring=ring,

@@ -9,7 +9,8 @@ Guaranteed:
 - Older versions of a Lease never replace newer ones, whatever order watch events and quorum reads arrive
   in.
 - A Lease that was held when it was deleted leaves a tombstone: its shard stays available until twice its
-  duration after the last observed renewal (reliability F6, protocol 14-A23).
+  duration after the last observed renewal (reliability F6, protocol 14-A23). So does, in the ring that it
+  left, a Lease that was held when somebody gave it another ring's label.
 - A shard is available if any of its Leases is (the same name in several namespaces, protocol 14-A13); names
   that are no label values are never available (14-A13b); of more than `max_shards` the oldest count
   (reliability 4.2).
@@ -22,7 +23,7 @@ every method that judges takes the time; the caller feeds events, relists and qu
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kubeshard.core.builtin import Lease
@@ -37,8 +38,10 @@ STALE_AFTER = 6.0
 date.
 """
 
-MAX_DURATION = 300.0
-"""Seconds that a held Lease is believed without renewal, whatever duration it claims."""
+MIN_DURATION, MAX_DURATION = 3.0, 300.0
+"""Bounds of the seconds that a held Lease is believed without renewal, whatever duration it claims (reliability
+F13).
+"""
 
 MAX_SHARDS = 500
 """Of one ring."""
@@ -89,6 +92,8 @@ class LeaseBook:
     def __init__(self, *, max_shards: int = MAX_SHARDS) -> None:
         self._max_shards = max_shards
         self._records: dict[Key, _Record] = {}
+        self._left: dict[tuple[str, Key], _Record] = {}
+        """Tombstones of Leases that live on in another ring, by the ring that they left."""
         self._heard: float | None = None
         self._available: dict[str, tuple[float, tuple[str, ...]]] = {}  # ring -> (valid until, names)
 
@@ -107,6 +112,9 @@ class LeaseBook:
             new = _Record(lease, ring, old.changed)
         else:
             new = _Record(lease, ring, now)
+        if old is not None and old.ring != ring and old.state(now).available:
+            self._left[old.ring, lease.key] = replace(old, deleted=True)
+        self._left.pop((ring, lease.key), None)
         return self._put(lease.key, old, new, now)
 
     def forget(self, key: Key, now: float, resource_version: str = "") -> Change | None:
@@ -150,6 +158,11 @@ class LeaseBook:
         self._available[ring] = (until, names)
         return names
 
+    def availability_ends(self, ring: str, now: float) -> float:
+        """When (as `now`) the ring loses a shard by the passing of time alone; infinite if it does not."""
+        self.available(ring, now)
+        return self._available[ring][0]
+
     def shard(self, key: Key, now: float) -> Shard | None:
         """The Lease (or tombstone) of this namespace and name."""
         record = self._records.get(key)
@@ -158,11 +171,13 @@ class LeaseBook:
     def shards(self, ring: str, now: float) -> list[Shard]:
         """All Leases of a ring with their states, tombstones included; ordered by namespace and name."""
         self._prune(now)
-        return [record.judged(now) for _, record in sorted(self._records.items()) if record.ring == ring]
+        records = [record for record in self._records.values() if record.ring == ring]
+        records += [record for (left, _), record in self._left.items() if left == ring]
+        return [record.judged(now) for record in sorted(records, key=lambda record: record.lease.key)]
 
     def leases_of(self, ring: str, shard: str) -> list[Key]:
-        """Where a shard's Leases are or were: more than one for a duplicate name, none for a name never
-        seen.
+        """Where a shard's Leases are or were: more than one for a duplicate name, none for a name never seen or
+        one that left the ring.
         """
         return sorted(
             key for key, record in self._records.items() if record.ring == ring and key.name == shard
@@ -195,8 +210,9 @@ class LeaseBook:
         else:
             self._records[key] = new
         change = _difference(key, old, new, now)
-        for ring in change.rings:
-            self._available.pop(ring, None)
+        if change.availability or change.presence or len(change.rings) > 1:
+            for ring in change.rings:
+                self._available.pop(ring, None)
         return change
 
     def _prune(self, now: float) -> None:
@@ -204,6 +220,9 @@ class LeaseBook:
         for key, record in list(self._records.items()):
             if record.deleted and record.times(now).to_uncertain < -TOMBSTONE_KEPT:
                 del self._records[key]
+        for place, record in list(self._left.items()):
+            if record.times(now).to_uncertain <= 0:
+                del self._left[place]
 
 
 def duplicates(shards: Iterable[Shard]) -> dict[str, list[Key]]:
@@ -244,7 +263,9 @@ class _Record:
         seconds = spec.lease_duration_seconds
         if seconds is None or seconds <= 0 or spec.renew_time is None or spec.acquire_time is None:
             return LeaseTimes(DEFAULT_DURATION, self.changed - now)
-        duration = min(float(seconds), MAX_DURATION) if self.self_held else float(seconds)
+        duration = float(seconds)
+        if self.self_held:
+            duration = min(max(duration, MIN_DURATION), MAX_DURATION)
         return LeaseTimes(duration, self.changed + duration - now)
 
     def state(self, now: float) -> ShardState:
