@@ -1,0 +1,59 @@
+"""Documents that say which test proves what name tests that are there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from source_tree import ROOT, name, parsed, tracked
+
+DOCUMENTS = [path for path in tracked() if path.suffix == ".md" and "::test_" in path.read_text()]
+_PROOF = re.compile(r"`(?:([\w/]+\.py))?::(test_\w+)`")
+
+MUST = {
+    "A": "1 2 3 4 7 7b 8 9 10 11 11b 13 13b 14 15 16 17 18 19 20 21 22 23",
+    "B": "1",
+    "D": "1 2 3 4 5 7 8 9",
+}
+"""Rows of the protocol's section 14 that are a requirement or decided by a measure."""
+
+
+def _proofs(text: str) -> Iterator[tuple[str, str]]:
+    """(file, test); a test without a file is in the file named last."""
+    file = ""
+    for named, test in _PROOF.findall(text):
+        file = named or file
+        yield file, test
+
+
+def _tests(path: Path) -> set[str]:
+    found = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {node.name for node in ast.walk(parsed(path)) if isinstance(node, found)}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_every_proof_that_is_named_is_there(document: Path) -> None:
+    missing = []
+    for file, test in _proofs(document.read_text()):
+        path = ROOT / "tests" / file
+        if not path.is_file() or test not in _tests(path):
+            missing.append(f"{file}::{test}")
+    assert not missing
+
+
+def test_every_required_defect_has_its_row() -> None:
+    rows = re.findall(r"^\| ([A-D]\d[\w, ]*) \|", (ROOT / "docs" / "defects.md").read_text(), re.M)
+    listed = {part.strip() for row in rows for part in row.split(",")}
+    wanted = {letter + number for letter, numbers in MUST.items() for number in numbers.split()}
+    assert not wanted - listed
+
+
+def test_the_search_reads_a_test_of_the_file_named_before() -> None:
+    assert list(_proofs("`a/b.py::test_x`, `::test_y`; `c.py::test_z`")) == [
+        ("a/b.py", "test_x"),
+        ("a/b.py", "test_y"),
+        ("c.py", "test_z"),
+    ]
