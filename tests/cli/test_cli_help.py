@@ -1,0 +1,145 @@
+"""The command tree: help that teaches, version, flags that Go users type, completion, logging."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from kubeshard import __version__
+from kubeshard.cli import webhosting
+from kubeshard.cli.command import Command
+from kubeshard.cli.logging import log_options
+from kubeshard.cli.main import cli
+
+
+def commands(
+    group: click.Group = cli, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands()), ids=lambda value: str(value))
+def test_every_command_and_option_explains_itself(path: tuple[str, ...], command: click.Command) -> None:
+    text = CliRunner().invoke(cli, [*path, "--help"]).output
+    assert command.help
+    assert command.help.split(".")[0].split()[0] in text
+    for option in command.params:
+        assert isinstance(option, click.Option)
+        assert option.hidden or option.help, option.name
+
+
+@pytest.mark.parametrize(
+    "path", [["sharder"], ["webhosting-operator"], ["checksum-controller"], ["demo"], ["samples", "generate"]]
+)
+def test_help_shows_environment_and_examples_line_by_line(path: list[str]) -> None:
+    text = CliRunner().invoke(cli, [*path, "--help"]).output
+    command = dict(commands())[tuple(path)]
+    assert isinstance(command, Command)
+    lines = [line.strip() for line in text.splitlines()]
+    assert command.examples
+    assert all(example in lines for example in command.examples)
+    for variable in command.environment:
+        assert any(line.startswith(f"{variable} ") for line in lines)
+
+
+@pytest.mark.parametrize("path", [[], ["sharder"], ["webhosting-operator"], ["checksum-controller"]])
+def test_version(path: list[str]) -> None:
+    result = CliRunner().invoke(cli, [*path, "--version"])
+    assert (result.exit_code, result.output) == (0, f"kubeshard, version {__version__}\n")
+
+
+@pytest.mark.parametrize("name", ["sharder", "webhosting-operator", "checksum-controller"])
+def test_every_flag_of_the_go_programs_is_known(name: str) -> None:
+    known = {flag for option in cli.commands[name].params for flag in option.opts}
+    zap = {"devel", "encoder", "log-level", "stacktrace-level", "time-encoding"}
+    assert {f"--zap-{flag}" for flag in zap} | {"--version"} <= known
+    own = {
+        "checksum-controller": {"--controllerring", "--namespace", "--lease-namespace", "--shard-name"},
+        "webhosting-operator": {"--config", "--kubeconfig"},
+        "sharder": {"--config"},
+    }
+    assert own[name] <= known
+    generate = {flag for option in webhosting.generate.params for flag in option.opts}
+    assert {"-c", "--count", "-n", "--namespace", "--skip-workload"} <= generate
+
+
+@pytest.mark.parametrize(
+    ("arguments", "level", "json"),
+    [
+        ([], logging.INFO, False),
+        (["--log-level", "warning", "--log-format", "json"], logging.WARNING, True),
+        (["--zap-log-level=debug", "--zap-encoder=json"], logging.DEBUG, True),
+        (["--zap-log-level", "3"], logging.DEBUG, False),
+        (["--zap-log-level", "panic", "--zap-encoder", "console"], logging.ERROR, False),
+        (["--zap-devel"], logging.DEBUG, False),
+        (["--zap-devel=true", "--log-level", "info"], logging.INFO, False),
+        (["--zap-devel=false"], logging.INFO, False),
+        (["--zap-stacktrace-level=error", "--zap-time-encoding=iso8601"], logging.INFO, False),
+    ],
+)
+def test_log_flags(arguments: list[str], level: int, json: bool) -> None:
+    seen = []
+
+    @click.command()
+    @log_options
+    def command() -> None:
+        root = logging.getLogger()
+        (handler,) = [handler for handler in root.handlers if handler.get_name() == "kubeshard"]
+        seen.append((root.level, type(handler.formatter).__name__ == "JsonFormatter"))
+
+    before = logging.getLogger().level
+    try:
+        result = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    finally:
+        root = logging.getLogger()
+        root.handlers = [handler for handler in root.handlers if handler.get_name() != "kubeshard"]
+        root.setLevel(before)
+    assert result.exit_code == 0, result.output
+    assert seen == [(level, json)]
+
+
+@pytest.mark.parametrize("flag", ["--log-level=loud", "--zap-log-level=0", "--log-format=xml"])
+def test_a_wrong_log_flag_is_refused(flag: str) -> None:
+    result = CliRunner().invoke(cli, ["sharder", flag])
+    assert result.exit_code == 2
+    assert flag.split("=")[0] in result.output
+
+
+def test_shells_complete_commands_and_options() -> None:
+    def completed(words: str) -> list[str]:
+        environment = {
+            **os.environ,
+            "_KUBESHARD_COMPLETE": "bash_complete",
+            "COMP_WORDS": f"kubeshard {words}",
+            "COMP_CWORD": str(len(words.split())),
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "kubeshard"], env=environment, capture_output=True, text=True
+        )
+        return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+    assert completed("webh") == ["webhosting-operator"]
+    assert completed("sharder --str") == ["--strict-config"]
+
+
+def test_samples_are_printed_as_yaml_for_kubectl() -> None:
+    import yaml
+
+    documents = list(yaml.safe_load_all(CliRunner().invoke(cli, ["samples", "show"]).output))
+    assert [document["kind"] for document in documents] == [
+        *["CustomResourceDefinition"] * 2,
+        "Namespace",
+        *["Theme"] * 2,
+        *["Website"] * 2,
+    ]

@@ -1,0 +1,199 @@
+"""A user's mistake ends the real command in one line on standard error that says what to do, without a traceback.
+
+Mistakes that need an API server are in `tests/kube/test_cli_kube.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+SHARDER = "apiVersion: config.sharding.timebertt.dev/v1alpha1\nkind: SharderConfig\n"
+QUIET = 'metrics: {bindAddress: "0"}\nhealth: {bindAddress: "0"}\nwebhook: {server: {bindAddress: "0"}}\n'
+KUBECONFIG = """
+clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: a, user: {token: x}}]
+contexts: [{name: a, context: {cluster: a, user: a}}]
+current-context: a
+"""
+WITHOUT = """
+import sys
+sys.modules.update(dict.fromkeys({missing!r}))
+sys.argv[0] = "kubeshard"
+from kubeshard.cli import main
+main()
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The command's home and working folder; the server of its kubeconfig `away` does not answer."""
+    (tmp_path / "away").write_text(KUBECONFIG)
+    return tmp_path
+
+
+def kubeshard(
+    home: Path, *arguments: str, missing: tuple[str, ...] = (), **environment: str
+) -> subprocess.CompletedProcess[str]:
+    given: Mapping[str, str] = {"PATH": os.environ["PATH"], "HOME": str(home), **environment}
+    program = ["-c", WITHOUT.format(missing=missing)] if missing else ["-m", "kubeshard"]
+    return subprocess.run(
+        [sys.executable, *program, *arguments],
+        cwd=home,
+        env=given,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+def test_no_cluster(home: Path) -> None:
+    done = kubeshard(home, "samples", "apply")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "Error: no cluster configured: give a kubeconfig, set KUBECONFIG, create ~/.kube/config, or run in a pod\n"
+    )
+
+
+def test_a_kubeconfig_that_is_missing_or_broken(home: Path) -> None:
+    done = kubeshard(home, "sharder", "--kubeconfig", "nowhere")
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: nowhere: cannot read the kubeconfig: No such file")
+    (home / "broken").write_text("a: [")
+    done = kubeshard(home, "samples", "apply", KUBECONFIG="broken")
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: broken: not YAML in line")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_server_that_cannot_be_reached(home: Path) -> None:
+    done = kubeshard(home, "samples", "apply", KUBECONFIG="away")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: cannot reach the cluster (GET /version: ")
+    assert done.stderr.endswith("check the kubeconfig's server, the network and the proxy\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        (
+            "metrics: {bindAddress: 8080}",
+            "Error: config.yaml: field metrics.bindAddress: Expected `str`, got `int`\n",
+        ),
+        ("metrics: [", "Error: config.yaml: no valid YAML in line"),
+        (
+            "leaderElection: {leaseDuration: soon}",
+            "Error: config.yaml: field leaderElection.leaseDuration: 'soon'",
+        ),
+    ],
+)
+def test_a_wrong_field_in_a_configuration_file(home: Path, body: str, line: str) -> None:
+    (home / "config.yaml").write_text(SHARDER + body)
+    done = kubeshard(home, "sharder", "--config", "config.yaml")
+    assert done.returncode == 2
+    assert done.stderr.startswith(line)
+
+
+def test_an_unknown_field_is_a_warning_and_with_strict_config_a_mistake(home: Path) -> None:
+    """protocol 1.3"""
+    (home / "config.yaml").write_text(SHARDER + QUIET + "webhok: {}\n")
+    done = kubeshard(home, "sharder", "--config", "config.yaml")
+    warning, error = done.stderr.splitlines()
+    assert (
+        'WARNING kubeshard.config: The configuration file has a mistake problem="unknown field webhok'
+        in warning
+    )
+    assert error.startswith("Error: no cluster configured")
+    done = kubeshard(home, "sharder", "--config", "config.yaml", "--strict-config")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "Error: the configuration file has mistakes: unknown field webhok (did you mean webhook?)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--controllerring", ""], "Error: Invalid value for --controllerring: must not be empty"),
+        (["--namespace", "A b"], "Error: Invalid value for --namespace: 'A b' is no name of a namespace"),
+        ([], "Error: outside of a pod give --lease-namespace, where the shard's Lease lives"),
+        (
+            ["--lease-namespace", "default", "--shard-name", "A_b"],
+            "Error: invalid shard name 'A_b': it is the name of a Lease",
+        ),
+    ],
+)
+def test_names_that_cannot_work(home: Path, arguments: list[str], line: str) -> None:
+    done = kubeshard(home, "checksum-controller", *arguments, KUBECONFIG="away")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(line)
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def test_a_port_that_is_in_use(home: Path, taken_port: int) -> None:
+    (home / "config.yaml").write_text(
+        f'{SHARDER}insecureMetrics: true\nmetrics: {{bindAddress: "127.0.0.1:{taken_port}"}}\n'
+        'health: {bindAddress: "0"}\nwebhook: {server: {bindAddress: "0"}}\n'
+    )
+    done = kubeshard(home, "sharder", "--config", "config.yaml", KUBECONFIG="away")
+    assert done.returncode == 2
+    assert (
+        done.stderr.splitlines()[-1]
+        == f"Error: cannot listen on 127.0.0.1:{taken_port}: another process listens there"
+    )
+
+
+def test_certificate_files_that_are_missing(home: Path) -> None:
+    (home / "config.yaml").write_text(
+        f'{SHARDER}metrics: {{bindAddress: "0"}}\nhealth: {{bindAddress: "0"}}\n'
+        'webhook: {server: {certDir: certificates, bindAddress: "127.0.0.1:0"}}\n'
+    )
+    done = kubeshard(home, "sharder", "--config", "config.yaml", KUBECONFIG="away")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        "Error: webhook certificate certificates/tls.crt: No such file or directory; "
+        "put certificate and key there, or configure others"
+    )
+
+
+@pytest.mark.parametrize(
+    ("missing", "arguments", "advice"),
+    [
+        (("cryptography",), ("sharder",), "pip install 'kubeshard[certificates]'"),
+        (("cryptography",), ("webhosting-operator",), "pip install 'kubeshard[certificates]'"),
+        (("uvicorn",), ("webhosting-operator",), "pip install 'kubeshard[server]'"),
+        (("rich",), ("demo",), "the demo needs the package rich: pip install 'kubeshard[all]'"),
+    ],
+)
+def test_an_extra_that_is_missing(
+    home: Path, missing: tuple[str, ...], arguments: tuple[str, ...], advice: str
+) -> None:
+    done = kubeshard(home, *arguments, missing=missing, KUBECONFIG="away")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("Error: ")
+    assert advice in done.stderr.splitlines()[-1]
+
+
+def test_a_folder_for_logs_that_is_in_use(home: Path) -> None:
+    done = kubeshard(home, "demo", "--logs", str(home))
+    assert done.returncode == 2
+    assert done.stderr == f"Error: --logs {home}: the folder is not empty; name a new one\n"
+
+
+def test_help_needs_no_extra(home: Path) -> None:
+    missing = ("rich", "cryptography", "uvicorn", "httptools", "uvloop")
+    for command in (["--help"], ["sharder", "--help"], ["demo", "--help"]):
+        done = kubeshard(home, *command, missing=missing)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith("Usage: kubeshard ")

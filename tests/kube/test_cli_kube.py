@@ -1,0 +1,122 @@
+"""The real command against a real API server: samples, and mistakes that only a server can tell."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kubeshard.client import Client
+from kubeshard.core import Namespace
+from kubeshard.examples.webhosting.api import SKIP_WORKLOAD_LABEL, Website
+from kubeshard.testing import ControlPlane
+
+pytestmark = pytest.mark.kube
+
+
+def command(kubeconfig: Path, *arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kubeshard", *arguments],
+        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+@contextmanager
+def running(kubeconfig: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "kubeshard", *arguments],
+        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def expired(kubeconfig: Path, tmp_path: Path) -> Path:
+    """The cluster's kubeconfig with a token that the server does not know."""
+    document = kubeconfig.read_text()
+    token = document.split('"token": "')[1].split('"')[0]
+    changed = tmp_path / "expired"
+    changed.write_text(document.replace(token, "expired"))
+    return changed
+
+
+@pytest.fixture
+def powerless(control_plane: ControlPlane, tmp_path: Path) -> Path:
+    """The kubeconfig of a service account without any rights."""
+    control_plane.kubectl("create", "serviceaccount", "powerless", "--namespace=default", check=False)
+    token = control_plane.kubectl("create", "token", "powerless", "--namespace=default").strip()
+    document = control_plane.kubeconfig.read_text()
+    admin = document.split('"token": "')[1].split('"')[0]
+    changed = tmp_path / "powerless"
+    changed.write_text(document.replace(admin, token))
+    return changed
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("samples", "generate"), ("sharder",), ("checksum-controller", "--lease-namespace", "default")],
+)
+def test_credentials_that_the_server_refuses(expired: Path, arguments: tuple[str, ...]) -> None:
+    done = command(expired, *arguments)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Error: the cluster refuses the credentials (GET /version: Unauthorized): log in again, or renew the "
+        "token or certificate in the kubeconfig (in a pod: check its service account)\n"
+    )
+
+
+def test_rights_that_are_missing(powerless: Path) -> None:
+    done = command(powerless, "samples", "apply")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert 'User "system:serviceaccount:default:powerless" cannot' in line
+    assert line.endswith("bind a role that grants this to the user, or use another one")
+
+
+def test_a_shard_of_a_ring_that_does_not_exist_waits_and_says_so(kubeconfig: Path) -> None:
+    options = ("--controllerring", "no-such-ring", "--lease-namespace", "default")
+    with running(kubeconfig, "checksum-controller", *options) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert "WARNING kubeshard.shard: waiting for the ControllerRing ring=no-such-ring" in line
+        process.terminate()
+        assert process.wait(10) == 0
+        assert "Unclosed" not in process.stderr.read()
+
+
+async def test_samples_are_applied_and_generated_where_asked(kubeconfig: Path, kube_client: Client) -> None:
+    """protocol 9.3, 14-D4"""
+    first = command(kubeconfig, "samples", "apply")
+    assert first.stderr == ""
+    assert first.stdout.splitlines()[-1] == "applied Website library"
+    assert command(kubeconfig, "samples", "apply").stdout == first.stdout
+    missing = command(kubeconfig, "samples", "generate", "--namespace", "default")
+    assert missing.returncode == 2
+    assert missing.stderr == (
+        "Error: no project: default (a project is a namespace with the label "
+        "webhosting.timebertt.dev/project=true)\n"
+    )
+    options = ("--count", "3", "--namespace", "project-foo", "--skip-workload")
+    made = command(kubeconfig, "samples", "generate", *options)
+    assert made.stdout == 'created 3 Websites in project "project-foo"\n'
+    websites = await kube_client.list_all(Website, "project-foo")
+    samples = [site for site in websites if site.metadata.label("generated-by") == "samples-generator"]
+    assert len(samples) == 3
+    assert all(site.metadata.has_label(SKIP_WORKLOAD_LABEL) for site in samples)
+    assert {site.spec.theme for site in samples} <= {"exciting", "lame"}
+    await kube_client.delete_collection(Website, "project-foo")
+    await kube_client.delete(Namespace, "project-foo")
