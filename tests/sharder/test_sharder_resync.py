@@ -26,6 +26,8 @@ SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.
 SECRETS, CONFIG_MAPS = "/api/v1/namespaces/default/secrets", "/api/v1/namespaces/default/configmaps"
 CLUSTERS = "/apis/things.example/v1/clusters"
 ALL = Pass(Reach.ALL)
+FOO = "/Secret/default/foo"
+"""The key of secret foo, and of what it controls."""
 
 
 def ring_resource(group: str, resource: str, *controlled: str) -> RingResource:
@@ -128,6 +130,47 @@ async def test_controlled_objects_wait_for_the_drain_of_their_owner_and_then_fol
     w.api.relabel(secret, **{SHARD: "shard-1", DRAIN: None})  # acknowledged, and assigned by the webhook
     assert (await w.run(Reach.CONTROLLED)).waiting == 0
     assert w.api.labels(child) == {SHARD: "shard-1"}
+
+
+@virtual_time
+async def test_a_shard_that_joins_during_a_pass_takes_no_controlled_object_from_its_owner() -> None:
+    """protocol 14-A8: the pass looked at the owners before the shard was there."""
+    w = World("shard-0", "shard-2")
+    child = w.config_map("sum", "foo", **{SHARD: (owner := HashRing(["shard-0", "shard-2"]).owner(FOO))})
+    w.secret("foo", **{SHARD: owner})
+
+    def join(request: HttpRequest) -> HttpResponse | None:
+        if "/configmaps" in request.target and request.method == "GET":
+            resources = w.view.resources
+            w.view = RingView("ring", resources, HashRing(["shard-0", "shard-1", "shard-2"]))
+        return None
+
+    w.api.faults.append(join)
+    assert HashRing(["shard-0", "shard-1", "shard-2"]).owner(FOO) == "shard-1"
+    outcome = await w.run()
+    assert (w.api.labels(child)[SHARD], outcome.waiting) == (owner, 1)
+
+
+@virtual_time
+async def test_controlled_objects_stay_while_their_owners_drain_is_refused() -> None:
+    """reliability S3"""
+    w = World("shard-0", "shard-1", "shard-2")
+    secret, child = w.secret("foo", **{SHARD: "shard-0"}), w.config_map("sum", "foo", **{SHARD: "shard-0"})
+
+    def refuse(request: HttpRequest) -> HttpResponse | None:
+        return status(403, "Forbidden") if request.method == "PATCH" and "secrets" in request.target else None
+
+    w.api.faults.append(refuse)
+    for reach in (Reach.ALL, Reach.CONTROLLED, Reach.CONTROLLED):
+        assert (await w.run(reach)).waiting > 0
+        assert w.api.labels(child)[SHARD] == "shard-0"
+    w.api.faults.clear()
+    await w.run()
+    assert DRAIN in w.api.labels(secret)
+    await w.run(Reach.CONTROLLED)
+    w.api.relabel(secret, **{SHARD: "shard-1", DRAIN: None})
+    await w.run(Reach.CONTROLLED)
+    assert w.api.labels(child)[SHARD] == "shard-1"
 
 
 @virtual_time

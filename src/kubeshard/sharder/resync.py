@@ -2,11 +2,12 @@
 
 Guaranteed: objects are streamed page by page and never kept; every object is decided on with the ring as it
 is at that moment; each resource is read once, an entry's main resource before what it controls, so that
-drains are asked for before controlled objects are looked at, and those wait while their owner's drain is
-pending (14-A8). A resource that cannot be found or read is reported and retried alone (14-A19). Never from
+drains are asked for before controlled objects are looked at, and those wait for their owner (`owners`,
+14-A8). A resource that cannot be found or read is reported and retried alone (14-A19). Never from
 resourceVersion 0 (reliability T12).
 
-What it keeps while it runs: the keys of main objects whose drain is pending.
+What it keeps while it runs: the keys of main objects whose drain is pending; afterwards, of those whose drain
+was refused.
 
 RBAC: list, and what `moves` needs, on every main and controlled resource.
 """
@@ -25,6 +26,8 @@ from kubeshard.sharder.drains import PendingDrains
 from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.moves import Job, Mover
+from kubeshard.sharder.moves import Outcome as Done
+from kubeshard.sharder.owners import Owners
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.reports import DRAIN_STUCK_AFTER, RingReports
 from kubeshard.sharder.schedule import Outcome, Pass, Reach
@@ -66,6 +69,7 @@ class Resync:
         self._strict = strict
         self._clock = clock
         self._drains: dict[str, PendingDrains] = {}
+        self._refused: dict[str, set[str]] = {}
 
     async def run(self, ring: str, work: Pass) -> Outcome:
         """One pass. Never raises ApiErrors: resources that failed are in the outcome."""
@@ -80,13 +84,16 @@ class Resync:
         drains = self._drains.setdefault(ring, PendingDrains())
         if complete:
             drains.begin()
-        draining: set[str] = set()
+        refused = self._refused.setdefault(ring, set())
+        if work.reach is Reach.ALL and work.resources is None:
+            refused.clear()
+        owners = Owners(lambda: self._views.view(ring), view, refused, self._strict)
         failed: set[GroupResource] = set()
         waiting = 0
         async with Crew(self._concurrent_moves) as crew:
             for entry in entries:
                 try:
-                    waiting += await self._look(ring, entry, work.reach, view, crew, draining, drains)
+                    waiting += await self._look(ring, entry, work.reach, view, crew, owners, drains)
                 except ApiError as error:
                     failed.add(entry.resource)
                     await self._could_not_read(ring, entry.resource, error)
@@ -103,6 +110,7 @@ class Resync:
 
     def forget(self, ring: str) -> None:
         self._drains.pop(ring, None)
+        self._refused.pop(ring, None)
 
     async def _look(
         self,
@@ -111,7 +119,7 @@ class Resync:
         reach: Reach,
         view: RingView,
         crew: Crew,
-        draining: set[str],
+        owners: Owners,
         drains: PendingDrains,
     ) -> int:
         """Lists one resource and starts what has to be done. Returns how many objects wait. Raises
@@ -132,18 +140,21 @@ class Resync:
             current = self._views.view(ring)
             if current is None:
                 return 0
-            decision = plan(current, entry, type_, meta, draining=draining)
+            decision = plan(current, entry, type_, meta, draining=owners)
             if decision.action is Action.WAIT or decision.action is Action.DRAIN:
                 waiting += 1
                 if entry.main:
                     drains.pending(entry.resource, obj.key, self._clock.monotonic())
-                    if not self._strict:
-                        draining.add(decision.key)
+                    owners.draining(decision)
             if decision.action in _CARRY_OUT:
-                await crew.start(self._mover.carry_out(Job(ring, entry, kind, meta, decision, draining)))
+                await crew.start(self._carry_out(Job(ring, entry, kind, meta, decision, owners), owners))
             elif decision.action is Action.REFUSED:
                 _not_keyed(ring, entry, meta, decision.reason)
         return waiting
+
+    async def _carry_out(self, job: Job, owners: Owners) -> None:
+        if await self._mover.carry_out(job) is Done.FAILED and job.entry.main:
+            owners.refused(job.decision)
 
     async def _could_not_read(self, ring: str, resource: GroupResource, error: ApiError) -> None:
         if isinstance(error, KindNotServed):

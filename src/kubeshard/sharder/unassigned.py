@@ -27,6 +27,7 @@ from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 from kubeshard.sharder.crew import Crew
 from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.moves import Job, Mover
+from kubeshard.sharder.owners import UnknownOwners
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.views import RingViews
 from kubeshard.sharding import Action, RingEntry, TypeMeta, plan, shard_label
@@ -149,7 +150,8 @@ class UnassignedWatches:
                     continue
                 decision = plan(view, entry, type_, meta)
                 if decision.action is Action.ASSIGN:
-                    await crew.start(self._mover.carry_out(Job(ring, entry, kind, meta, decision)))
+                    job = Job(ring, entry, kind, meta, decision, UnknownOwners())
+                    await crew.start(self._mover.carry_out(job))
         return version
 
 
