@@ -9,6 +9,7 @@ from small_api import SmallApi, ok, status
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta, metadata_only
+from kubeshard.manager.rights import LeaderFence
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.moves import Job, Mover, Outcome
@@ -142,6 +143,24 @@ async def test_nothing_is_moved_to_a_shard_that_left_while_the_job_waited() -> N
     world.view = RingView("ring", RingResources(()), HashRing(["shard-0", "shard-2"]))
     assert await world.mover.carry_out(job) is Outcome.MOVED
     assert world.api.labels(FOO)[SHARD] in ("shard-0", "shard-2")
+
+
+@virtual_time
+async def test_a_sharder_that_leads_no_longer_leaves_the_job_to_others() -> None:
+    """reliability T17, S9"""
+    world = World()
+    world.api.put(SECRETS, "foo")
+    job = await world.job()
+    mover = Mover(
+        world.client.fenced(LeaderFence()),
+        view=lambda _: world.view,
+        dead=world._is_dead,
+        failed=lambda job, error: world.failures.append((job.meta.name, type(error))),
+        metrics=SharderMetrics(CollectorRegistry()),
+    )
+    before = len(world.api.requests)
+    assert await mover.carry_out(job) is Outcome.WAITING
+    assert (len(world.api.requests), world.failures) == (before, [])
 
 
 @virtual_time

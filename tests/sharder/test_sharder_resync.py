@@ -7,7 +7,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 from small_api import SmallApi, ok, status
 
 from kubeshard.core.kinds import GroupResource
@@ -198,6 +198,20 @@ async def test_a_drain_that_nobody_acknowledges_is_reported_after_a_minute() -> 
     assert w.reports.of("ring").stuck_drains == 1
     age = w.registry.get_sample_value("controller_sharding_oldest_drain_seconds", {"controllerring": "ring"})
     assert age == pytest.approx(61.0, abs=0.1)
+
+
+@virtual_time
+async def test_a_ring_that_is_gone_leaves_no_alarm_behind() -> None:
+    w = World("shard-0", "shard-1", "shard-2")
+    w.secret("foo", **{SHARD: "shard-0", DRAIN: "true"})
+    await w.run()
+    await asyncio.sleep(61.0)
+    await w.run()
+    assert b"drains_pending{" in generate_latest(w.registry)
+    w.resync.forget("ring")
+    text = generate_latest(w.registry)
+    assert b"drains_pending{" not in text
+    assert b"oldest_drain_seconds{" not in text
 
 
 @virtual_time

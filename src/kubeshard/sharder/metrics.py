@@ -19,6 +19,7 @@ every replica.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -59,6 +60,7 @@ class SharderMetrics:
             [*_RESOURCE, "reason"],
             registry=registry,
         )
+        self._looked_at: dict[str, set[GroupResource]] = {}
         self._pending = Gauge(
             f"{PREFIX}_drains_pending",
             "Objects with the drain label, at the last look.",
@@ -92,10 +94,18 @@ class SharderMetrics:
         self._failures.labels(ring, resource.group, resource.resource, reason).inc()
 
     def pending(self, ring: str, resource: GroupResource, count: int) -> None:
+        self._looked_at.setdefault(ring, set()).add(resource)
         self._pending.labels(ring, resource.group, resource.resource).set(count)
 
     def oldest_drain(self, ring: str, seconds: float) -> None:
         self._oldest.labels(ring).set(seconds)
+
+    def forget(self, ring: str) -> None:
+        """The ring is gone: what it looked like at the last look is nobody's trouble any more."""
+        for resource in self._looked_at.pop(ring, ()):
+            self._pending.remove(ring, resource.group, resource.resource)
+        with suppress(KeyError):
+            self._oldest.remove(ring)
 
     def resynced(self, ring: str, reach: str, seconds: float) -> None:
         self._resync.labels(ring, reach).observe(seconds)

@@ -23,7 +23,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from kubeshard.client import Client
-from kubeshard.core.errors import ApiError, Conflict, NotFound, PatchTestFailed
+from kubeshard.core.errors import ApiError, Conflict, NotFound, NotOurs, PatchTestFailed
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import Key, ObjectMeta, metadata_only
 from kubeshard.core.patches import JsonPatch, MergePatch, add, pointer, remove, test
@@ -92,7 +92,9 @@ class Mover:
         self._webhook_calls = asyncio.Semaphore(WEBHOOK_CALLS)
 
     async def carry_out(self, job: Job) -> Outcome:
-        """Never raises ApiErrors."""
+        """Never raises ApiErrors. A process that may not write any more (it leads no longer) leaves the job to
+        others.
+        """
         error: ApiError = Conflict("the object changes all the time", code=409, reason="Conflict")
         now: Job | None = self._decided(job, job.meta)
         try:
@@ -102,6 +104,8 @@ class Mover:
                 job = now
                 try:
                     return await self._attempt(job, by_version=attempt < TRIES_BY_VERSION)
+                except NotOurs:
+                    return Outcome.WAITING
                 except (Conflict, PatchTestFailed) as conflict:
                     error = conflict
                 now = await self.decided_again(job)

@@ -111,6 +111,7 @@ class Resync:
     def forget(self, ring: str) -> None:
         self._drains.pop(ring, None)
         self._refused.pop(ring, None)
+        self._metrics.forget(ring)
 
     async def _look(
         self,
