@@ -53,6 +53,8 @@ def _all_sharders(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture
 def sharders(_all_sharders: Processes, request: pytest.FixtureRequest) -> Iterator[Processes]:
     """Two sharders behind one webhook port. A test may kill or replace them; the next one gets new ones."""
+    for name in set(_all_sharders.names) - set(SHARDERS):
+        _all_sharders.stop(name)
     for name in SHARDERS:
         if name not in _all_sharders.names:
             _all_sharders.start_sharder(name)

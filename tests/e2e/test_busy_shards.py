@@ -50,7 +50,7 @@ class Works:
     @property
     def labels(self) -> dict[str, Labels]:
         recorded = self._recorder.labels(Chore) | self._recorder.labels(Realm)
-        return {name: recorded[name] for name in self.names}
+        return {name: recorded[name] for name in self.names if name in recorded}
 
     def owners(self, *shards: str) -> dict[str, Labels]:
         return owners(self.all, *shards)
