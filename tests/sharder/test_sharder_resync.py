@@ -173,6 +173,33 @@ async def test_controlled_objects_stay_while_their_owners_drain_is_refused() -> 
     assert w.api.labels(child)[SHARD] == "shard-1"
 
 
+@pytest.mark.parametrize("unreadable", ["secrets", "configmaps"])
+@virtual_time
+async def test_controlled_objects_wait_for_their_owner_whichever_resource_could_not_be_read(
+    unreadable: str,
+) -> None:
+    """protocol 14-A8, A19"""
+    w = World("shard-0", "shard-1", "shard-2")
+    secret, child = w.secret("foo", **{SHARD: "shard-0"}), w.config_map("sum", "foo", **{SHARD: "shard-0"})
+
+    def unavailable(request: HttpRequest) -> HttpResponse | None:
+        lists = request.method == "GET" and request.target.startswith(f"/api/v1/{unreadable}?")
+        return status(500, "InternalError") if lists else None
+
+    w.api.faults.append(unavailable)
+    failed = (await w.run()).failed
+    assert failed == {GroupResource("", unreadable)}
+    assert w.api.labels(child)[SHARD] == "shard-0"
+    await w.run(Reach.CONTROLLED)
+    w.api.faults.clear()
+    await w.resync.run("ring", Pass(Reach.ALL, failed))
+    assert DRAIN in w.api.labels(secret)
+    assert w.api.labels(child)[SHARD] == "shard-0"
+    w.api.relabel(secret, **{SHARD: "shard-1", DRAIN: None})
+    await w.run(Reach.CONTROLLED)
+    assert w.api.labels(child)[SHARD] == "shard-1"
+
+
 @virtual_time
 async def test_a_pending_drain_is_neither_repeated_nor_counted_again() -> None:
     """protocol 14-A9"""

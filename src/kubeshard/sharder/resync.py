@@ -6,8 +6,7 @@ drains are asked for before controlled objects are looked at, and those wait for
 14-A8). A resource that cannot be found or read is reported and retried alone (14-A19). Never from
 resourceVersion 0 (reliability T12).
 
-What it keeps while it runs: the keys of main objects whose drain is pending; afterwards, of those whose drain
-was refused.
+What it keeps: the keys of main objects whose drain is pending or was refused.
 
 RBAC: list, and what `moves` needs, on every main and controlled resource.
 """
@@ -69,7 +68,7 @@ class Resync:
         self._strict = strict
         self._clock = clock
         self._drains: dict[str, PendingDrains] = {}
-        self._refused: dict[str, set[str]] = {}
+        self._owners: dict[str, Owners] = {}
 
     async def run(self, ring: str, work: Pass) -> Outcome:
         """One pass. Never raises ApiErrors: resources that failed are in the outcome."""
@@ -77,30 +76,24 @@ class Resync:
         if view is None:
             return Outcome()
         started = self._clock.monotonic()
-        entries = [
-            e for e in view.resources.entries if work.resources is None or e.resource in work.resources
-        ]
+        owners = self._owners.setdefault(ring, Owners(lambda: self._views.view(ring), strict=self._strict))
         complete = work.resources is None and work.reach is not Reach.MISPLACED
         drains = self._drains.setdefault(ring, PendingDrains())
         if complete:
             drains.begin()
-        refused = self._refused.setdefault(ring, set())
-        if work.reach is Reach.ALL and work.resources is None:
-            refused.clear()
-        owners = Owners(lambda: self._views.view(ring), view, refused, self._strict)
         failed: set[GroupResource] = set()
         waiting = 0
         async with Crew(self._concurrent_moves) as crew:
-            for entry in entries:
+            for entry, reach in _looks(view, work):
                 try:
-                    waiting += await self._look(ring, entry, work.reach, view, crew, owners, drains)
+                    waiting += await self._look(ring, entry, reach, crew, owners, drains)
                 except ApiError as error:
                     failed.add(entry.resource)
                     await self._could_not_read(ring, entry.resource, error)
                 else:
                     self._reports.resolved(ring, entry.resource)
                     self._permissions.granted(ring, entry.resource, "list")
-                    if work.reach is Reach.ALL:
+                    if reach is Reach.ALL:
                         await self._permissions.check(ring, entry.resource)
         if complete:
             self._report_drains(ring, drains)
@@ -110,7 +103,7 @@ class Resync:
 
     def forget(self, ring: str) -> None:
         self._drains.pop(ring, None)
-        self._refused.pop(ring, None)
+        self._owners.pop(ring, None)
         self._metrics.forget(ring)
 
     async def _look(
@@ -118,7 +111,6 @@ class Resync:
         ring: str,
         entry: RingEntry,
         reach: Reach,
-        view: RingView,
         crew: Crew,
         owners: Owners,
         drains: PendingDrains,
@@ -127,10 +119,13 @@ class Resync:
         ApiError.
         """
         kind = await self._kinds.kind(entry.resource)
-        if not view.hashring.shards:
+        view = self._views.view(ring)
+        if view is None or not view.hashring.shards:
             return 0
         type_ = TypeMeta(kind.api_version, kind.kind)
-        waiting = 0
+        waiting, draining = 0, owners.of(entry)
+        if entry.main:
+            owners.begin(entry.resource, complete=reach is Reach.ALL)
         objects = self._client.list(
             metadata_only(kind),
             label_selector=_selector(reach, entry, view),
@@ -141,21 +136,23 @@ class Resync:
             current = self._views.view(ring)
             if current is None:
                 return 0
-            decision = plan(current, entry, type_, meta, draining=owners)
+            decision = plan(current, entry, type_, meta, draining=draining)
             if decision.action is Action.WAIT or decision.action is Action.DRAIN:
                 waiting += 1
                 if entry.main:
                     drains.pending(entry.resource, obj.key, self._clock.monotonic())
-                    owners.draining(decision)
+                    owners.draining(entry.resource, decision)
             if decision.action in _CARRY_OUT:
-                await crew.start(self._carry_out(Job(ring, entry, kind, meta, decision, owners), owners))
+                await crew.start(self._carry_out(Job(ring, entry, kind, meta, decision, draining), owners))
             elif decision.action is Action.REFUSED:
                 _not_keyed(ring, entry, meta, decision.reason)
+        if entry.main and reach is not Reach.MISPLACED:
+            owners.end(entry.resource, view.hashring)
         return waiting
 
     async def _carry_out(self, job: Job, owners: Owners) -> None:
         if await self._mover.carry_out(job) is Done.FAILED and job.entry.main:
-            owners.refused(job.decision)
+            owners.refused(job.entry.resource, job.decision)
 
     async def _could_not_read(self, ring: str, resource: GroupResource, error: ApiError) -> None:
         if isinstance(error, KindNotServed):
@@ -178,6 +175,21 @@ class Resync:
                 self._metrics.pending(ring, entry.resource, drains.counts.get(entry.resource, 0))
         self._metrics.oldest_drain(ring, drains.oldest(now))
         self._reports.drains(ring, drains.older_than(DRAIN_STUCK_AFTER, now))
+
+
+def _looks(view: RingView, work: Pass) -> list[tuple[RingEntry, Reach]]:
+    """What a pass looks at, in order. Where it is told to read controlled objects only, their owners are asked who
+    is being drained.
+    """
+    wanted = work.resources
+    if wanted is None:
+        return [(entry, work.reach) for entry in view.resources.entries]
+    owners = {owner for entry in view.resources.entries if entry.resource in wanted for owner in entry.owners}
+    return [
+        (entry, work.reach if entry.resource in wanted else Reach.CONTROLLED)
+        for entry in view.resources.entries
+        if entry.resource in wanted or entry.resource in owners
+    ]
 
 
 def _selector(reach: Reach, entry: RingEntry, view: RingView) -> Selector | None:
