@@ -58,7 +58,7 @@ class World:
         )
         self.resync = Resync(
             client,
-            SimpleNamespace(view=lambda _: self.view),
+            SimpleNamespace(view=lambda _: self.view, available=lambda _: self.view.available),
             ResourceKinds(client),
             mover,
             self.reports,
@@ -225,6 +225,33 @@ async def test_a_drain_that_nobody_acknowledges_is_reported_after_a_minute() -> 
     assert w.reports.of("ring").stuck_drains == 1
     age = w.registry.get_sample_value("controller_sharding_oldest_drain_seconds", {"controllerring": "ring"})
     assert age == pytest.approx(61.0, abs=0.1)
+
+
+@virtual_time
+async def test_objects_that_nobody_works_on_are_counted_with_their_age() -> None:
+    """reliability L10"""
+    w = World("shard-0", "shard-1", "shard-2")
+    w.secret("foo", **{SHARD: "gone"})
+    w.secret("bar")
+
+    def refuse(request: HttpRequest) -> HttpResponse | None:
+        return status(403, "Forbidden") if request.method == "PATCH" else None
+
+    def number(name: str, **labels: str) -> float | None:
+        return w.registry.get_sample_value(
+            f"controller_sharding_{name}", {"controllerring": "ring", **labels}
+        )
+
+    w.api.faults.append(refuse)
+    await w.run()
+    await asyncio.sleep(40.0)
+    await w.run(Reach.MISPLACED)
+    assert number("objects_unassigned", group="", resource="secrets") == 2.0
+    assert number("oldest_unassigned_seconds") == 40.0
+    w.api.faults.clear()
+    await w.run(Reach.MISPLACED)
+    assert number("objects_unassigned", group="", resource="secrets") == 0.0
+    assert number("oldest_unassigned_seconds") == 0.0
 
 
 @virtual_time

@@ -9,6 +9,8 @@ with a star.
 | `controller_sharding_move_failures_total` * | counter | controllerring, group, resource, reason |
 | `controller_sharding_drains_pending` * | gauge | controllerring, group, resource |
 | `controller_sharding_oldest_drain_seconds` * | gauge | controllerring |
+| `controller_sharding_objects_unassigned` * | gauge | controllerring, group, resource |
+| `controller_sharding_oldest_unassigned_seconds` * | gauge | controllerring |
 | `controller_sharding_resync_duration_seconds` * | histogram | controllerring, reach |
 | `controller_sharding_controllerring_*`, `controller_sharding_shard_*` | gauges of the caches | `StateCollector` |
 
@@ -73,6 +75,18 @@ class SharderMetrics:
             ["controllerring"],
             registry=registry,
         )
+        self._unassigned = Gauge(
+            f"{PREFIX}_objects_unassigned",
+            "Objects without an available shard that could not be given one, at the last look.",
+            _RESOURCE,
+            registry=registry,
+        )
+        self._oldest_unassigned = Gauge(
+            f"{PREFIX}_oldest_unassigned_seconds",
+            "How long the first of these objects has been found so, at the last look.",
+            ["controllerring"],
+            registry=registry,
+        )
         self._resync = Histogram(
             f"{PREFIX}_resync_duration_seconds",
             "Duration of looks at a ring's objects.",
@@ -100,12 +114,22 @@ class SharderMetrics:
     def oldest_drain(self, ring: str, seconds: float) -> None:
         self._oldest.labels(ring).set(seconds)
 
+    def unassigned(self, ring: str, resource: GroupResource, count: int) -> None:
+        self._looked_at.setdefault(ring, set()).add(resource)
+        self._unassigned.labels(ring, resource.group, resource.resource).set(count)
+
+    def oldest_unassigned(self, ring: str, seconds: float) -> None:
+        self._oldest_unassigned.labels(ring).set(seconds)
+
     def forget(self, ring: str) -> None:
         """The ring is gone: what it looked like at the last look is nobody's trouble any more."""
         for resource in self._looked_at.pop(ring, ()):
-            self._pending.remove(ring, resource.group, resource.resource)
-        with suppress(KeyError):
-            self._oldest.remove(ring)
+            for gauge in (self._pending, self._unassigned):
+                with suppress(KeyError):
+                    gauge.remove(ring, resource.group, resource.resource)
+        for gauge in (self._oldest, self._oldest_unassigned):
+            with suppress(KeyError):
+                gauge.remove(ring)
 
     def resynced(self, ring: str, reach: str, seconds: float) -> None:
         self._resync.labels(ring, reach).observe(seconds)

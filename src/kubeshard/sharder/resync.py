@@ -21,7 +21,6 @@ from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.crew import Crew
-from kubeshard.sharder.drains import PendingDrains
 from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.moves import Job, Mover
@@ -31,6 +30,7 @@ from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.reports import DRAIN_STUCK_AFTER, RingReports
 from kubeshard.sharder.schedule import Outcome, Pass, Reach
 from kubeshard.sharder.views import RingViews
+from kubeshard.sharder.waiting import Waiting
 from kubeshard.sharding import Action, RingEntry, RingView, TypeMeta, plan
 
 MAX_SELECTOR = 4000
@@ -41,7 +41,7 @@ _log = get_logger("kubeshard.sharder")
 
 
 class Resync:
-    """Does passes. `drains` holds what the passes saw of pending drains, per ring."""
+    """Does passes, and tells by metrics and reports what waits."""
 
     def __init__(
         self,
@@ -67,7 +67,8 @@ class Resync:
         self._concurrent_moves = concurrent_moves
         self._strict = strict
         self._clock = clock
-        self._drains: dict[str, PendingDrains] = {}
+        self._drains: dict[str, Waiting] = {}
+        self._unassigned: dict[str, Waiting] = {}
         self._owners: dict[str, Owners] = {}
 
     async def run(self, ring: str, work: Pass) -> Outcome:
@@ -78,9 +79,13 @@ class Resync:
         started = self._clock.monotonic()
         owners = self._owners.setdefault(ring, Owners(lambda: self._views.view(ring), strict=self._strict))
         complete = work.resources is None and work.reach is not Reach.MISPLACED
-        drains = self._drains.setdefault(ring, PendingDrains())
+        drains = self._drains.setdefault(ring, Waiting())
         if complete:
             drains.begin()
+        unassigned = self._unassigned.setdefault(ring, Waiting())
+        all_unassigned = work.resources is None and work.reach is not Reach.CONTROLLED
+        if all_unassigned:
+            unassigned.begin()
         failed: set[GroupResource] = set()
         waiting = 0
         async with Crew(self._concurrent_moves) as crew:
@@ -97,12 +102,15 @@ class Resync:
                         await self._permissions.check(ring, entry.resource)
         if complete:
             self._report_drains(ring, drains)
+        if all_unassigned:
+            self._report_unassigned(ring, unassigned)
         now = self._clock.monotonic()
         self._metrics.resynced(ring, work.reach.name.lower(), now - started)
         return Outcome(waiting=waiting, failed=frozenset(failed))
 
     def forget(self, ring: str) -> None:
         self._drains.pop(ring, None)
+        self._unassigned.pop(ring, None)
         self._owners.pop(ring, None)
         self._metrics.forget(ring)
 
@@ -113,7 +121,7 @@ class Resync:
         reach: Reach,
         crew: Crew,
         owners: Owners,
-        drains: PendingDrains,
+        drains: Waiting,
     ) -> int:
         """Lists one resource and starts what has to be done. Returns how many objects wait. Raises
         ApiError.
@@ -151,8 +159,13 @@ class Resync:
         return waiting
 
     async def _carry_out(self, job: Job, owners: Owners) -> None:
-        if await self._mover.carry_out(job) is Done.FAILED and job.entry.main:
+        outcome = await self._mover.carry_out(job)
+        if outcome is Done.FAILED and job.entry.main:
             owners.refused(job.entry.resource, job.decision)
+        if outcome in (Done.FAILED, Done.WAITING) and job.decision.source not in self._views.available(
+            job.ring
+        ):
+            self._unassigned[job.ring].pending(job.entry.resource, job.key, self._clock.monotonic())
 
     async def _could_not_read(self, ring: str, resource: GroupResource, error: ApiError) -> None:
         if isinstance(error, KindNotServed):
@@ -166,7 +179,14 @@ class Resync:
                 self._kinds.forget(resource)
             self._reports.resolved(ring, resource, str(error))
 
-    def _report_drains(self, ring: str, drains: PendingDrains) -> None:
+    def _report_unassigned(self, ring: str, unassigned: Waiting) -> None:
+        unassigned.end()
+        view = self._views.view(ring)
+        for entry in view.resources.entries if view else ():
+            self._metrics.unassigned(ring, entry.resource, unassigned.counts.get(entry.resource, 0))
+        self._metrics.oldest_unassigned(ring, unassigned.oldest(self._clock.monotonic()))
+
+    def _report_drains(self, ring: str, drains: Waiting) -> None:
         drains.end()
         now = self._clock.monotonic()
         view = self._views.view(ring)

@@ -1,7 +1,7 @@
-"""Pending drains and how long they have been pending (protocol 14-A9): what the last look at a ring's main
-objects showed.
+"""Objects that wait for something, and for how long, as the last look at a ring's objects showed: to be drained
+(protocol 14-A9), or to get a shard (reliability L10).
 
-Guaranteed: the count is exact as of that look. Bounded: the age of at most `REMEMBERED` drains per ring is
+Guaranteed: the count is exact as of that look. Bounded: the age of at most `REMEMBERED` objects per ring is
 known, those seen first.
 """
 
@@ -13,8 +13,8 @@ from kubeshard.core.objects import Key
 REMEMBERED = 1000
 
 
-class PendingDrains:
-    """Of one ring. A look begins, tells what it sees, and ends."""
+class Waiting:
+    """Of one ring, for one thing. A look begins, tells what it sees, and ends."""
 
     def __init__(self) -> None:
         self._since: dict[tuple[GroupResource, Key], float] = {}
