@@ -71,20 +71,19 @@ def test_the_floors_are_checked_by_make_lint() -> None:
     layers = PROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
     floors = {part.strip() for layer in layers for part in layer.split("|")}
     packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    assert packages - {"testing"} <= floors
+    assert packages - {"testing", "apiserver"} <= floors  # these stand beside
 
 
 NEED_AN_EXTRA = (
     "runtime/http_server_protocol.py",  # imported by runtime.asgi when a server starts
     "cli/demo/*",  # imported by the command when it runs
 )
-COME_WITH = {"yarl": "aiohttp"}
 
 
 def test_the_core_install_is_enough_to_import_what_needs_no_extra() -> None:
     """What only an extra brings is imported where it is used, or guarded and answered with the extra's name."""
     core = {_normal(requirement) for requirement in PROJECT["project"]["dependencies"]}
-    modules = {"kubeshard", *COME_WITH, *sys.stdlib_module_names}
+    modules = {"kubeshard", *sys.stdlib_module_names}
     for module, distributions in packages_distributions().items():
         if core & {_normal(distribution) for distribution in distributions}:
             modules.add(module)
