@@ -43,7 +43,6 @@ THEME = "exciting"
 GO_WEBHOOK_PORT = 9443
 """The reference's is fixed."""
 _CREATORS = 16
-_OFF = {"bindAddress": "0"}
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -88,8 +87,7 @@ class Bench:
         document = {
             "apiVersion": sharder_config.API_VERSION,
             "kind": sharder_config.KIND,
-            "health": _OFF,
-            "metrics": _OFF,
+            **_addresses(),
             "webhook": {
                 "server": {"certDir": str(folder), "bindAddress": f"127.0.0.1:{port}"},
                 "config": {
@@ -108,8 +106,7 @@ class Bench:
         document = {
             "apiVersion": operator_config.API_VERSION,
             "kind": operator_config.KIND,
-            "health": _OFF,
-            "metrics": _OFF,
+            **_addresses(),
         }
         command = [str(program.go)] if program.go else [*_KUBESHARD, "webhosting-operator"]
         return self._start("operator", command, document, WEBSITE_CONCURRENT_SYNCS=str(workers))
@@ -258,6 +255,11 @@ def progress(*words: object) -> None:
 
 
 _KUBESHARD = (sys.executable, "-m", "kubeshard")
+
+
+def _addresses() -> dict[str, Any]:
+    # No metrics, "0", would mean port 8080 of all interfaces to the reference.
+    return {"health": {"bindAddress": "0"}, "metrics": {"bindAddress": f"127.0.0.1:{free_port()}"}}
 
 
 def _base64(data: bytes) -> str:

@@ -1,0 +1,26 @@
+"""What the interop tests share: CRDs, a namespace per test, programs that end with the test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from programs import Programs
+
+from kubeshard.examples.webhosting import manifests
+from kubeshard.sharding.crd import controller_ring_crd
+
+
+@pytest.fixture
+def programs(
+    kubeconfig: Path, tmp_path: Path, install_crd: object, request: pytest.FixtureRequest
+) -> Iterator[Programs]:
+    for crd in (controller_ring_crd(), *manifests.crds()):
+        install_crd(crd)  # type: ignore[operator] # tests/conftest.py: InstallCrd
+    made = Programs(kubeconfig, tmp_path)
+    try:
+        yield made
+        made.check()
+    finally:
+        made.stop()

@@ -1,0 +1,147 @@
+"""The processes of the interop tests: sharders and shards, each kubeshard's or the Go reference's.
+
+The reference's operator takes its shard's name from the host's and the Lease's namespace from a pod's
+ServiceAccount: it runs in UTS and mount namespaces of its own, which pretend both. Its sharder listens on a
+port that cannot be chosen, on all interfaces.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeshard.testing import Child, free_port, wait_until
+from kubeshard.webhook.selfsigned import renewed
+
+GO_WEBHOOK_PORT = 9443
+LEASE_SECONDS = 5
+_KUBESHARD = (sys.executable, "-m", "kubeshard")
+
+_AS_POD = """
+mount -t tmpfs none "$(readlink -f /var/run)"
+mkdir -p /var/run/secrets/kubernetes.io/serviceaccount
+printf %s "$2" > /var/run/secrets/kubernetes.io/serviceaccount/namespace
+printf %s "$1" > /proc/sys/kernel/hostname
+shift 2
+exec "$@"
+"""
+
+
+class Programs:
+    """Starts programs, and ends all that are left. A `go` path makes it the reference's."""
+
+    def __init__(self, kubeconfig: Path, folder: Path) -> None:
+        self._kubeconfig = kubeconfig
+        self._folder = folder
+        self._children: list[Child] = []
+
+    def sharder(self, go: Path | None = None) -> Child:
+        port = GO_WEBHOOK_PORT if go else free_port()
+        if go:
+            wait_until(_go_port_is_free, 60, f"port {port}, which the Go sharder needs: free")
+        identity = renewed(None, ["127.0.0.1"], time.time())
+        certificates = self._folder / f"certificates-{port}"
+        certificates.mkdir(exist_ok=True)
+        (certificates / "tls.crt").write_bytes(identity.serving.certificate)
+        (certificates / "tls.key").write_bytes(identity.serving.private_key)
+        config = self._config(
+            "config.sharding.timebertt.dev/v1alpha1",
+            "SharderConfig",
+            controller={"sharder": {"syncPeriod": "5s"}},
+            webhook={
+                "server": {"certDir": str(certificates), "bindAddress": f"127.0.0.1:{port}"},
+                "config": {
+                    "clientConfig": {
+                        "url": f"https://127.0.0.1:{port}/",
+                        "caBundle": base64.b64encode(identity.bundle).decode(),
+                    }
+                },
+            },
+        )
+        program = [str(go)] if go else [*_KUBESHARD, "sharder"]
+        return self._start("sharder", [*program, "--config", config], LEADER_ELECT="false")
+
+    def operator(self, name: str, namespace: str, go: Path | None = None) -> Child:
+        """The webhosting operator as a shard. Its Lease lasts LEASE_SECONDS."""
+        config = self._config(
+            "config.webhosting.timebertt.dev/v1alpha1",
+            "WebhostingOperatorConfig",
+            leaderElection={
+                "leaseDuration": f"{LEASE_SECONDS}s",
+                "renewDeadline": f"{LEASE_SECONDS * 2 / 3:g}s",
+                "retryPeriod": f"{LEASE_SECONDS * 2 / 15:g}s",
+            },
+        )
+        if go:
+            command = [*_as_pod(name, namespace), str(go), "--config", config]
+        else:
+            command = [*_KUBESHARD, "webhosting-operator", "--config", config]
+            command += ["--shard-name", name, "--namespace", namespace]
+        return self._start(name, command, ENABLE_SHARDING="true")
+
+    def checksums(self, name: str, ring: str, namespace: str, go: Path | None = None) -> Child:
+        """The checksum controller as a shard, its Lease beside its Secrets."""
+        command = [str(go)] if go else [*_KUBESHARD, "checksum-controller"]
+        command += ["--controllerring", ring, "--shard-name", name]
+        command += ["--namespace", namespace, "--lease-namespace", namespace]
+        return self._start(name, command)
+
+    def script(self, name: str, path: Path, *arguments: str) -> Child:
+        return self._start(name, [sys.executable, str(path), *arguments])
+
+    def check(self) -> None:
+        """Fails the test if a program has ended that nobody stopped."""
+        for child in self._children:
+            if not child.running and child.exit_code not in (0, -9):
+                pytest.fail(f"{child.name} ended with {child.exit_code}:\n{child.tail()}")
+
+    def stop(self) -> None:
+        for child in self._children:
+            child.kill()
+
+    def _config(self, api_version: str, kind: str, **fields: Any) -> str:
+        document = {
+            "apiVersion": api_version,
+            "kind": kind,
+            "health": {"bindAddress": "0"},
+            "metrics": {"bindAddress": f"127.0.0.1:{free_port()}"},  # "0" means port 8080 to the reference
+            **fields,
+        }
+        file = self._folder / f"{kind}-{len(self._children)}.json"
+        file.write_text(json.dumps(document))
+        return str(file)
+
+    def _start(self, name: str, command: Sequence[str], **environment: str) -> Child:
+        environment = {"KUBECONFIG": str(self._kubeconfig), "DISABLE_HTTP2": "true", **environment}
+        log = self._folder / f"{name}-{len(self._children)}.log"
+        child = Child(name, command, log, {**os.environ, **environment})
+        self._children.append(child)
+        return child
+
+
+def _go_port_is_free() -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", GO_WEBHOOK_PORT))
+        except OSError:
+            return False
+        return True
+
+
+def _as_pod(name: str, namespace: str) -> list[str]:
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        pytest.skip("did not run: the Go operator's shard name is its host's, which takes unshare(1) to set")
+    user = [] if os.geteuid() == 0 else ["--map-root-user"]
+    return [unshare, *user, "--uts", "--mount", "sh", "-ec", _AS_POD, "sh", name, namespace]

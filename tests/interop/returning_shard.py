@@ -1,0 +1,33 @@
+"""A shard as a process of its own that takes its Lease back as the Go sharder needs it: the checksum controller
+with short Leases.
+
+Arguments: ring, shard name, namespace, seconds of the Lease.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from kubeshard.cache import Scope
+from kubeshard.examples.checksum.operator import secret_checksums
+from kubeshard.manager import Manager, run
+from kubeshard.shard import Sharding, Takeover, scaled
+
+
+def main() -> None:
+    ring, name, namespace, seconds = sys.argv[1:]
+    run(
+        Manager(
+            [secret_checksums()],
+            default_scope=Scope(frozenset({namespace})),
+            sharding=Sharding(
+                ring, name, namespace, timing=scaled(float(seconds)), takeover=Takeover.AFTER_RECORD
+            ),
+            metrics_address=None,
+            health_address=None,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
