@@ -282,6 +282,19 @@ async def test_a_shard_whose_lease_was_relabelled_is_not_dead_before_its_time() 
 
 
 @virtual_time
+async def test_a_remembered_death_does_not_outlive_the_sight_of_a_new_life() -> None:
+    """reliability T10: a namesake took the Lease within the 2 s in which nothing is read again."""
+    world = World()
+    dead = DeadShards(world.observer, world.clock)
+    world.shard(holder="")
+    await world.see()
+    assert await dead.confirmed("ring", "a")
+    world.shard()
+    await world.see()
+    assert not await dead.confirmed("ring", "a")
+
+
+@virtual_time
 async def test_many_questions_about_a_shard_are_one_request() -> None:
     world = World()
     world.shard(holder="")

@@ -2,7 +2,7 @@
 T10, 1.6).
 
 Guaranteed: "dead" is answered only after a consistent read showed that no Lease of the shard is held by it,
-at most 2 s ago; a deleted Lease counts as held until its tombstone was settled by the lease controller (a
+at most 2 s ago, and nothing else was seen since; a deleted Lease counts as held until its tombstone was settled by the lease controller (a
 re-create with which a living shard collides). Several questions at a time share one read. What the decision
 rests on is logged.
 
@@ -24,35 +24,43 @@ _log = get_logger("kubeshard.sharder")
 
 
 class DeadShards:
-    """Answers and remembers for 2 s."""
+    """Reads once in 2 s, and judges by everything seen since."""
 
     def __init__(self, observer: LeaseObserver, clock: Clock = SYSTEM_CLOCK) -> None:
         self._observer = observer
         self._clock = clock
-        self._answers: dict[tuple[str, str], tuple[float, asyncio.Task[bool]]] = {}
+        self._reads: dict[tuple[str, str], tuple[float, asyncio.Task[None]]] = {}
 
     async def confirmed(self, ring: str, shard: str) -> bool:
         """Whether objects may be taken from the shard. Raises ApiError if the server does not say."""
         now = self._clock.monotonic()
-        asked = self._answers.get((ring, shard))
-        if asked is None or now - asked[0] > CONFIRMED_FOR:
-            self._answers = {k: v for k, v in self._answers.items() if now - v[0] <= CONFIRMED_FOR}
-            task = asyncio.create_task(self._ask(ring, shard))
-            asked = self._answers[ring, shard] = (now, task)
-        return await asyncio.shield(asked[1])
+        read = self._reads.get((ring, shard))
+        if read is None or now - read[0] > CONFIRMED_FOR:
+            self._reads = {k: v for k, v in self._reads.items() if now - v[0] <= CONFIRMED_FOR}
+            task = asyncio.create_task(self._read(ring, shard))
+            task.add_done_callback(_heed)
+            read = self._reads[ring, shard] = (now, task)
+        await asyncio.shield(read[1])
+        return self._dead(ring, shard)
 
-    async def _ask(self, ring: str, shard: str) -> bool:
+    async def _read(self, ring: str, shard: str) -> None:
         leases = await self._observer.read_shard(ring, shard)
-        now = self._clock.monotonic()
-        known = [each for each in self._observer.book.shards(ring, now) if each.name == shard]
-        dead = not any(each.state.available or each.deleted for each in known)
         _log.info(
-            "shard is dead" if dead else "shard may be alive: its objects stay",
+            "shard is dead" if self._dead(ring, shard) else "shard may be alive: its objects stay",
             ring=ring,
             shard=shard,
             leases="; ".join(map(_record, leases)) or "none",
         )
-        return dead
+
+    def _dead(self, ring: str, shard: str) -> bool:
+        shards = self._observer.book.shards(ring, self._clock.monotonic())
+        return not any(each.state.available or each.deleted for each in shards if each.name == shard)
+
+
+def _heed(task: asyncio.Task[None]) -> None:
+    """Whoever asked may have been cancelled: then nobody else looks at the exception."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _record(lease: Lease) -> str:
