@@ -19,7 +19,8 @@ How each write proves it:
 | delete | uid and resourceVersion of an object that carries our label |
 
 Not guaranteed: `delete_collection`, which is only narrowed to our label (the server selects first and deletes
-then); apply without `base` on an object that carries no shard's label at that moment, which takes it; requests sent with `raw`; writes marked `unfenced`.
+then); apply without `base` on an object that carries no shard's label at that moment, which takes it;
+requests sent with `raw`; writes marked `unfenced`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 T10, 1.6).
 
 Guaranteed: "dead" is answered only after a consistent read showed that no Lease of the shard is held by it,
-at most 2 s ago, and nothing else was seen since; a deleted Lease counts as held until its tombstone was settled by the lease controller (a
-re-create with which a living shard collides). Several questions at a time share one read. What the decision
-rests on is logged.
+at most 2 s ago, and nothing else was seen since; a deleted Lease counts as held until its tombstone was
+settled by the lease controller (a re-create with which a living shard collides). Several questions at a time
+share one read. What the decision rests on is logged.
 
 RBAC: list on leases.
 """
@@ -53,8 +53,7 @@ class DeadShards:
         )
 
     def _dead(self, ring: str, shard: str) -> bool:
-        shards = self._observer.book.shards(ring, self._clock.monotonic())
-        return not any(each.state.available or each.deleted for each in shards if each.name == shard)
+        return not self._observer.book.may_live(ring, shard, self._clock.monotonic())
 
 
 def _heed(task: asyncio.Task[None]) -> None:

@@ -175,6 +175,16 @@ class LeaseBook:
         records += [record for (left, _), record in self._left.items() if left == ring]
         return [record.judged(now) for record in sorted(records, key=lambda record: record.lease.key)]
 
+    def may_live(self, ring: str, shard: str, now: float) -> bool:
+        """Whether a Lease of the name is held by it; or was held when it was deleted, which nobody has settled
+        yet, or when it left the ring, not long enough ago.
+        """
+        known = (r for key, r in self._records.items() if key.name == shard and r.ring == ring)
+        left = (r for (of, key), r in self._left.items() if key.name == shard and of == ring)
+        return any(r.deleted or r.state(now).available for r in known) or any(
+            r.state(now).available for r in left
+        )
+
     def leases_of(self, ring: str, shard: str) -> list[Key]:
         """Where a shard's Leases are or were: more than one for a duplicate name, none for a name never seen or
         one that left the ring.
