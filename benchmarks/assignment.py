@@ -50,7 +50,7 @@ async def main() -> None:
         progress(f"creating {given.objects} objects")
         await cluster.create_websites(given.objects)
         for number in range(given.rounds):
-            for program in programs(given.go_sharder):
+            for program in programs(given.go_sharder, number):
                 progress(f"round {number + 1}: {program.name}")
                 async with new_ring(cluster, f"bench-{program.name}-{number}") as ring:
                     await measure(ring, program, given.objects, results)

@@ -34,7 +34,7 @@ async def main() -> None:
     given = parser.parse_args()
     results = Results({"wall": "s", "CPU": "s", "CPU per website": "ms", "peak RSS": "MiB"})
     for number in range(given.rounds):
-        for program in programs(given.go_operator):
+        for program in programs(given.go_operator, number):
             progress(f"round {number + 1}: {program.name}")
             async with bench() as cluster:
                 await measure(cluster, program, given.websites, given.workers, results)
