@@ -28,6 +28,7 @@ SHARDERS = ("sharder-1", "sharder-2")
 
 _numbers = itertools.count(1)
 _logs = pytest.StashKey[list[Path]]()
+_positions = pytest.StashKey[dict[Path, int]]()
 
 
 @pytest.fixture(scope="session")
@@ -112,9 +113,6 @@ def _keep_logs(request: pytest.FixtureRequest, folder: Path) -> None:
     request.node.stash.setdefault(_logs, []).append(folder)
     for log in folder.glob("*.log"):
         positions[log] = log.stat().st_size
-
-
-_positions = pytest.StashKey[dict[Path, int]]()
 
 
 @pytest.hookimpl(wrapper=True)

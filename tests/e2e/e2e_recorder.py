@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from kubeshard.client import Client
-from kubeshard.core import Form, Key, KubeObject, Lease, Selector, form_of, metadata_only
+from kubeshard.core import Form, Gone, Key, KubeObject, Lease, Selector, form_of, metadata_only
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL, drain_label, shard_label
 
 
@@ -64,22 +64,21 @@ class Recorder:
         self._namespaces = {"", *namespaces}
         self._events: list[Seen] = []
         self._latest: dict[str, dict[str, Seen]] = {}
+        self._synced: set[Form[Any]] = set()
+        self._tasks: list[asyncio.Task[None]] = []
         self._heard = asyncio.Event()
 
     @asynccontextmanager
     async def recording(self) -> AsyncIterator[Recorder]:
-        positions = [await self._found(form, selector) for form, selector in self._watched]
-        tasks = [
-            asyncio.create_task(self._follow(form, selector, position))
-            for (form, selector), position in zip(self._watched, positions, strict=True)
-        ]
+        self._tasks = [asyncio.create_task(self._follow(*watched)) for watched in self._watched]
         try:
+            await self.until(lambda: len(self._synced) == len(self._watched), 20, "reading what there is")
             yield self
+            self._check()
         finally:
-            for task in tasks:
+            for task in self._tasks:
                 task.cancel()
-            ends = await asyncio.gather(*tasks, return_exceptions=True)
-        assert all(isinstance(end, asyncio.CancelledError) for end in ends), ends
+            await asyncio.wait(self._tasks)
 
     @property
     def events(self) -> list[Seen]:
@@ -153,6 +152,7 @@ class Recorder:
         try:
             async with asyncio.timeout(within):
                 while not condition():
+                    self._check()
                     self._heard.clear()
                     await self._heard.wait()
         except TimeoutError:
@@ -177,19 +177,33 @@ class Recorder:
                 heard = (event.at for event in self._events if event.kind in names and about(event))
                 since = max([since, *heard])
 
-    async def _found(self, form: Form[Any], selector: Selector | None) -> str:
-        stream = self._client.list(form, label_selector=selector)
-        async for obj in stream:
-            self._note("", form, obj)
-        return stream.resource_version
+    async def _follow(self, form: Form[Any], selector: Selector | None) -> None:
+        """Reads what there is and everything that happens after it. Raises Gone if something was missed."""
+        position = ""
+        while True:
+            watch = self._client.watch(
+                form, label_selector=selector, resource_version=position, send_initial_events=not position
+            )
+            try:
+                async with watch as events:
+                    async for event in events:
+                        if event.type != "BOOKMARK":
+                            self._note(event.type if position else "", form, event.object)
+                        elif event.ends_initial_events:
+                            self._synced.add(form)
+                            self._heard.set()
+                        if position or event.type == "BOOKMARK":
+                            position = event.object.metadata.resource_version
+            except Gone:
+                if position:
+                    raise
+                await asyncio.sleep(0.2)  # a kind that is new to the server
 
-    async def _follow(self, form: Form[Any], selector: Selector | None, position: str) -> None:
-        watch = self._client.watch(form, label_selector=selector, resource_version=position)
-        async with watch as events:
-            async for event in events:
-                if event.type != "BOOKMARK":
-                    self._note(event.type, form, event.object)
-        raise AssertionError(f"the watch of {form} ended")
+    def _check(self) -> None:
+        """Raises what ended a watch."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
 
     def _note(self, type_: str, form: Form[Any], obj: Any) -> None:
         if obj.metadata.namespace not in self._namespaces:

@@ -14,9 +14,10 @@ from kubeshard.client import Client
 from kubeshard.core import ApiError, KubeObject, NotFound, ObjectMeta
 from kubeshard.core.conditions import get_condition
 from kubeshard.core.selectors import LabelSelector
+from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding import ControllerRing, ControllerRingSpec, HashRing, RingResource
 from kubeshard.sharding.keys import main_key
-from kubeshard.sharding.names import shard_label
+from kubeshard.sharding.names import shard_label, webhook_config_name
 
 
 class Ring:
@@ -56,12 +57,23 @@ class Ring:
         """Waits until the ring's status says Ready and that many available shards."""
         await eventually(lambda: self._is_ready(shards), within)
 
-    async def webhook_assigns(self) -> bool:
-        """Whether a creation now would be assigned in the same request. Creates nothing."""
+    async def webhook_assigns(self, namespace: str = "") -> bool:
+        """Whether a creation now (in the namespace) would be assigned in the same request. Creates nothing."""
+        meta = self._probe.metadata
+        meta = msgspec.structs.replace(meta, namespace=namespace or meta.namespace)
         try:
-            return bool((await self._client.create(self._probe, dry_run=True)).metadata.label(self.label))
+            probe = await self._client.create(
+                msgspec.structs.replace(self._probe, metadata=meta), dry_run=True
+            )
         except ApiError as error:
             raise AssertionError(f"a user's request failed: {error!r}") from error
+        return bool(probe.metadata.label(self.label))
+
+    async def webhook(self) -> MutatingWebhookConfiguration | None:
+        try:
+            return await self._client.get(MutatingWebhookConfiguration, webhook_config_name(self.name))
+        except NotFound:
+            return None
 
     async def _is_ready(self, shards: int) -> bool:
         status = (await self.get()).status
@@ -80,10 +92,14 @@ def owners(objects: Iterable[KubeObject], *shards: str) -> dict[str, Labels]:
     }
 
 
-async def eventually(condition: Callable[[], Awaitable[object]], within: float = 10.0) -> float:
-    """Asks until the condition holds; how long that took. AssertionError if it does not."""
+async def eventually(
+    condition: Callable[[], Awaitable[object]], within: float = 10.0, *, holds: bool = True
+) -> float:
+    """Asks until the condition holds, or does not hold any more; how long that took. AssertionError
+    otherwise.
+    """
     began = time.monotonic()
-    while not await condition():
+    while bool(await condition()) is not holds:
         assert time.monotonic() - began < within, f"it did not happen within {within:.0f} s"
         await asyncio.sleep(0.05)
     return time.monotonic() - began

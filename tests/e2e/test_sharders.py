@@ -17,10 +17,9 @@ from e2e_user import User
 
 from kubeshard.client import Client
 from kubeshard.core import Lease, ObjectMeta
-from kubeshard.core.errors import NotFound
 from kubeshard.core.patches import MergePatch
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
-from kubeshard.sharding.names import SYSTEM_NAMESPACE, webhook_config_name
+from kubeshard.sharding.names import SYSTEM_NAMESPACE
 from kubeshard.testing import free_port
 
 pytestmark = pytest.mark.kube
@@ -28,13 +27,6 @@ pytestmark = pytest.mark.kube
 
 def user(client: Client, namespace: str) -> User:
     return User(client, lambda n: Chore(metadata=ObjectMeta(name=f"user-{n}", namespace=namespace)))
-
-
-async def webhooks(client: Client, ring: Ring) -> MutatingWebhookConfiguration | None:
-    try:
-        return await client.get(MutatingWebhookConfiguration, webhook_config_name(ring.name))
-    except NotFound:
-        return None
 
 
 @pytest.fixture
@@ -52,11 +44,11 @@ async def test_a_webhook_configuration_that_is_edited_or_deleted_by_hand_is_rest
         Recorder(kube_client, ready_ring.name, [namespace], [Chore]).recording() as recorder,
         user(kube_client, namespace).working() as busy,
     ):
-        original = await webhooks(kube_client, ready_ring)
+        original = await ready_ring.webhook()
         assert original is not None
 
         async def restored() -> bool:
-            found = await webhooks(kube_client, ready_ring)
+            found = await ready_ring.webhook()
             return found is not None and found.webhooks == original.webhooks
 
         await kube_client.delete(MutatingWebhookConfiguration, original.metadata.name)
@@ -112,16 +104,12 @@ async def test_while_no_sharder_runs_nobody_is_refused_and_a_new_one_assigns_wha
     ):
         for name in sharders.names:
             sharders.kill(name)
-        await eventually(lambda: nothing_assigned(ready_ring))
+        await eventually(ready_ring.webhook_assigns, holds=False)
         before = len(busy.created)
         await recorder.until(lambda: len(busy.created) > before + 5)
         assert not assigned(recorder, busy, "a", "b")
         sharders.start_sharder("sharder-1")
         await recorder.until(lambda: assigned(recorder, busy, "a", "b"), 15)
-
-
-async def nothing_assigned(ring: Ring) -> bool:
-    return not await ring.webhook_assigns()
 
 
 async def test_both_sharders_serve_with_the_one_certificate_authority_of_the_webhook_configuration(
@@ -143,7 +131,7 @@ async def test_both_sharders_serve_with_the_one_certificate_authority_of_the_web
     await ring.create([CHORES], {"kubernetes.io/metadata.name": namespace})
     shards.start_gated("a", ring=ring.name, namespace=namespace, kinds=["chores"])
     await ring.available(1)
-    config = await webhooks(kube_client, ring)
+    config = await ring.webhook()
     assert config is not None
     bundle = base64.b64decode(config.webhooks[0]["clientConfig"]["caBundle"]).decode()
     for port in ports.values():
