@@ -5,6 +5,7 @@ ones.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from test_sharder_kube import Ring, eventually, sharder
 
 from kubeshard.client import Client
 from kubeshard.core import ApiError, ConfigMap, Invalid, Lease, LeaseSpec, MergePatch, ObjectMeta, Secret
+from kubeshard.sharder.config import ControllersConfig, SharderControllerConfig
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding import RING_LABEL, ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
@@ -200,6 +202,67 @@ async def test_objects_of_any_sort_get_their_shard(kube_client: Client, rings: t
         kept_now = await kube_client.get(Secret, name, good.namespace)
         assert (kept_now.metadata.labels or {}).items() >= other.items()
     await kube_client.patch(Secret, name, good.namespace, MergePatch({"metadata": {"finalizers": None}}))
+
+
+async def test_a_sharder_without_the_right_to_watch_works_by_passes_alone_and_names_the_missing_rule(
+    kube_client: Client, rings: tuple[Ring, Ring]
+) -> None:
+    """protocol 8, reliability 4.1: here all that protocol 8 grants, and list, get, patch on the ring's resources."""
+    _, ring = rings
+    await _grant(
+        kube_client,
+        "sharder-without-watch",
+        ("coordination.k8s.io", "leases", ["*"]),
+        ("sharding.timebertt.dev", "controllerrings", ["get", "list", "watch"]),
+        ("sharding.timebertt.dev", "controllerrings/status", ["update", "patch"]),
+        ("sharding.timebertt.dev", "controllerrings/finalizers", ["update"]),
+        (
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations",
+            ["get", "list", "watch", "create", "patch"],
+        ),
+        ("events.k8s.io", "events", ["create", "patch"]),
+        ("", "namespaces", ["get", "list", "watch"]),
+        ("", "secrets", ["get", "list", "patch"]),
+    )
+    await ring.create(resources=[SECRETS])
+    await ring.join("a")
+    await ring.secret("foo")
+    config = dataclasses.replace(
+        kube_client.config, impersonate={"Impersonate-User": "sharder-without-watch"}
+    )
+    every_second = ControllersConfig(sharder=SharderControllerConfig(sync_period=1.0))
+    async with Client(config) as limited, sharder(limited, controller=every_second):
+        await eventually(lambda: _is(shard_of(ring, "foo"), "a"))
+        await ring.secret("later")
+        await eventually(lambda: _is(shard_of(ring, "later"), "a"))
+        await eventually(lambda: holds(ring, Ready="True", Permitted="False"))
+        status = (await kube_client.get(ControllerRing, ring.name)).status
+        assert status is not None
+        (message,) = [c.message for c in status.conditions if c.type == "Permitted"]
+        assert '{apiGroups: [""], resources: ["secrets"], verbs: [watch]}' in message
+
+
+async def _grant(client: Client, user: str, *rules: tuple[str, str, list[str]]) -> None:
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": user}}
+    await client.apply(
+        {
+            **role,
+            "kind": "ClusterRole",
+            "rules": [
+                {"apiGroups": [group], "resources": [resource], "verbs": verbs}
+                for group, resource, verbs in rules
+            ],
+        }
+    )
+    await client.apply(
+        {
+            **role,
+            "kind": "ClusterRoleBinding",
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+        }
+    )
 
 
 async def _draining(ring: Ring, name: str) -> bool:
