@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from small_api import SmallApi, status
 
+from kubeshard.core.errors import Timeout
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import Selector
@@ -58,6 +59,43 @@ async def test_a_cancelled_pass_ends_at_once_though_its_producer_waits_for_room(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert asyncio.get_running_loop().time() == 1.0
+
+
+@virtual_time
+async def test_what_the_producer_raises_cancels_the_jobs_and_comes_out_as_it_is() -> None:
+    """So that `except ApiError` around a crew means what it says."""
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(3600.0)
+        finally:
+            ended.append("job")
+
+    async def produce() -> None:
+        async with Crew(2) as crew:
+            await crew.start(work())
+            await asyncio.sleep(1.0)
+            raise Timeout("no answer in time")
+
+    with pytest.raises(Timeout):
+        await produce()
+    assert ended == ["job"]
+
+
+@virtual_time
+async def test_what_a_job_raises_ends_the_producer() -> None:
+    async def work() -> None:
+        raise ValueError("wrong")
+
+    async def produce() -> None:
+        async with Crew(2) as crew:
+            await crew.start(work())
+            await asyncio.sleep(3600.0)
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await produce()
+    assert [str(error) for error in raised.value.exceptions] == ["wrong"]
 
 
 @virtual_time

@@ -5,7 +5,8 @@
             await crew.start(work(item))     # waits while 100 run: back-pressure on the producer
 
 Guaranteed: leaving the block waits for all jobs; cancelling the block cancels them, so no producer is left
-waiting for workers that are gone (protocol 14-A20). A job that raises cancels the others.
+waiting for workers that are gone (protocol 14-A20). What the block itself raises cancels the jobs and comes
+out as it is; a job that raises cancels the others and the block, and comes out in an exception group.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ class Crew:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._group.__aexit__(kind, error, trace)
+        try:
+            await self._group.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as group:
+            if group.exceptions != (error,):
+                raise
 
     async def start(self, work: Coroutine[Any, Any, Any]) -> None:
         """Starts the work as soon as there is room."""
