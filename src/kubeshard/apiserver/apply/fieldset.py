@@ -1,0 +1,125 @@
+"""Sets of fields: of a value, of the difference of two values, and as FieldsV1 on the wire. Pure.
+
+A set is a frozenset of paths, so the algebra is Python's. Source: KEP-555, structured-merge-diff `typed` and
+`fieldpath`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kubeshard.apiserver.apply.shape import Path, Shape, parts
+
+FieldSet = frozenset[Path]
+EMPTY: FieldSet = frozenset()
+
+
+class Comparison(NamedTuple):
+    added: FieldSet
+    modified: FieldSet
+    removed: FieldSet
+
+
+def fields_of(shape: Shape, value: Any) -> FieldSet:
+    """What an applier of this value owns: leaves, items of maps and lists, and maps that are empty or null."""
+    found: set[Path] = set()
+    _collect(shape, value, (), found)
+    return frozenset(found)
+
+
+def compare(shape: Shape, before: Any, after: Any) -> Comparison:
+    """Which fields differ. Of what is only on one side every level belongs to the difference."""
+    added: set[Path] = set()
+    modified: set[Path] = set()
+    removed: set[Path] = set()
+    _compare(shape, before, after, (), (added, modified, removed))
+    return Comparison(frozenset(added), frozenset(modified), frozenset(removed))
+
+
+def undeclared(shape: Shape, value: Any, path: Path = ()) -> Path | None:
+    """The first field that the schema does not know, if any."""
+    for element, part in (parts(shape, value) or {}).items():
+        here = (*path, element)
+        if shape.closed and not part.declared:
+            return here
+        if found := undeclared(part.shape, part.value, here):
+            return found
+    return None
+
+
+def to_fields_v1(paths: FieldSet) -> dict[str, Any]:
+    root: dict[str, Any] = {}
+    for path in paths:
+        node = root
+        for element in path:
+            node = node.setdefault(element, {})
+        node["."] = {}
+    return _without_lone_dots(root)
+
+
+def from_fields_v1(fields: Any) -> FieldSet:
+    found: set[Path] = set()
+    _read(fields or {}, (), found)
+    return frozenset(found)
+
+
+def _collect(shape: Shape, value: Any, path: Path, found: set[Path]) -> None:
+    inner = parts(shape, value)
+    if inner is None:
+        found.add(path)
+        return
+    for element, part in inner.items():
+        here = (*path, element)
+        _collect(part.shape, part.value, here, found)
+        if not part.declared or part.value is None or part.value == {}:
+            found.add(here)
+
+
+_ABSENT = object()
+
+
+def _compare(
+    shape: Shape, before: Any, after: Any, path: Path, found: tuple[set[Path], set[Path], set[Path]]
+) -> None:
+    added, modified, removed = found
+    if path and before is _ABSENT:
+        added.add(path)
+    elif path and after is _ABSENT:
+        removed.add(path)
+    old, new = parts(shape, before), parts(shape, after)
+    if not old and not new:
+        if before is not _ABSENT and after is not _ABSENT and not _same(before, after):
+            modified.add(path)
+        return
+    if (old is None and before is not _ABSENT) or (new is None and after is not _ABSENT):
+        modified.add(path)
+    for element in {**(old or {}), **(new or {})}:
+        part = (new or {}).get(element) or (old or {})[element]
+        _compare(
+            part.shape,
+            old[element].value if old and element in old else _ABSENT,
+            new[element].value if new and element in new else _ABSENT,
+            (*path, element),
+            found,
+        )
+
+
+def _same(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and bool(a == b)
+
+
+def _without_lone_dots(node: dict[str, Any]) -> dict[str, Any]:
+    if node.keys() == {"."}:
+        return {}
+    return {
+        element: inner if element == "." else _without_lone_dots(inner)
+        for element, inner in sorted(node.items())
+    }
+
+
+def _read(node: dict[str, Any], path: Path, found: set[Path]) -> None:
+    if path and (not node or "." in node):
+        found.add(path)
+    for element, inner in node.items():
+        if element != ".":
+            _read(inner, (*path, element), found)

@@ -1,0 +1,123 @@
+"""How a value divides into fields that managers can own: maps and lists, granular or atomic.
+
+Path elements are those of FieldsV1: `f:name` a field or map key, `v:"x"` an item of a set, `k:{"name":"a"}`
+an item of a list of type map. A value without a schema divides by what it is: maps are granular, lists
+atomic. Source: KEP-555 and sigs.k8s.io/structured-merge-diff.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """`kind` is `scalar`, `map`, `list` or `untyped`. `fields` are declared, so not owned by themselves;
+    other keys of a map are items of the shape `items`. A list is atomic unless `list_type` is `set` or `map`.
+    """
+
+    kind: str = "untyped"
+    fields: Mapping[str, Shape] = field(default_factory=dict)
+    items: Shape | None = None
+    atomic: bool = False
+    list_type: str = "atomic"
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    """The key fields of a list of type map, with their default or None."""
+    closed: bool = False
+    """Whether a field that is not declared is a mistake."""
+
+
+class Part(NamedTuple):
+    element: str
+    shape: Shape
+    value: Any
+    declared: bool
+
+
+UNTYPED = Shape()
+SCALAR = Shape("scalar")
+GRANULAR = Shape("map", items=SCALAR)
+
+
+def parts(shape: Shape, value: Any) -> dict[str, Part] | None:
+    """The parts of a granular value by path element; None for a leaf, which is owned as a whole."""
+    if isinstance(value, dict) and shape.kind in ("map", "untyped") and not shape.atomic:
+        return {part.element: part for part in _members(shape, value)}
+    if isinstance(value, list) and shape.kind == "list" and shape.list_type in ("set", "map"):
+        item_shape = shape.items or UNTYPED
+        return {
+            element: Part(element, item_shape, item, False)
+            for item in value
+            for element in [item_element(shape, item)]
+        }
+    return None
+
+
+def item_element(shape: Shape, item: Any) -> str:
+    """The path element of a list's item."""
+    if shape.list_type == "set" or not isinstance(item, dict):
+        return "v:" + _canonical(item)
+    return "k:" + _canonical({key: item.get(key, default) for key, default in sorted(shape.keys.items())})
+
+
+def shape_of(schema: Mapping[str, Any]) -> Shape:
+    """From a structural schema with its `x-kubernetes-list-type`, `-list-map-keys` and `-map-type`."""
+    atomic = schema.get("x-kubernetes-map-type") == "atomic"
+    properties = schema.get("properties")
+    additional = schema.get("additionalProperties")
+    if schema.get("type") == "array":
+        return _list_shape(schema)
+    if properties or isinstance(additional, Mapping):
+        fields = {name: shape_of(inner) for name, inner in (properties or {}).items()}
+        items = shape_of(additional) if isinstance(additional, Mapping) else None
+        closed = items is None and not schema.get("x-kubernetes-preserve-unknown-fields")
+        return Shape("map", fields, items, atomic, closed=closed)
+    if schema.get("type") in ("string", "integer", "number", "boolean") or schema.get(
+        "x-kubernetes-int-or-string"
+    ):
+        return SCALAR
+    return Shape("untyped", atomic=atomic)
+
+
+def readable(path: Path) -> str:
+    """As messages show it: `.spec.ports[port=80].name`."""
+    return "".join(_readable(element) for element in path)
+
+
+def _list_shape(schema: Mapping[str, Any]) -> Shape:
+    items = schema.get("items") or {}
+    properties = items.get("properties") or {}
+    keys = {
+        key: (properties.get(key) or {}).get("default")
+        for key in schema.get("x-kubernetes-list-map-keys") or ()
+    }
+    return Shape(
+        "list", items=shape_of(items), list_type=schema.get("x-kubernetes-list-type", "atomic"), keys=keys
+    )
+
+
+def _members(shape: Shape, value: Mapping[str, Any]) -> list[Part]:
+    return [
+        Part(f"f:{name}", shape.fields[name], member, True)
+        if name in shape.fields
+        else Part(f"f:{name}", shape.items or UNTYPED, member, False)
+        for name, member in value.items()
+    ]
+
+
+def _readable(element: str) -> str:
+    form, _, rest = element.partition(":")
+    if form == "f":
+        return f".{rest}"
+    if form == "v":
+        return f"[={rest}]"
+    return "[" + ",".join(f"{key}={_canonical(value)}" for key, value in json.loads(rest).items()) + "]"
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,139 @@
+"""delete and deletecollection.
+
+An object that nobody holds is removed at once; finalizers, or a kind's own reason, keep it with a
+deletionTimestamp until the last one is gone. `Foreground` and `Orphan` add the finalizer that the garbage
+collector would work on. Source: k8s.io/apiserver `registry/rest/delete.go`,
+`registry/generic/registry/store.go`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kubeshard.apiserver.model import Answer, Target
+from kubeshard.apiserver.objects import Object, is_deleting, key_of, private, with_metadata
+from kubeshard.apiserver.reading import ListOptions, Page
+from kubeshard.apiserver.resources.definitions import (
+    CLEANUP_FINALIZER,
+    DEFINITIONS,
+    resource_of,
+    terminating,
+)
+from kubeshard.apiserver.status import conflict, invalid, success, unsupported
+from kubeshard.apiserver.writing import Writes
+from kubeshard.core.errors import NotFound
+from kubeshard.core.kinds import GroupKind, GroupResource
+
+_OPTIONS = GroupKind("meta.k8s.io", "DeleteOptions")
+_POLICIES = ("Foreground", "Background", "Orphan", "nil")
+_FINALIZER_OF = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
+
+
+@dataclass(frozen=True)
+class DeleteOptions:
+    """`uid` and `resource_version` are preconditions."""
+
+    uid: str = ""
+    resource_version: str = ""
+    propagation: str = ""
+    dry_run: bool = False
+
+
+class Deletions(Writes):
+    def delete(self, target: Target, options: DeleteOptions | None = None) -> Answer:
+        """A Status when the object is gone, else the object that waits. Raises NotFound, Conflict
+        (preconditions).
+        """
+        options = options or DeleteOptions()
+        if options.propagation and options.propagation not in _POLICIES:
+            raise invalid(_OPTIONS, "", [unsupported("propagationPolicy", options.propagation, _POLICIES)])
+        live = self.live(target)
+        _check_preconditions(target, live, options)
+        doomed = self._doomed(target, live, options)
+        resource = target.group_resource
+        if doomed is None:
+            if not options.dry_run:
+                self.store.remove(resource, target.key)
+            return Answer(200, success(resource, target.name, live["metadata"]["uid"]))
+        if options.dry_run or doomed == live:
+            return Answer(200, doomed)
+        stored = self.store.put(resource, target.key, doomed)
+        if resource == DEFINITIONS:
+            self._withdraw(target, stored)
+        return Answer(200, stored)
+
+    def delete_collection(
+        self, target: Target, selected: ListOptions | None = None, options: DeleteOptions | None = None
+    ) -> Page:
+        """Deletes what the selectors select, one after the other; returns it as it was."""
+        page = self.list(target, selected)
+        for obj in page.items:
+            key = key_of(obj)
+            try:
+                self.delete(Target(target.resource, key.namespace, key.name), options)
+            except NotFound:
+                continue
+        return page
+
+    def _doomed(self, target: Target, live: Object, options: DeleteOptions) -> Object | None:
+        """The object that waits for its deletion; None if it need not."""
+        strategy = target.resource.strategy
+        if target.group_resource == DEFINITIONS:
+            return live if is_deleting(live) else terminating(live, self.now())
+        waiting = private(with_metadata(live, finalizers=_finalizers(live, options.propagation) or None))
+        if not strategy.is_held(waiting):
+            return None
+        meta = waiting["metadata"]
+        if not is_deleting(live):
+            meta |= {"deletionTimestamp": self.now(), "deletionGracePeriodSeconds": 0}
+            if meta.get("generation"):
+                meta["generation"] += 1
+            strategy.prepare_delete(waiting)
+        return waiting
+
+    def _withdraw(self, target: Target, definition: Object) -> None:
+        """What the real server's controllers do a moment later: the objects of the kind go, then the
+        definition.
+        """
+        resource = resource_of(definition)
+        self._remove_all(resource)
+        self.registry.remove(resource)
+        self.store.close(resource)
+        left = [name for name in definition["metadata"]["finalizers"] if name != CLEANUP_FINALIZER]
+        if left:
+            self.store.put(DEFINITIONS, target.key, with_metadata(definition, finalizers=left))
+        else:
+            self.store.remove(DEFINITIONS, target.key)
+
+    def _remove_all(self, resource: GroupResource) -> None:
+        for key in list(self.store.objects(resource)):
+            self.store.remove(resource, key)
+
+
+def _check_preconditions(target: Target, live: Object, options: DeleteOptions) -> None:
+    meta, kind = live["metadata"], target.resource.kind
+    # Preconditions are the one place where the server names the kind and not the resource.
+    named = GroupResource(kind.group, kind.kind)
+    if options.uid and options.uid != meta["uid"]:
+        raise conflict(
+            named,
+            target.name,
+            f"the UID in the precondition ({options.uid}) does not match the UID in record ({meta['uid']}). "
+            "The object might have been deleted and then recreated",
+        )
+    if options.resource_version and options.resource_version != meta["resourceVersion"]:
+        raise conflict(
+            named,
+            target.name,
+            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the ResourceVersion "
+            f"in record ({meta['resourceVersion']}). The object might have been modified",
+        )
+
+
+def _finalizers(live: Object, propagation: str) -> list[str]:
+    finalizers = list(live["metadata"].get("finalizers") or ())
+    if not propagation or propagation == "nil":
+        return finalizers
+    kept = [name for name in finalizers if name not in _FINALIZER_OF.values()]
+    wanted = _FINALIZER_OF.get(propagation)
+    return [*kept, wanted] if wanted else kept

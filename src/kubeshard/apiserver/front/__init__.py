@@ -1,0 +1,11 @@
+"""The HTTP face of the model: paths, verbs, content types, discovery and streams.
+
+`Front` turns one request into one reply and knows nothing of connections; `app` puts it under an ASGI server,
+`memory` under a client in the same process. No rule about objects lives here.
+"""
+
+from kubeshard.apiserver.front.app import ApiServerApp
+from kubeshard.apiserver.front.handlers import Front
+from kubeshard.apiserver.front.memory import InMemoryTransport
+
+__all__ = ["ApiServerApp", "Front", "InMemoryTransport"]

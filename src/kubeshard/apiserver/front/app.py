@@ -1,0 +1,102 @@
+"""The front as an ASGI application, for uvicorn or any other server.
+
+Guaranteed: a watch ends when its client goes away; a body beyond the limit is refused without being kept; a
+mistake of ours is a 500 with a Status and a log line, never a broken connection without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from kubeshard.apiserver.front.handlers import Front, Reply
+from kubeshard.apiserver.front.requests import LARGEST_BODY
+from kubeshard.apiserver.server import ApiServer
+from kubeshard.apiserver.status import as_status, internal
+from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.transport import HttpRequest
+
+log = get_logger("kubeshard.apiserver")
+
+Message = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class ApiServerApp:
+    """One ASGI application over one server."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._front = Front(server)
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        body = await _body(receive)
+        if body is None:
+            return
+        reply = self._reply(_request(scope, body))
+        headers = [
+            (name.encode(), value.encode("latin-1", "replace")) for name, value in reply.headers.items()
+        ]
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        if reply.stream is None:
+            await send({"type": "http.response.body", "body": reply.body})
+        else:
+            await _send_stream(reply.stream, receive, send)
+
+    def _reply(self, request: HttpRequest) -> Reply:
+        try:
+            return self._front.reply(request)
+        except Exception as error:
+            log.crash("Failed to answer a request", error, method=request.method, target=request.target)
+            body = msgspec.json.encode(as_status(internal(f"internal error: {type(error).__name__}")))
+            return Reply(500, {"content-type": "application/json"}, body)
+
+
+def _request(scope: Mapping[str, Any], body: bytes) -> HttpRequest:
+    path = scope.get("raw_path") or scope["path"].encode()
+    query = scope.get("query_string", b"")
+    target = (path + b"?" + query if query else path).decode("latin-1")
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    return HttpRequest(scope["method"], target, headers, body)
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """None when the client has gone. What is longer than any body may be is cut off just beyond the limit."""
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        if len(body) <= LARGEST_BODY:
+            body += message.get("body", b"")
+        if not message.get("more_body"):
+            return body
+
+
+async def _send_stream(stream: AsyncGenerator[bytes, None], receive: Receive, send: Send) -> None:
+    """`send` waits for a slow client; a client that has gone ends the stream."""
+
+    async def pump() -> None:
+        async for chunk in stream:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = {asyncio.ensure_future(pump()), asyncio.ensure_future(gone())}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await stream.aclose()

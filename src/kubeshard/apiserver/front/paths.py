@@ -1,0 +1,44 @@
+"""What a URL path of the Kubernetes API names. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import unquote
+
+_OF_NAMESPACES = ("status", "finalize")
+
+
+class ResourcePath(NamedTuple):
+    """`namespace` and `name` are empty where the path has none. `watch`: the old form `/api/v1/watch/...`."""
+
+    group: str
+    version: str
+    plural: str
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    watch: bool = False
+
+
+def resource_path(path: str) -> ResourcePath | None:
+    """None for what is no path of a resource (discovery documents, health, nonsense)."""
+    parts = [unquote(part) for part in path.strip("/").split("/")]
+    match parts:
+        case ["api", version, *rest] if rest:
+            return _resource("", version, rest)
+        case ["apis", group, version, *rest] if rest:
+            return _resource(group, version, rest)
+    return None
+
+
+def _resource(group: str, version: str, rest: list[str]) -> ResourcePath | None:
+    watch = rest[0] == "watch" and len(rest) > 1
+    if watch:
+        rest = rest[1:]
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in _OF_NAMESPACES):
+        namespace, rest = rest[1], rest[2:]
+    if len(rest) > 3 or not all(rest):
+        return None
+    plural, name, subresource = [*rest, "", ""][:3]
+    return ResourcePath(group, version, plural, namespace, name, subresource, watch)

@@ -1,0 +1,175 @@
+"""What a request says: query parameters as options of verbs, bodies as objects. Raises Invalid for what
+cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+import yaml
+
+from kubeshard.apiserver.deleting import DeleteOptions
+from kubeshard.apiserver.front.negotiation import JSON, YAML
+from kubeshard.apiserver.model import WriteOptions
+from kubeshard.apiserver.patching import APPLY, JSON_PATCH, MERGE
+from kubeshard.apiserver.reading import ListOptions
+from kubeshard.apiserver.status import (
+    FieldError,
+    bad_request,
+    forbidden_field,
+    invalid,
+    required,
+    too_large_body,
+    too_long,
+    unsupported,
+    unsupported_media_type,
+)
+from kubeshard.core.kinds import GroupKind
+from kubeshard.runtime.transport import HttpRequest
+
+LARGEST_BODY = 3 * 1024 * 1024
+_BODIES = (JSON, YAML)
+_PATCHES = (JSON_PATCH, MERGE, APPLY)
+_LONGEST_MANAGER = 128
+_VALIDATIONS = ("Ignore", "Warn", "Strict")
+
+
+class Request:
+    """An HTTP request, read: `method`, `path`, `query` (the first of each name), `headers` in lower case."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        parts = urlsplit(request.target)
+        self.method = request.method
+        self.path = parts.path
+        self.query: dict[str, str] = {}
+        for name, value in parse_qsl(parts.query, keep_blank_values=True):
+            self.query.setdefault(name, value)
+        self.headers = {name.lower(): value for name, value in request.headers.items()}
+        self.body = request.body or b""
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get("content-type", "").partition(";")[0].strip() or JSON
+
+    @property
+    def watches(self) -> bool:
+        return self.query.get("watch", "").lower() in ("true", "1", "") and "watch" in self.query
+
+    @property
+    def timeout(self) -> float | None:
+        """Of a watch, in seconds; None for none."""
+        return _integer(self.query, "timeoutSeconds") or None
+
+    def list_options(self, name: str = "") -> ListOptions:
+        query = self.query
+        initial = query.get("sendInitialEvents")
+        return ListOptions(
+            label_selector=query.get("labelSelector", ""),
+            field_selector=query.get("fieldSelector", ""),
+            resource_version=query.get("resourceVersion", ""),
+            match=query.get("resourceVersionMatch", ""),
+            limit=_integer(query, "limit"),
+            continue_=query.get("continue", ""),
+            send_initial_events=None if initial is None else initial.lower() in ("true", "1"),
+            allow_bookmarks=query.get("allowWatchBookmarks", "").lower() in ("true", "1"),
+        )
+
+    def write_options(self, options_kind: str) -> WriteOptions:
+        """`options_kind` is the type that messages name: CreateOptions, UpdateOptions or PatchOptions."""
+        query, errors = self.query, []
+        applies = options_kind == "PatchOptions" and self.content_type == APPLY
+        manager = query.get("fieldManager", "")
+        force = query.get("force", "").lower() in ("true", "1")
+        if options_kind == "PatchOptions":
+            if applies and not manager:
+                errors.append(required("fieldManager", "is required for apply patch"))
+            if not applies and "force" in query:
+                errors.append(forbidden_field("force", "may not be specified for non-apply patch"))
+        if len(manager) > _LONGEST_MANAGER:
+            errors.append(too_long("fieldManager", _LONGEST_MANAGER))
+        validation = query.get("fieldValidation") or "Warn"
+        if validation not in _VALIDATIONS:
+            errors.append(unsupported("fieldValidation", validation, ("", *_VALIDATIONS)))
+        dry_run = self._dry_run(errors, query.get("dryRun"))
+        if errors:
+            raise invalid(GroupKind("meta.k8s.io", options_kind), "", errors)
+        return WriteOptions(manager or self._user_agent(), dry_run, force, validation)
+
+    def delete_options(self) -> DeleteOptions:
+        """From the body, or from the query where there is none."""
+        body = self.decode() if self.body else {}
+        preconditions = body.get("preconditions") or {}
+        errors: list[FieldError] = []
+        given = body.get("dryRun") or ([self.query["dryRun"]] if "dryRun" in self.query else [])
+        dry_run = self._dry_run(errors, *given)
+        if errors:
+            raise invalid(GroupKind("meta.k8s.io", "DeleteOptions"), "", errors)
+        propagation = body.get("propagationPolicy") or self.query.get("propagationPolicy", "")
+        if body.get("orphanDependents") is not None and not propagation:
+            propagation = "Orphan" if body["orphanDependents"] else "Background"
+        return DeleteOptions(
+            preconditions.get("uid") or "", preconditions.get("resourceVersion") or "", propagation, dry_run
+        )
+
+    def decode(self, kind: str = "DeleteOptions") -> dict[str, Any]:
+        """The body of a create, replace or delete. Raises ApiError (413, 415), Invalid (400)."""
+        if self.content_type not in _BODIES:
+            raise unsupported_media_type((*_BODIES, "application/vnd.kubernetes.protobuf"))
+        document = self._parsed(
+            self.content_type == YAML,
+            f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
+            "json parse error: ",
+        )
+        if not isinstance(document, dict):
+            raise bad_request(
+                f"the object provided is unrecognized (must be of type {kind}): it is no object"
+            )
+        return document
+
+    def decode_patch(self) -> Any:
+        if self.content_type not in _PATCHES:
+            raise unsupported_media_type(_PATCHES)
+        applies = self.content_type == APPLY
+        return self._parsed(applies, "error decoding YAML: " if applies else "error decoding patch: ")
+
+    def _parsed(self, is_yaml: bool, problem: str) -> Any:
+        if len(self.body) > LARGEST_BODY:
+            raise too_large_body(LARGEST_BODY)
+        try:
+            if is_yaml and not self.body.lstrip().startswith(b"{"):
+                return yaml.load(self.body, Loader=_Loader)  # noqa: S506 - a safe loader
+            return msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
+            raise bad_request(problem + " ".join(str(error).split())) from None
+
+    def _dry_run(self, errors: list[FieldError], *given: str | None) -> bool:
+        asked = [value for value in given if value is not None]
+        if any(value != "All" for value in asked):
+            errors.append(unsupported("dryRun", asked, ("All",)))
+        return bool(asked)
+
+    def _user_agent(self) -> str:
+        """The manager of who does not name one: the program that the User-Agent begins with."""
+        program = self.headers.get("user-agent", "").partition("/")[0]
+        return program[:_LONGEST_MANAGER] or "unknown"
+
+
+class _Loader(yaml.SafeLoader):
+    """JSON's types only: a timestamp stays the text it is."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _integer(query: Mapping[str, str], name: str) -> int:
+    text = query.get(name, "")
+    try:
+        return int(text or 0)
+    except ValueError:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None

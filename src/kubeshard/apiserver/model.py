@@ -1,0 +1,86 @@
+"""What all verbs of the model work on, and the words in which requests are put to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kubeshard.apiserver.objects import Object
+from kubeshard.apiserver.resources.builtin import builtin_resources
+from kubeshard.apiserver.resources.registry import Registry, Resource
+from kubeshard.apiserver.status import not_found
+from kubeshard.apiserver.store import Store
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
+from kubeshard.core.times import second_time
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.rng import Rng
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a request is about. `name` is empty for a collection, `namespace` for a cluster-scoped kind, or
+    all namespaces.
+    """
+
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    @property
+    def group_resource(self) -> GroupResource:
+        return self.resource.group_resource
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """`validation` is what happens to unknown fields: `Ignore`, `Warn` or `Strict`. `manager`: who owns the
+    fields.
+    """
+
+    manager: str = "unknown"
+    dry_run: bool = False
+    force: bool = False
+    validation: str = "Warn"
+
+
+class Answer(NamedTuple):
+    """`code` is the HTTP status; `warnings` are the texts of Warning headers."""
+
+    code: int
+    object: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+
+
+class Model:
+    """Store, kinds, clock and source of unique names. Sans-IO: it does nothing by itself and never waits."""
+
+    def __init__(self, *, clock: Clock, rng: Rng, window: int) -> None:
+        self.clock = clock
+        self.rng = rng
+        self.registry = Registry()
+        self.store = Store(window=window)
+        for resource in builtin_resources():
+            self.registry.add(resource)
+            self.store.open(resource.group_resource)
+
+    def now(self) -> str:
+        return second_time(self.clock.wall())
+
+    def live(self, target: Target) -> Object:
+        """The stored object, in the version that was asked for. Raises NotFound."""
+        found = self.store.get(target.group_resource, target.key)
+        if found is None or (target.subresource and target.subresource not in target.resource.subresources):
+            raise not_found(target.group_resource, target.name)
+        return in_version(target.resource, found)
+
+
+def in_version(resource: Resource, obj: Object) -> Object:
+    """Versions of a kind differ in nothing but their name: there is no conversion."""
+    api_version = resource.kind.api_version
+    return obj if obj["apiVersion"] == api_version else {**obj, "apiVersion": api_version}

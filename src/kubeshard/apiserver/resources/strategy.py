@@ -1,0 +1,166 @@
+"""What a kind decides about its objects; everything else is the same for all kinds.
+
+The verbs call, for a write: `decode` (bring a request's body into shape), `prepare_create` or
+`prepare_update`, then `validate` or `validate_update`. Objects given to `decode` and `prepare_*` are private
+copies and may be changed in place; all others may not. The base class is a kind without rules of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from kubeshard.apiserver.apply.shape import Path, Shape, shape_of
+from kubeshard.apiserver.metadata import NameRule, subdomain_name, without_empty
+from kubeshard.apiserver.objects import Object
+from kubeshard.apiserver.schema import prune
+from kubeshard.apiserver.schema.go_types import ANYTHING, OBJECT_META, STRING, check_fits
+from kubeshard.apiserver.status import FieldError, bad_request
+from kubeshard.core.kinds import Kind
+
+METADATA_SHAPE = shape_of(OBJECT_META)
+
+
+class Strategy:
+    """Of one kind in one version. `schema` describes the fields beside apiVersion, kind and metadata;
+    built-in kinds drop what is not in it.
+    """
+
+    name_rule: NameRule = staticmethod(subdomain_name)
+    create_on_update = False
+    """Whether a PUT creates what is missing."""
+    unconditional_update = True
+    """Whether a PUT may leave out the resourceVersion."""
+    qualified_finalizers = True
+    counts_generations = False
+    zero: ClassVar[Mapping[str, Any]] = {}
+    """The fields that every object has, with the value they have when nothing was said."""
+    selectable: tuple[str, ...] = ("metadata.name", "metadata.namespace")
+    typed_items = False
+    """Whether the items of lists carry apiVersion and kind."""
+    is_custom = False
+
+    def __init__(
+        self, kind: Kind, schema: Mapping[str, Any], *, subresources: frozenset[str] = frozenset()
+    ) -> None:
+        self.kind = kind
+        self.schema = schema
+        self.subresources = subresources
+        properties = {"apiVersion": STRING, "kind": STRING, **(schema.get("properties") or {})}
+        root = shape_of({**schema, "properties": properties})
+        self.shape = Shape("map", {**root.fields, "metadata": METADATA_SHAPE}, root.items, closed=root.closed)
+
+    def decode(self, obj: Object) -> list[str]:
+        """Makes a body an object of this kind, in place: types checked, unknown fields dropped and returned.
+        Raises Invalid (400).
+        """
+        kind = self.kind
+        given = (obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind)
+        if given != (kind.api_version, kind.kind):
+            raise bad_request(
+                f'{given[1]} in version "{given[0].rpartition("/")[2]}" cannot be handled as a {kind.kind}: '
+                f"converting ({given[0]}.{given[1]}) to ({kind.kind}): unknown conversion"
+            )
+        obj |= {"apiVersion": kind.api_version, "kind": kind.kind}
+        dropped = self.decode_metadata(obj)
+        fields = {name: value for name, value in obj.items() if name not in _TYPE_AND_METADATA}
+        check_fits({**self.schema, "title": kind.kind}, fields, kind.kind, kind.version)
+        for name in fields:
+            del obj[name]
+        dropped += prune(self.schema, fields)
+        obj.update((name, value) for name, value in fields.items() if value not in (None, {}, []))
+        for name, value in self.zero.items():
+            obj.setdefault(name, value)
+        self.set_defaults(obj)
+        return dropped
+
+    def decode_metadata(self, obj: Object) -> list[str]:
+        meta = obj.get("metadata")
+        check_fits(
+            OBJECT_META, meta if meta is not None else {}, self.kind.kind, self.kind.version, "", "metadata"
+        )
+        dropped = prune(OBJECT_META, meta, "metadata")
+        obj["metadata"] = without_empty(meta or {})
+        if not self.kind.namespaced:
+            obj["metadata"].pop("namespace", None)
+        return dropped
+
+    def set_defaults(self, obj: Object) -> None:
+        """What a version adds to every object it decodes."""
+
+    def prepare_create(self, obj: Object) -> None:
+        """What a create sets whatever the request says. Fields set here belong to no manager."""
+        if self.counts_generations:
+            obj["metadata"]["generation"] = 1
+        if "status" in self.subresources:
+            obj.pop("status", None)
+
+    def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
+        """Takes back what this way of writing cannot change; `subresource` is empty for the object itself."""
+        if subresource == "status":
+            for name in old.keys() | new.keys():
+                if name not in ("status", *_TYPE_AND_METADATA):
+                    _restore(new, old, name)
+        elif "status" in self.subresources:
+            _restore(new, old, "status")
+        if self.counts_generations and _counted(new, self.subresources) != _counted(old, self.subresources):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def resets(self, subresource: str, path: Path) -> bool:
+        """Whether `prepare_update` takes a change of this field back."""
+        if subresource == "status":
+            return path[0] not in ("f:status", "f:metadata")
+        return path[0] == "f:status" and "status" in self.subresources
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        """Beyond metadata."""
+        return []
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        return self.validate(new)
+
+    def is_held(self, obj: Object) -> bool:
+        """Whether a deletion has to wait."""
+        return bool(obj["metadata"].get("finalizers"))
+
+    def prepare_delete(self, obj: Object) -> None:
+        """What a deletion that has to wait writes beside deletionTimestamp."""
+
+    def fields_for_selection(self, obj: Object) -> dict[str, str]:
+        """The values of `selectable`."""
+        return {path: _text(obj, path) for path in self.selectable}
+
+    def selector_problem(self, path: str) -> str:
+        """What is said to a field selector that is not `selectable`."""
+        known = ", ".join(f'"{name}"' for name in self.selectable)
+        return f'"{path}" is not a known field selector: only {known}'
+
+
+_TYPE_AND_METADATA = ("apiVersion", "kind", "metadata")
+
+
+def untyped(kind: Kind, *, subresources: frozenset[str] = frozenset()) -> Strategy:
+    """For kinds whose fields are kept as they come."""
+    strategy = Strategy(kind, ANYTHING, subresources=subresources)
+    strategy.counts_generations = "status" in subresources
+    return strategy
+
+
+def _restore(new: Object, old: Object, name: str) -> None:
+    if name in old:
+        new[name] = old[name]
+    else:
+        new.pop(name, None)
+
+
+def _counted(obj: Object, subresources: frozenset[str]) -> dict[str, Any]:
+    left_out = {"metadata", "status"} if "status" in subresources else {"metadata"}
+    return {name: value for name, value in obj.items() if name not in left_out}
+
+
+def _text(obj: Any, path: str) -> str:
+    for part in path.split("."):
+        obj = obj.get(part) if isinstance(obj, dict) else None
+    if isinstance(obj, bool):
+        return str(obj).lower()
+    return "" if obj is None else str(obj)

@@ -1,0 +1,13 @@
+"""Structural schemas: pruning, defaulting and validation of JSON values by them, as the API server does for
+custom resources.
+
+Pure functions over plain schema dicts (`openAPIV3Schema`). Not covered: `allOf`/`anyOf`/`oneOf`/`not`,
+`format`, CEL rules (`x-kubernetes-validations`): a schema that uses them is accepted, and what they would
+refuse is not refused.
+"""
+
+from kubeshard.apiserver.schema.defaulting import fill
+from kubeshard.apiserver.schema.pruning import prune
+from kubeshard.apiserver.schema.validation import validate
+
+__all__ = ["fill", "prune", "validate"]

@@ -1,0 +1,29 @@
+"""The API server as a model: all verbs on one store, without sockets, threads or a clock of its own.
+
+Guaranteed: a verb takes effect as a whole or raises `ApiError` and changes nothing; two servers given the
+same clock, the same source of unique names and the same calls hold the same state. What it does not do yet is
+listed in docs/apiserver.md.
+"""
+
+from __future__ import annotations
+
+from kubeshard.apiserver.deleting import Deletions
+from kubeshard.apiserver.model import Target
+from kubeshard.apiserver.watching import Watches
+from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+
+INITIAL_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+WINDOW = 10_000
+
+
+class ApiServer(Deletions, Watches):
+    """`window`: for how many events of each resource watches and snapshots reach back at least."""
+
+    def __init__(self, *, clock: Clock = SYSTEM_CLOCK, rng: Rng = SYSTEM_RNG, window: int = WINDOW) -> None:
+        super().__init__(clock=clock, rng=rng, window=window)
+        namespaces = self.registry.find("", "v1", "namespaces")
+        if namespaces is None:
+            raise AssertionError("namespaces are built in")
+        for name in INITIAL_NAMESPACES:
+            self.create(Target(namespaces), {"metadata": {"name": name}})

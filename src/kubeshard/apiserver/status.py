@@ -1,0 +1,232 @@
+"""What the API server answers when it refuses: `metav1.Status` with code, reason, details and its own words.
+
+Every refusal of the model is an `ApiError` of `kubeshard.core.errors`, made here; `as_status` is its wire
+form. The messages are the server's (release 1.36), because people search for them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from kubeshard.core.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    Timeout,
+)
+from kubeshard.core.kinds import GroupKind, GroupResource
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+class FieldError(NamedTuple):
+    """One cause of a 422. `reason` is the wire's, `message` does not repeat the path."""
+
+    path: str
+    reason: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+def required(path: str, detail: str = "") -> FieldError:
+    return FieldError(path, "FieldValueRequired", "Required value" + (f": {detail}" if detail else ""))
+
+
+def invalid_value(path: str, value: Any, detail: str) -> FieldError:
+    return FieldError(path, "FieldValueInvalid", f"Invalid value: {shown(value)}: {detail}")
+
+
+def invalid_type(path: str, given: str, detail: str) -> FieldError:
+    return FieldError(path, "FieldValueTypeInvalid", f"Invalid value: {shown(given)}: {detail}")
+
+
+def unsupported(path: str, value: Any, supported: Iterable[Any]) -> FieldError:
+    choices = ", ".join(shown(choice) for choice in supported)
+    return FieldError(
+        path, "FieldValueNotSupported", f"Unsupported value: {shown(value)}: supported values: {choices}"
+    )
+
+
+def forbidden_field(path: str, detail: str) -> FieldError:
+    return FieldError(path, "FieldValueForbidden", f"Forbidden: {detail}")
+
+
+def duplicate(path: str, value: Any) -> FieldError:
+    return FieldError(path, "FieldValueDuplicate", f"Duplicate value: {shown(value)}")
+
+
+def too_long(path: str, limit: int) -> FieldError:
+    return FieldError(path, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
+
+
+def too_many(path: str, count: int, limit: int) -> FieldError:
+    items = "item" if limit == 1 else "items"
+    return FieldError(path, "FieldValueTooMany", f"Too many: {count}: must have at most {limit} {items}")
+
+
+def immutable(path: str, value: Any) -> FieldError:
+    return invalid_value(path, value, "field is immutable")
+
+
+def shown(value: Any) -> str:
+    """A value as messages show it."""
+    if value is None:
+        return "null"
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def invalid(kind: GroupKind, name: str, errors: Sequence[FieldError]) -> Invalid:
+    told = list(dict.fromkeys(map(str, errors)))
+    listed = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    causes = [{"reason": e.reason, "message": e.message, "field": e.path} for e in errors]
+    details = _details(name=name, group=kind.group, kind=kind.kind, causes=causes)
+    return Invalid(f'{kind} "{name}" is invalid: {listed}', code=422, reason="Invalid", details=details)
+
+
+def unprocessable() -> Invalid:
+    """A patch that cannot be carried out, without a hint which part."""
+    return Invalid(
+        "the server rejected our request due to an error in our request",
+        code=422,
+        reason="Invalid",
+        details={},
+    )
+
+
+def bad_request(message: str) -> Invalid:
+    return Invalid(message, code=400, reason="BadRequest")
+
+
+def not_found(resource: GroupResource, name: str) -> NotFound:
+    return NotFound(
+        f'{resource} "{name}" not found',
+        code=404,
+        reason="NotFound",
+        details=_details(name=name, group=resource.group, kind=resource.resource),
+    )
+
+
+def no_such_path() -> NotFound:
+    return NotFound(
+        "the server could not find the requested resource", code=404, reason="NotFound", details={}
+    )
+
+
+def already_exists(resource: GroupResource, name: str) -> AlreadyExists:
+    return AlreadyExists(
+        f'{resource} "{name}" already exists',
+        code=409,
+        reason="AlreadyExists",
+        details=_details(name=name, group=resource.group, kind=resource.resource),
+    )
+
+
+def conflict(resource: GroupResource, name: str, cause: str = MODIFIED) -> Conflict:
+    return Conflict(
+        f'Operation cannot be fulfilled on {resource} "{name}": {cause}',
+        code=409,
+        reason="Conflict",
+        details=_details(name=name, group=resource.group, kind=resource.resource),
+    )
+
+
+def forbidden(resource: GroupResource, name: str, cause: str, causes: Sequence[Any] = ()) -> Forbidden:
+    message = f'{resource} "{name}" is forbidden: {cause}' if name else f"{resource} is forbidden: {cause}"
+    details = _details(name=name, group=resource.group, kind=resource.resource, causes=list(causes))
+    return Forbidden(message, code=403, reason="Forbidden", details=details)
+
+
+def expired(message: str, continue_: str | None = None) -> Gone:
+    """`continue_` is a token to go on with, inconsistently."""
+    error = Gone(message, code=410, reason="Expired")
+    return error if continue_ is None else ExpiredContinue(error, continue_)
+
+
+class ExpiredContinue(Gone):
+    """A page of a snapshot that is gone; `continue_` goes on with the present instead."""
+
+    def __init__(self, error: Gone, continue_: str) -> None:
+        super().__init__(error.message, code=error.code, reason=error.reason)
+        self.continue_ = continue_
+
+
+def internal(message: str) -> ApiError:
+    """What the server answers, without a reason, to mistakes that it did not foresee."""
+    return ApiError(message, code=500)
+
+
+def too_large_version(asked: int, current: int) -> Timeout:
+    return Timeout(
+        f"Timeout: Too large resource version: {asked}, current: {current}",
+        code=504,
+        reason="Timeout",
+        details={
+            "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+            "retryAfterSeconds": 1,
+        },
+    )
+
+
+def method_not_allowed() -> ApiError:
+    return ApiError(
+        "the server does not allow this method on the requested resource",
+        code=405,
+        reason="MethodNotAllowed",
+        details={},
+    )
+
+
+def not_acceptable(offered: Sequence[str]) -> ApiError:
+    message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(offered)}"
+    return ApiError(message, code=406, reason="NotAcceptable", details={})
+
+
+def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
+    return ApiError(
+        f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}",
+        code=415,
+        reason="UnsupportedMediaType",
+    )
+
+
+def too_large_body(limit: int) -> ApiError:
+    return ApiError(f"limit is {limit}", code=413, reason="RequestEntityTooLarge")
+
+
+def as_status(error: ApiError) -> dict[str, Any]:
+    """The body of the answer."""
+    status: dict[str, Any] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {"continue": error.continue_} if isinstance(error, ExpiredContinue) else {},
+        "status": "Failure",
+        "message": error.message,
+    }
+    if error.reason:
+        status["reason"] = error.reason
+    if error.details or error.code in (404, 405, 406, 422):
+        status["details"] = dict(error.details)
+    return {**status, "code": error.code}
+
+
+def success(resource: GroupResource, name: str, uid: str) -> dict[str, Any]:
+    """The answer to a DELETE that has removed the object."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": _details(name=name, group=resource.group, kind=resource.resource, uid=uid),
+    }
+
+
+def _details(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value}

@@ -1,0 +1,98 @@
+"""The one store: objects of all resources, one global resource version, and the history of each resource.
+
+Guaranteed: every write has a resource version of its own, higher than all before; a state of the past is
+exact as far back as the window reaches (it is the present with the later events undone, so nothing is copied
+to remember it); subscribers are called after each write, in order. Not done here: rules about what may be
+written. Not safe for threads: one event loop, or one simulation, owns a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kubeshard.apiserver.history import Event, History, TooOld
+from kubeshard.apiserver.objects import Object, with_metadata
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
+
+__all__ = ["Event", "History", "Store", "TooOld"]
+
+Subscriber = Callable[[GroupResource], None]
+
+
+class Store:
+    """`window`: how many events of each resource are kept at least."""
+
+    def __init__(self, *, window: int = 10_000) -> None:
+        self.revision = 1
+        self._window = window
+        self._objects: dict[GroupResource, dict[Key, Object]] = {}
+        self._histories: dict[GroupResource, History] = {}
+        self._subscribers: list[Subscriber] = []
+
+    def open(self, resource: GroupResource) -> None:
+        """Makes room for a resource. Its history begins now, as a watch cache does that has just been
+        started.
+        """
+        if resource not in self._objects:
+            self._objects[resource] = {}
+            self._histories[resource] = History(self.revision, self._window)
+
+    def close(self, resource: GroupResource) -> None:
+        self._objects.pop(resource, None)
+        self._histories.pop(resource, None)
+
+    def get(self, resource: GroupResource, key: Key) -> Object | None:
+        return self._objects[resource].get(key)
+
+    def objects(self, resource: GroupResource) -> Mapping[Key, Object]:
+        """The present. Copy it before something is written."""
+        return self._objects[resource]
+
+    def at(self, resource: GroupResource, revision: int) -> Mapping[Key, Object]:
+        """The state after the write with this revision (or the last one before it). Raises TooOld."""
+        later = self._histories[resource].after(revision)
+        if not later:
+            return self._objects[resource]
+        state = dict(self._objects[resource])
+        for event in reversed(later):
+            if event.old is None:
+                state.pop(event.key, None)
+            else:
+                state[event.key] = event.old
+        return state
+
+    def history(self, resource: GroupResource) -> History:
+        return self._histories[resource]
+
+    def put(self, resource: GroupResource, key: Key, obj: Object) -> Object:
+        """Stores the object; returns it with its new resource version."""
+        self.revision += 1
+        stored = with_metadata(obj, resourceVersion=str(self.revision))
+        objects = self._objects[resource]
+        event = Event(self.revision, key, objects.get(key), stored)
+        objects[key] = stored
+        self._tell(resource, event)
+        return stored
+
+    def remove(self, resource: GroupResource, key: Key) -> Object:
+        """Removes the object; returns its last state with the resource version of the removal."""
+        self.revision += 1
+        old = self._objects[resource].pop(key)
+        self._tell(resource, Event(self.revision, key, old, None))
+        return with_metadata(old, resourceVersion=str(self.revision))
+
+    def compact(self) -> None:
+        """Forgets all history: snapshots and watches from before now are expired."""
+        for history in self._histories.values():
+            history.compact(self.revision)
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Calls `subscriber` after each write, with what was written to. Returns what ends it."""
+        self._subscribers.append(subscriber)
+        return lambda: self._subscribers.remove(subscriber)
+
+    def _tell(self, resource: GroupResource, event: Event) -> None:
+        self._histories[resource].append(event)
+        for subscriber in tuple(self._subscribers):
+            subscriber(resource)

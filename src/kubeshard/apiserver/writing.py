@@ -1,0 +1,297 @@
+"""create, replace, patch: one way through for all, with the rules of the kind in between.
+
+The order is the server's: decode and default, field management, what the kind takes back, validation, then
+the write - if anything has changed. Source: k8s.io/apiserver `registry/generic/registry`,
+`endpoints/handlers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kubeshard.apiserver.apply.fieldset import undeclared
+from kubeshard.apiserver.apply.shape import readable
+from kubeshard.apiserver.apply.tracker import Writer, applied, updated
+from kubeshard.apiserver.metadata import (
+    generated_name,
+    keep_servers_own,
+    validate_metadata,
+    validate_metadata_update,
+    without_empty,
+)
+from kubeshard.apiserver.model import Answer, Target, WriteOptions
+from kubeshard.apiserver.objects import Object, is_deleting, private, with_metadata
+from kubeshard.apiserver.patching import Patch, patched
+from kubeshard.apiserver.reading import Reads
+from kubeshard.apiserver.resources.definitions import DEFINITIONS, established, kinds_of
+from kubeshard.apiserver.resources.namespaces import NAMESPACES, check_accepts_new
+from kubeshard.apiserver.status import (
+    FieldError,
+    already_exists,
+    bad_request,
+    conflict,
+    internal,
+    invalid,
+    invalid_value,
+    not_found,
+)
+from kubeshard.core.kinds import GroupKind
+from kubeshard.core.objects import Key
+from kubeshard.core.patches import ApplyPatch
+
+Change = Callable[[Object], Object]
+_SERVERS_OWN = ("uid", "resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds")
+
+
+class Writes(Reads):
+    def create(self, target: Target, body: Object, options: WriteOptions | None = None) -> Answer:
+        """Raises AlreadyExists, NotFound (no such namespace), Forbidden (it is being deleted), Invalid."""
+        options = options or WriteOptions()
+        obj, warnings = self._decoded(target, body, options)
+        self._check_namespace(target, obj)
+        if obj["metadata"].get("resourceVersion") and not target.name:
+            raise internal("resourceVersion should not be set on objects to be created")
+        if not obj["metadata"].get("name") and (prefix := obj["metadata"].get("generateName")):
+            obj["metadata"]["name"] = generated_name(prefix, self.rng.token())
+        obj = updated(target.resource.strategy.shape, None, obj, self._writer(target, options))
+        return self._create(target, obj, options)._replace(warnings=warnings)
+
+    def replace(self, target: Target, body: Object, options: WriteOptions | None = None) -> Answer:
+        """Raises Conflict for another resourceVersion or uid than the stored one."""
+        options = options or WriteOptions()
+        obj, warnings = self._decoded(target, body, options)
+        name = obj["metadata"].get("name")
+        if name != target.name:
+            if not name:
+                raise bad_request(
+                    "name of the object could not be determined: resource name may not be empty"
+                )
+            raise _other_name(name, target)
+        if target.resource.strategy.create_on_update and not self.store.get(
+            target.group_resource, target.key
+        ):
+            return self.create(target, obj, options)
+        given = obj["metadata"].get("uid")
+        stored = self.live(target)
+        if given and given != stored["metadata"]["uid"]:
+            problem = f"Precondition failed: UID in precondition: {given}, "
+            problem += f"UID in object meta: {stored['metadata']['uid']}"
+            raise conflict(
+                target.group_resource, target.name, f"StorageError: invalid object, Code: 4, {problem}"
+            )
+        return self._update(target, lambda _: obj, options, replaces=True)._replace(warnings=warnings)
+
+    def patch(self, target: Target, patch: Patch, options: WriteOptions | None = None) -> Answer:
+        """An apply creates what is missing. Raises Conflict (a resourceVersion in the patch, fields of other
+        managers).
+        """
+        options = options or WriteOptions()
+        if isinstance(patch, ApplyPatch):
+            return self._apply(target, private(patch.body), options)
+        warnings: tuple[str, ...] = ()
+
+        def change(live: Object) -> Object:
+            nonlocal warnings
+            obj, warnings = self._decoded(target, patched(live, patch), options)
+            return obj
+
+        return self._update(target, change, options)._replace(warnings=warnings)
+
+    def _apply(self, target: Target, config: Object, options: WriteOptions) -> Answer:
+        kind = target.resource.kind
+        given = (config.get("apiVersion", ""), config.get("kind", ""))
+        if given != (kind.api_version, kind.kind):
+            group, _, version = given[0].rpartition("/")
+            raise bad_request(f"invalid object type: {group}/{version}, Kind={given[1]}")
+        if config["metadata"].get("managedFields") is not None:
+            raise bad_request("metadata.managedFields must be nil")
+        config["metadata"].setdefault("name", target.name)
+        if config["metadata"]["name"] != target.name:
+            raise _other_name(config["metadata"]["name"], target)
+        strategy = target.resource.strategy
+        if field := undeclared(strategy.shape, config):
+            where = f"{config['metadata'].get('namespace', '')}/{target.name}; {kind.api_version}, Kind={kind.kind}"
+            where = where if kind.group else where.replace("; ", "; /", 1)
+            problem = f"{readable(field)}: field not declared in schema"
+            raise internal(f"failed to create typed patch object ({where}): {problem}")
+        writer = self._writer(target, options)
+
+        def change(live: Object) -> Object:
+            new = private(applied(strategy.shape, live, config, writer, force=options.force))
+            managed = new["metadata"].get("managedFields")
+            self._decoded(target, new, options)
+            return with_metadata(new, managedFields=managed)
+
+        if self.store.get(target.group_resource, target.key) is None and not target.subresource:
+            blank = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}}
+            return self._create(target, change(blank), options)
+        return self._update(target, change, options, managed=True)
+
+    def _create(self, target: Target, obj: Object, options: WriteOptions) -> Answer:
+        resource, strategy = target.group_resource, target.resource.strategy
+        obj = private(obj)
+        meta = obj["metadata"]
+        for field in _SERVERS_OWN:
+            meta.pop(field, None)
+        if strategy.kind.namespaced:
+            meta["namespace"] = target.namespace
+            namespace = self.store.get(NAMESPACES, Key("", target.namespace))
+            check_accepts_new(namespace, target.namespace, resource, meta.get("name", ""))
+        meta |= {"uid": self.rng.token(), "creationTimestamp": self.now()}
+        strategy.prepare_create(obj)
+        obj["metadata"] = without_empty(obj["metadata"])
+        self._check(target, obj, self._metadata_errors(target, obj) + strategy.validate(obj))
+        key = Key(meta.get("namespace", ""), meta["name"])
+        if self.store.get(resource, key) is not None:
+            raise already_exists(resource, meta["name"])
+        if options.dry_run:
+            return Answer(201, obj)
+        stored = self.store.put(resource, key, obj)
+        if resource == DEFINITIONS:
+            self._establish(stored)
+        return Answer(201, stored)
+
+    def _update(
+        self,
+        target: Target,
+        change: Change,
+        options: WriteOptions,
+        *,
+        replaces: bool = False,
+        managed: bool = False,
+    ) -> Answer:
+        """`managed`: the change has seen to managedFields itself."""
+        resource, strategy = target.group_resource, target.resource.strategy
+        live = self.live(target)
+        new = private(change(live))
+        self._check_same(target, new)
+        self._check_version(target, new, live, replaces)
+        if not managed:
+            new = updated(strategy.shape, live, new, self._writer(target, options))
+        keep_servers_own(new, live)
+        strategy.prepare_update(new, live, target.subresource)
+        new["metadata"] = without_empty(
+            {**new["metadata"], "resourceVersion": live["metadata"]["resourceVersion"]}
+        )
+        errors = self._metadata_errors(target, new) + validate_metadata_update(new, live)
+        # The server checks metadata twice and lists the causes twice.
+        self._check(target, new, errors + errors + strategy.validate_update(new, live, target.subresource))
+        if _same(new, live):
+            return Answer(200, live)
+        if is_deleting(new) and not strategy.is_held(new):
+            if not options.dry_run:
+                self.store.remove(resource, target.key)
+            return Answer(200, new)
+        if options.dry_run:
+            return Answer(200, new)
+        stored = self.store.put(resource, target.key, new)
+        if resource == DEFINITIONS and not target.subresource:
+            self._serve(stored)
+        return Answer(200, stored)
+
+    def _decoded(self, target: Target, body: Any, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
+        obj = (
+            body
+            if isinstance(body.get("metadata"), dict)
+            else {**body, "metadata": body.get("metadata") or {}}
+        )
+        dropped = target.resource.strategy.decode(obj)
+        unknown = tuple(f'unknown field "{path}"' for path in dropped)
+        if unknown and options.validation == "Strict":
+            kind = target.resource.kind
+            raise bad_request(
+                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+                f"strict decoding error: {', '.join(unknown)}"
+            )
+        return obj, unknown if options.validation == "Warn" else ()
+
+    def _check_namespace(self, target: Target, obj: Object) -> None:
+        given = obj["metadata"].get("namespace", "")
+        if target.resource.kind.namespaced and given and given != target.namespace:
+            raise bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+
+    def _check_same(self, target: Target, new: Object) -> None:
+        meta = new["metadata"]
+        if meta.get("name") != target.name:
+            raise _other_name(meta.get("name", ""), target)
+        self._check_namespace(target, new)
+        if target.namespace:
+            meta["namespace"] = target.namespace
+
+    def _check_version(self, target: Target, new: Object, live: Object, replaces: bool) -> None:
+        given = new["metadata"].get("resourceVersion") or ""
+        if not given:
+            if replaces and not target.resource.strategy.unconditional_update:
+                plural = target.group_resource
+                error = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
+                raise invalid(GroupKind(plural.group, plural.resource), target.name, [error])
+            return
+        if not given.isdecimal():
+            raise internal(f'strconv.ParseUint: parsing "{given}": invalid syntax')
+        if given != live["metadata"]["resourceVersion"]:
+            raise conflict(target.group_resource, target.name)
+
+    def _metadata_errors(self, target: Target, obj: Object) -> list[FieldError]:
+        strategy = target.resource.strategy
+        return validate_metadata(
+            obj,
+            strategy.name_rule,
+            namespaced=strategy.kind.namespaced,
+            qualified_finalizers=strategy.qualified_finalizers,
+        )
+
+    def _check(self, target: Target, obj: Object, errors: list[FieldError]) -> None:
+        if strategy_kind := obj["kind"] != target.resource.kind.kind:
+            errors = [invalid_value("kind", obj["kind"], f"must be {target.resource.kind.kind}"), *errors]
+        if errors:
+            kind = GroupKind(
+                target.resource.kind.group, obj["kind"] if strategy_kind else target.resource.kind.kind
+            )
+            raise invalid(kind, obj["metadata"].get("name", ""), errors)
+
+    def _writer(self, target: Target, options: WriteOptions) -> Writer:
+        strategy, subresource = target.resource.strategy, target.subresource
+        return Writer(
+            options.manager,
+            strategy.kind.api_version,
+            subresource,
+            self.now(),
+            lambda path: strategy.resets(subresource, path),
+            strategy.zero,
+        )
+
+    def _establish(self, definition: Object) -> None:
+        """What the real server's controllers do a moment later: accept the names, serve the kind, say so."""
+        self._serve(definition)
+        resource = self.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+        if resource is None:
+            raise not_found(DEFINITIONS, definition["metadata"]["name"])
+        target = Target(resource, "", definition["metadata"]["name"], "status")
+        self._update(
+            target, lambda live: established(live, self.now()), WriteOptions(manager="kube-apiserver")
+        )
+
+    def _serve(self, definition: Object) -> None:
+        served = list(kinds_of(definition))
+        for resource in served:
+            self.registry.remove(resource.group_resource)
+        for resource in served:
+            self.registry.add(resource)
+            self.store.open(resource.group_resource)
+
+
+def _other_name(name: str, target: Target) -> Exception:
+    return bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
+
+
+def _same(new: Object, old: Object) -> bool:
+    """Whether nothing has changed but the times in managedFields."""
+    return _timeless(new) == _timeless(old)
+
+
+def _timeless(obj: Object) -> Object:
+    managed = [{**entry, "time": None} for entry in obj["metadata"].get("managedFields") or ()]
+    return with_metadata(obj, managedFields=managed or None)

@@ -1,0 +1,166 @@
+"""Raw requests to an API server, the same for every target: what a case says, and nothing that a client adds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+from kubeshard.runtime.transport import HttpRequest, Transport
+
+JSON = "application/json"
+MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"
+WITHIN = 30.0
+
+
+class Answer:
+    """`body` is the decoded JSON, or None."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], raw: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.text = raw.decode(errors="replace")
+        self.body: Any = json.loads(raw) if headers.get("content-type", "").startswith(JSON) else None
+
+    def __getitem__(self, name: str) -> Any:
+        return self.body[name]
+
+    @property
+    def meta(self) -> Any:
+        return self.body["metadata"]
+
+    @property
+    def version(self) -> str:
+        return str(self.meta["resourceVersion"])
+
+    @property
+    def refusal(self) -> tuple[int, str | None]:
+        """Code and reason of a Status; they are the HTTP status, too."""
+        assert self.body["kind"] == "Status", self.text
+        assert self.body["code"] == self.status
+        return self.status, self.body.get("reason")
+
+    @property
+    def message(self) -> str:
+        return str(self.body["message"])
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return dict(self.body.get("details", {}))
+
+    @property
+    def causes(self) -> set[tuple[str, str, str]]:
+        """(field, reason, message) of each; the server may repeat one and orders them as it likes."""
+        return {(c.get("field", ""), c["reason"], c["message"]) for c in self.details.get("causes", ())}
+
+    @property
+    def fields(self) -> set[str]:
+        return {field for field, _, _ in self.causes}
+
+
+class Api:
+    def __init__(self, transport: Transport, token: str, user_agent: str = "conformance/1") -> None:
+        self.transport = transport
+        self._headers = {"Authorization": f"Bearer {token}", "User-Agent": user_agent}
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = JSON,
+        accept: str = JSON,
+        **query: Any,
+    ) -> Answer:
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {**self._headers, "Accept": accept}
+        if data is not None:
+            headers["Content-Type"] = content_type
+        answer = await self.transport.request(
+            HttpRequest(method, _target(path, query), headers, data, WITHIN)
+        )
+        return Answer(answer.status, answer.headers, answer.body)
+
+    async def get(self, path: str, **query: Any) -> Answer:
+        return await self.call("GET", path, **query)
+
+    async def create(self, path: str, body: Any, **query: Any) -> Answer:
+        return await self.call("POST", path, body, **query)
+
+    async def replace(self, path: str, body: Any, **query: Any) -> Answer:
+        return await self.call("PUT", path, body, **query)
+
+    async def merge(self, path: str, body: Any, **query: Any) -> Answer:
+        return await self.call("PATCH", path, body, content_type=MERGE, **query)
+
+    async def json_patch(self, path: str, *ops: Mapping[str, Any], **query: Any) -> Answer:
+        return await self.call("PATCH", path, list(ops), content_type=JSON_PATCH, **query)
+
+    async def apply(self, path: str, body: Any, manager: str = "one", **query: Any) -> Answer:
+        return await self.call("PATCH", path, body, content_type=APPLY, fieldManager=manager, **query)
+
+    async def delete(self, path: str, options: Any = None, **query: Any) -> Answer:
+        return await self.call("DELETE", path, options, **query)
+
+    @asynccontextmanager
+    async def watch(self, path: str, *, accept: str = JSON, **query: Any) -> AsyncIterator[Events]:
+        target = _target(path, {"watch": "true", "timeoutSeconds": 30, **query})
+        request = HttpRequest("GET", target, {**self._headers, "Accept": accept}, None, WITHIN, WITHIN)
+        async with self.transport.stream(request) as stream:
+            assert stream.status == 200, await stream.read()
+            yield Events(stream.chunks())
+
+
+class Events:
+    """The events of a watch, one by one."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+        self._rest = b""
+
+    async def next(self) -> dict[str, Any] | None:
+        """None at the end of the stream."""
+        async with asyncio.timeout(WITHIN):
+            while b"\n" not in self._rest:
+                chunk = await anext(self._chunks, None)
+                if chunk is None:
+                    return None
+                self._rest += chunk
+        line, _, self._rest = self._rest.partition(b"\n")
+        event: dict[str, Any] = json.loads(line)
+        return event
+
+    async def take(self, count: int) -> list[tuple[str, str]]:
+        """(type, name) of the next ones."""
+        taken = []
+        for _ in range(count):
+            event = await self.next()
+            assert event is not None
+            taken.append((event["type"], event["object"]["metadata"].get("name", "")))
+        return taken
+
+    async def all(self) -> list[dict[str, Any]]:
+        """To the end of the stream."""
+        events = []
+        while (event := await self.next()) is not None:
+            events.append(event)
+        return events
+
+
+def _target(path: str, query: Mapping[str, Any]) -> str:
+    given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def owned(answer: Answer) -> dict[tuple[str, str, str], Any]:
+    """managedFields by (manager, operation, subresource)."""
+    return {
+        (entry["manager"], entry["operation"], entry.get("subresource", "")): entry["fieldsV1"]
+        for entry in answer.meta.get("managedFields", ())
+    }

@@ -1,0 +1,105 @@
+"""One suite, several targets: `model` is the server in memory, `real` a kube-apiserver with etcd."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from conformance_api import WITHIN, Api
+from conformance_kinds import DEFINITIONS, SITE_DEFINITION, SITES
+
+from kubeshard.apiserver import ApiServer, InMemoryTransport
+from kubeshard.client import Client, ClusterConfig, load_config
+from kubeshard.client.config import BearerToken
+from kubeshard.client.tls import ssl_context
+from kubeshard.runtime.http import HttpTransport
+from kubeshard.runtime.transport import Transport
+
+_numbers = itertools.count(1)
+
+
+class Target:
+    """`transport` makes a connection."""
+
+    def __init__(self, config: ClusterConfig, transport: Callable[[], Transport]) -> None:
+        self.config = config
+        self.transport = transport
+
+
+@pytest.fixture(params=["model", pytest.param("real", marks=pytest.mark.kube)])
+async def target(request: pytest.FixtureRequest) -> Target:
+    if request.param == "model":
+        server = ApiServer()
+        return Target(ClusterConfig("http://model"), lambda: InMemoryTransport(server))
+    control_plane = request.getfixturevalue("control_plane")
+    config = await load_config(kubeconfig=str(control_plane.kubeconfig))
+    return Target(config, lambda: HttpTransport(config.server, ssl_context(config)))
+
+
+@pytest.fixture
+async def api(target: Target) -> AsyncIterator[Api]:
+    transport = target.transport()
+    auth = target.config.auth
+    yield Api(transport, auth.token if isinstance(auth, BearerToken) else "")
+    await transport.close()
+
+
+@pytest.fixture
+async def client(target: Target) -> AsyncIterator[Client]:
+    async with Client(target.config, transport=target.transport()) as client:
+        yield client
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other case uses."""
+    return f"case-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+async def ns(api: Api, name: str) -> str:
+    """The name of a namespace of the case's own."""
+    answer = await api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    assert answer.status == 201, answer.text
+    return name
+
+
+@pytest.fixture
+def maps(ns: str) -> str:
+    """The path of the ConfigMaps of the case's namespace."""
+    return f"/api/v1/namespaces/{ns}/configmaps"
+
+
+@pytest.fixture
+def leases(ns: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{ns}/leases"
+
+
+@pytest.fixture
+async def sites(api: Api, ns: str) -> str:
+    """The path of the custom resources of kind Site in the case's namespace."""
+    await install(api, SITE_DEFINITION)
+    return SITES.format(ns)
+
+
+async def install(api: Api, definition: dict[str, Any]) -> None:
+    """Creates a definition and waits until its kind is served."""
+    answer = await api.create(DEFINITIONS, definition)
+    assert answer.status in (201, 409), answer.text
+    spec = definition["spec"]
+    path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+    await until(lambda: _serves(api, path))
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(WITHIN):
+        while not await holds():  # noqa: ASYNC110 - what changes is in another process
+            await asyncio.sleep(0.05)
+
+
+async def _serves(api: Api, path: str) -> bool:
+    return (await api.get(path)).status == 200

@@ -1,0 +1,84 @@
+"""In which forms answers come: metadata only, YAML, and what is refused."""
+
+import pytest
+from conformance_api import JSON
+from conformance_kinds import config_map, site
+
+PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+
+async def test_metadata_of_one_object(api, maps):
+    made = await api.create(maps, config_map(data={"a": "1"}))
+    assert (await api.get(f"{maps}/a", accept=f"{PARTIAL},{JSON}")).body == {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": made.meta,
+    }
+
+
+async def test_metadata_of_a_list(api, maps):
+    made = await api.create(maps, config_map(data={"a": "1"}))
+    listed = await api.get(maps, accept=f"{PARTIAL_LIST},{JSON}")
+    assert (listed["kind"], listed["apiVersion"]) == ("PartialObjectMetadataList", "meta.k8s.io/v1")
+    item = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": made.meta}
+    assert listed["items"] == [item]
+
+
+async def test_metadata_of_a_watch(api, maps):
+    start = (await api.get(maps)).version
+    async with api.watch(maps, resourceVersion=start, accept=PARTIAL) as events:
+        made = await api.create(maps, config_map(data={"a": "1"}))
+        event = await events.next()
+    assert event["object"] == {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": made.meta,
+    }
+
+
+async def test_metadata_of_a_patch(api, sites):
+    await api.create(sites, site())
+    answer = await api.merge(f"{sites}/a", {"metadata": {"labels": {"l": "x"}}}, accept=PARTIAL)
+    assert answer["kind"] == "PartialObjectMetadata"
+    assert answer.meta["labels"] == {"l": "x"}
+
+
+async def test_a_refusal_has_no_metadata_form(api, maps):
+    assert (await api.get(f"{maps}/a", accept=PARTIAL)).refusal == (404, "NotFound")
+
+
+@pytest.mark.parametrize("accept", ["*/*", "application/*", "application/json;q=0.9", f"text/html,{JSON}"])
+async def test_json_is_what_comes_for(api, maps, accept):
+    assert (await api.get(maps, accept=accept)).body is not None
+
+
+async def test_yaml_is_spoken(api, maps):
+    await api.create(maps, config_map())
+    answer = await api.get(f"{maps}/a", accept="application/yaml")
+    assert answer.headers["content-type"] == "application/yaml"
+    assert "kind: ConfigMap" in answer.text
+
+
+async def test_yaml_is_understood(api, maps):
+    body = b"metadata:\n  name: a\ndata:\n  a: '1'\n"
+    assert (await api.call("POST", maps, body, content_type="application/yaml"))["data"] == {"a": "1"}
+
+
+async def test_html_is_not_acceptable(api, maps):
+    answer = await api.get(maps, accept="text/html")
+    assert answer.refusal == (406, "NotAcceptable")
+
+
+async def test_plain_text_is_no_body(api, maps):
+    refused = await api.call("POST", maps, b"x", content_type="text/plain")
+    assert refused.refusal == (415, "UnsupportedMediaType")
+    assert refused.message == (
+        "the body of the request was in an unknown format - accepted media types include: application/json, "
+        "application/yaml, application/vnd.kubernetes.protobuf"
+    )
+
+
+async def test_a_body_beyond_three_megabytes_is_refused(api, maps):
+    refused = await api.create(maps, config_map(data={"a": "x" * (3 * 1024 * 1024)}))
+    assert refused.refusal == (413, "RequestEntityTooLarge")

@@ -1,0 +1,245 @@
+"""get and list: order, selectors, paging, versions."""
+
+import pytest
+from conformance_kinds import config_map
+
+
+def names(answer):
+    return [item["metadata"]["name"] for item in answer["items"]]
+
+
+@pytest.fixture
+async def five(api, maps):
+    for number, name in enumerate("ebdac"):
+        labels = {"parity": "odd" if number % 2 else "even", name: "yes"}
+        await api.create(maps, config_map(name, labels=labels))
+    return maps
+
+
+async def test_get_of_what_is_missing_is_not_found(api, maps):
+    refused = await api.get(f"{maps}/nope")
+    assert refused.refusal == (404, "NotFound")
+    assert refused.details == {"name": "nope", "kind": "configmaps"}
+
+
+async def test_get_with_a_version_of_the_past_answers(api, five):
+    assert (await api.get(f"{five}/a", resourceVersion="0")).status == 200
+
+
+async def test_a_list_is_ordered_by_name(api, five):
+    listed = await api.get(five)
+    assert (listed["kind"], listed["apiVersion"]) == ("ConfigMapList", "v1")
+    assert names(listed) == ["a", "b", "c", "d", "e"]
+
+
+async def test_items_of_built_in_lists_have_no_kind(api, five):
+    assert {"kind", "apiVersion"}.isdisjoint((await api.get(five))["items"][0])
+
+
+async def test_a_list_over_all_namespaces_has_those_of_each(api, ns, maps, name):
+    other = f"{name}-b"
+    await api.create("/api/v1/namespaces", {"metadata": {"name": other}})
+    await api.create(maps, config_map("x", labels={"of": name}))
+    await api.create(f"/api/v1/namespaces/{other}/configmaps", config_map("x", labels={"of": name}))
+    listed = await api.get("/api/v1/configmaps", labelSelector=f"of={name}")
+    # The order is that of the text "namespace/name".
+    assert [item["metadata"]["namespace"] for item in listed["items"]] == [other, ns]
+
+
+async def test_an_empty_list_has_items_and_a_version(api, maps):
+    listed = await api.get(maps)
+    assert listed["items"] == []
+    assert listed.version.isdecimal()
+
+
+async def test_a_list_in_a_missing_namespace_is_empty(api, name):
+    assert (await api.get(f"/api/v1/namespaces/{name}-none/configmaps"))["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("selector", "selected"),
+    [
+        ("parity=odd", "ab"),
+        ("parity==odd", "ab"),
+        ("parity!=odd", "cde"),
+        ("parity in (odd,even)", "abcde"),
+        ("parity notin (even)", "ab"),
+        ("a", "a"),
+        ("!a", "bcde"),
+        ("parity=even,!c", "de"),
+        ("parity = even , ! c", "de"),
+        ("", "abcde"),
+    ],
+)
+async def test_label_selector(api, five, selector, selected):
+    assert names(await api.get(five, labelSelector=selector)) == list(selected)
+
+
+@pytest.mark.parametrize("selector", ["a in", "a===b", "a in (b", "a=b,,", "=b", "a=b c"])
+async def test_a_bad_label_selector_is_a_bad_request(api, maps, selector):
+    refused = await api.get(maps, labelSelector=selector)
+    assert refused.refusal == (400, "BadRequest")
+
+
+@pytest.mark.parametrize(
+    ("selector", "selected"),
+    [("metadata.name=a", "a"), ("metadata.name!=a", "bcde"), ("metadata.name=a,metadata.name=b", "")],
+)
+async def test_field_selector(api, five, selector, selected):
+    assert names(await api.get(five, fieldSelector=selector)) == list(selected)
+
+
+async def test_field_selector_of_secrets_knows_their_type(api, ns):
+    path = f"/api/v1/namespaces/{ns}/secrets"
+    await api.create(path, {"metadata": {"name": "a"}})
+    await api.create(path, {"metadata": {"name": "b"}, "type": "example.com/x"})
+    assert names(await api.get(path, fieldSelector="type=example.com/x")) == ["b"]
+
+
+async def test_an_unknown_field_is_no_selector(api, maps):
+    refused = await api.get(maps, fieldSelector="spec.foo=1")
+    assert refused.refusal == (400, "BadRequest")
+    assert refused.message == (
+        '"spec.foo" is not a known field selector: only "metadata.name", "metadata.namespace"'
+    )
+
+
+async def test_an_unknown_field_of_a_custom_resource_is_no_selector(api, sites):
+    refused = await api.get(sites, fieldSelector="spec.theme=a")
+    assert refused.refusal == (400, "BadRequest")
+    assert refused.message == "field label not supported: spec.theme"
+
+
+async def test_a_field_selector_without_operator_is_a_bad_request(api, maps):
+    refused = await api.get(maps, fieldSelector="bogus")
+    assert refused.refusal == (400, "BadRequest")
+    assert refused.message == "invalid selector: 'bogus'; can't understand 'bogus'"
+
+
+async def test_pages_are_of_one_snapshot(api, five):
+    first = await api.get(five, limit=2)
+    assert names(first) == ["a", "b"]
+    assert first.meta["remainingItemCount"] == 3
+    await api.create(five, config_map("bb"))
+    await api.delete(f"{five}/d")
+    await api.merge(f"{five}/c", {"data": {"late": "1"}})
+    second = await api.get(five, limit=2, **{"continue": first.meta["continue"]})
+    assert names(second) == ["c", "d"]
+    assert "data" not in second["items"][0]
+    assert second.version == first.version
+    third = await api.get(five, limit=2, **{"continue": second.meta["continue"]})
+    assert names(third) == ["e"]
+    assert not third.meta.get("continue")
+    assert "remainingItemCount" not in third.meta
+
+
+async def test_a_page_may_be_followed_without_a_limit(api, five):
+    first = await api.get(five, limit=2)
+    assert names(await api.get(five, **{"continue": first.meta["continue"]})) == ["c", "d", "e"]
+
+
+async def test_pages_of_selected_objects_do_not_count_the_rest(api, five):
+    first = await api.get(five, limit=1, labelSelector="parity=even")
+    assert names(first) == ["c"]
+    assert first.meta["continue"]
+    assert "remainingItemCount" not in first.meta
+
+
+async def test_a_limit_of_all_there_is_needs_no_other_page(api, five):
+    listed = await api.get(five, limit=5)
+    assert len(listed["items"]) == 5
+    assert not listed.meta.get("continue")
+
+
+async def test_a_negative_limit_is_none(api, five):
+    assert len((await api.get(five, limit=-1))["items"]) == 5
+
+
+async def test_a_limit_that_is_no_number_is_a_bad_request(api, maps):
+    refused = await api.get(maps, limit="x")
+    assert refused.refusal == (400, "BadRequest")
+    assert refused.message == 'strconv.ParseInt: parsing "x": invalid syntax'
+
+
+async def test_a_list_from_version_0_has_no_pages(api, five):
+    listed = await api.get(five, limit=2, resourceVersion="0")
+    assert len(listed["items"]) >= 2
+    assert not listed.meta.get("continue")
+
+
+async def test_a_broken_continue_token_is_a_bad_request(api, maps):
+    refused = await api.get(maps, **{"continue": "abc"})
+    assert refused.refusal == (400, "BadRequest")
+    assert refused.message.startswith("invalid continue token: continue key is not valid: ")
+
+
+async def test_a_continue_token_takes_no_version_beside_it(api, five):
+    first = await api.get(five, limit=2)
+    refused = await api.get(five, resourceVersion="5", **{"continue": first.meta["continue"]})
+    assert refused.refusal == (400, "BadRequest")
+    assert refused.message == "specifying resource version is not allowed when using continue"
+
+
+async def test_an_exact_version_is_the_state_of_then(api, maps):
+    then = await api.create(maps, config_map("a"))
+    await api.create(maps, config_map("b"))
+    await api.delete(f"{maps}/a")
+    listed = await api.get(maps, resourceVersion=then.version, resourceVersionMatch="Exact")
+    assert names(listed) == ["a"]
+    assert listed.version == then.version
+
+
+async def test_not_older_than_is_the_present_or_newer(api, maps):
+    made = await api.create(maps, config_map("a"))
+    listed = await api.get(maps, resourceVersion=made.version, resourceVersionMatch="NotOlderThan")
+    assert names(listed) == ["a"]
+    assert int(listed.version) >= int(made.version)
+
+
+async def test_a_limited_list_of_a_version_is_exact(api, maps):
+    then = await api.create(maps, config_map("a"))
+    await api.create(maps, config_map("b"))
+    listed = await api.get(maps, resourceVersion=then.version, limit=5)
+    assert names(listed) == ["a"]
+
+
+async def test_a_version_of_the_future_times_out(api, maps):
+    refused = await api.get(maps, resourceVersion="99999999")
+    assert refused.refusal == (504, "Timeout")
+    assert refused.message.startswith("Timeout: Too large resource version: 99999999, current: ")
+    assert refused.details["retryAfterSeconds"] == 1
+    assert [cause["reason"] for cause in refused.details["causes"]] == ["ResourceVersionTooLarge"]
+
+
+async def test_a_version_that_is_no_number_is_a_bad_request(api, maps):
+    refused = await api.get(maps, resourceVersion="abc")
+    assert refused.refusal == (400, "BadRequest")
+    assert refused.message == (
+        'invalid resource version: resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": '
+        "invalid syntax"
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"resourceVersionMatch": "Exact"}, "resourceVersionMatch"),
+        ({"resourceVersionMatch": "Exact", "resourceVersion": "0"}, "resourceVersionMatch"),
+        ({"resourceVersionMatch": "Bogus", "resourceVersion": "1"}, "resourceVersionMatch"),
+        ({"resourceVersionMatch": "Exact", "resourceVersion": "1", "continue": "x"}, "resourceVersionMatch"),
+        ({"sendInitialEvents": "true"}, "sendInitialEvents"),
+    ],
+    ids=["no-version", "exact-0", "unknown", "continue", "initial-events"],
+)
+async def test_list_options_that_do_not_go_together_are_invalid(api, maps, query, field):
+    refused = await api.get(maps, **query)
+    assert refused.refusal == (422, "Invalid")
+    assert refused.details["kind"] == "ListOptions"
+    assert refused.details["group"] == "meta.k8s.io"
+    assert refused.fields == {field}
+
+
+async def test_what_was_written_is_read_at_once(api, maps):
+    for number in range(5):
+        await api.create(maps, config_map(f"a{number}"))
+        assert len((await api.get(maps))["items"]) == number + 1
