@@ -7,7 +7,7 @@ import ssl
 import pytest
 from aiohttp import web
 
-from kubeshard.runtime.http import HttpTransport
+from kubeshard.runtime.http import AiohttpTransport
 from kubeshard.runtime.transport import HttpRequest, TransportError
 
 GET = HttpRequest("GET", "/path", {}, None, 5.0)
@@ -80,7 +80,7 @@ async def secure(tmp_path):
 
 async def test_a_tls_server_is_reached_through_a_tunnel_that_carries_several_requests(proxy, secure):
     proxy.target, trust = secure
-    transport = HttpTransport("https://kube.example.com:6443", trust, proxy=proxy.url)
+    transport = AiohttpTransport("https://kube.example.com:6443", trust, proxy=proxy.url)
     for _ in range(2):
         assert (await transport.request(GET)).body == b"kube.example.com:6443"
     await transport.close()
@@ -92,7 +92,7 @@ async def test_a_tls_server_is_reached_through_a_tunnel_that_carries_several_req
 
 async def test_a_proxy_that_refuses_is_an_error_with_nothing_sent(proxy, secure):
     proxy.answer = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
-    transport = HttpTransport("https://kube.example.com:6443", secure[1], proxy=proxy.url)
+    transport = AiohttpTransport("https://kube.example.com:6443", secure[1], proxy=proxy.url)
     with pytest.raises(TransportError, match="answered 407") as caught:
         await transport.request(GET)
     assert not caught.value.sent
@@ -113,7 +113,7 @@ async def test_a_slow_consumer_holds_the_server_back_and_loses_nothing(server):
         return response
 
     server.answer(flood)
-    transport = HttpTransport(server.url)
+    transport = AiohttpTransport(server.url)
     received = 0
     async with transport.stream(GET) as stream:
         chunks = stream.chunks()

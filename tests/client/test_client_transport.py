@@ -8,13 +8,13 @@ import threading
 import pytest
 from aiohttp import web
 
-from kubeshard.runtime.http import HttpTransport
+from kubeshard.runtime.http import AiohttpTransport
 from kubeshard.runtime.transport import HttpRequest, TransportError, TransportTimeout
 
 
 @pytest.fixture
 async def transport(server):
-    made = HttpTransport(server.url)
+    made = AiohttpTransport(server.url)
     yield made
     await made.close()
 
@@ -89,7 +89,7 @@ async def test_a_refused_connection_says_that_nothing_was_sent():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    transport = HttpTransport(f"http://127.0.0.1:{port}")
+    transport = AiohttpTransport(f"http://127.0.0.1:{port}")
     with pytest.raises(TransportError) as caught:
         await transport.request(get())
     assert not caught.value.sent

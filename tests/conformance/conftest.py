@@ -16,7 +16,7 @@ from kubeshard.apiserver import ApiServer, InMemoryTransport
 from kubeshard.client import Client, ClusterConfig, load_config
 from kubeshard.client.config import BearerToken
 from kubeshard.client.tls import ssl_context
-from kubeshard.runtime.http import HttpTransport
+from kubeshard.runtime.http import AiohttpTransport
 from kubeshard.runtime.transport import Transport
 
 _numbers = itertools.count(1)
@@ -37,7 +37,7 @@ async def target(request: pytest.FixtureRequest) -> Target:
         return Target(ClusterConfig("http://model"), lambda: InMemoryTransport(server))
     control_plane = request.getfixturevalue("control_plane")
     config = await load_config(kubeconfig=str(control_plane.kubeconfig))
-    return Target(config, lambda: HttpTransport(config.server, ssl_context(config)))
+    return Target(config, lambda: AiohttpTransport(config.server, ssl_context(config)))
 
 
 @pytest.fixture

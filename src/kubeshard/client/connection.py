@@ -32,7 +32,7 @@ from kubeshard.client.status import check, error_of, is_json, unexpected
 from kubeshard.client.tls import load_client_certificate, ssl_context
 from kubeshard.core.errors import ApiError, ConfigurationError, Timeout, Unauthorized, Unavailable
 from kubeshard.runtime.clock import Clock
-from kubeshard.runtime.http import HttpTransport
+from kubeshard.runtime.http import AiohttpTransport
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
 from kubeshard.runtime.transport import (
@@ -83,7 +83,7 @@ class Connection:
         self._presented: tuple[str, str] | None = None
         self._warned: set[str] = set()
         self._ssl = ssl_context(config) if transport is None else None
-        self.transport: Transport = transport or HttpTransport(
+        self.transport: Transport = transport or AiohttpTransport(
             config.server, self._ssl, server_hostname=config.tls.server_name, proxy=config.proxy
         )
 
@@ -175,7 +175,7 @@ class Connection:
             return
         load_client_certificate(self._ssl, *credential.certificate)
         self._presented = credential.certificate
-        if isinstance(self.transport, HttpTransport):
+        if isinstance(self.transport, AiohttpTransport):
             self.transport.renew()
 
     async def _again(self, attempts: _Attempts, status: int, headers: Mapping[str, str]) -> bool:

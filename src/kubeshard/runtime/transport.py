@@ -1,7 +1,7 @@
 """HTTP to one server, as the client needs it: whole answers and byte streams, nothing of Kubernetes.
 
 The boundary of simulation: everything above `Transport` is production code in a simulated world, everything
-below (HTTP, TLS, sockets) is tested against real servers.
+below (aiohttp, TLS, sockets) is tested against real servers.
 """
 
 from __future__ import annotations
