@@ -121,7 +121,10 @@ async def test_a_lease_that_is_deleted_by_hand_moves_nothing_while_its_shard_liv
     shards.start_gated("a", "b", ring=ring.name, namespace=namespace, kinds=["chores"])
     await ring.available(2)
     chores = [Chore(metadata=ObjectMeta(name=f"chore-{i}", namespace=namespace)) for i in range(8)]
-    make = lambda number: Chore(metadata=ObjectMeta(name=f"user-{number}", namespace=namespace))  # noqa: E731
+
+    def make(number: int) -> Chore:
+        return Chore(metadata=ObjectMeta(name=f"user-{number}", namespace=namespace))
+
     async with (
         Recorder(kube_client, ring.name, [namespace], [Chore]).recording() as recorder,
         User(kube_client, make).working(),
