@@ -29,6 +29,11 @@ def with_metadata(obj: Object, **fields: Any) -> Object:
     return {**obj, "metadata": {name: value for name, value in metadata.items() if value is not None}}
 
 
+def in_order(obj: Object) -> Object:
+    """With what it is and how it is called in front, as readers of streams like it."""
+    return {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": obj["metadata"], **obj}
+
+
 def key_of(obj: Object) -> Key:
     return Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
 

@@ -30,6 +30,8 @@ def patch_of(content_type: str, body: Any) -> Patch:
                 f"error decoding patch: json: cannot unmarshal {_go(body)} into Go value of type []handlers.jsonPatchOp"
             )
         return JsonPatch(body)
+    if body is None and content_type == MERGE:
+        raise bad_request("Invalid JSON Patch")
     if not isinstance(body, dict):
         problem = f"json: cannot unmarshal {_go(body)} into Go value of type map[string]interface {{}}"
         raise bad_request(f"error decoding patch: {problem}")
@@ -40,10 +42,8 @@ def patched(live: Object, patch: MergePatch | JsonPatch) -> Object:
     """Raises Invalid (422) for a JSON Patch that cannot be carried out, its failed tests included: the server
     gives no hint.
     """
-    result = _merged(live, patch) if isinstance(patch, MergePatch) else _json_patched(live, patch.ops)
-    if not isinstance(result, dict) or not isinstance(result.get("metadata"), dict):
-        raise bad_request("the patched object has no metadata")
-    return result
+    result: Any = _merged(live, patch) if isinstance(patch, MergePatch) else _json_patched(live, patch.ops)
+    return result if isinstance(result, dict) else {}
 
 
 def _merged(live: Object, patch: MergePatch) -> Any:
@@ -62,7 +62,7 @@ def _json_patched(live: Object, ops: Sequence[Mapping[str, Any]]) -> Any:
 
 def _as_server_reads(op: Mapping[str, Any], document: Any) -> Mapping[str, Any]:
     """Unlike RFC 6902 the server lets `replace` set a member that is not there, where its parent is."""
-    if op.get("op") != "replace":
+    if op.get("op") != "replace" or not op.get("path"):
         return op
     *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in op["path"].split("/")[1:])
     for part in parents:

@@ -92,6 +92,7 @@ class Reads(Model):
             raise bad_request("specifying resource version is not allowed when using continue")
         revision, start = _read_token(options.continue_)
         revision = self.store.revision if revision == _PRESENT else revision
+        self._check_reached(revision)
         return self._page(target, selection, revision, start, max(0, options.limit))
 
     def _page(self, target: Target, selection: Selection, revision: int, start: str, limit: int) -> Page:

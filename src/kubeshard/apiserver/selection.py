@@ -48,7 +48,8 @@ def select(target: Target, label_selector: str = "", field_selector: str = "") -
     try:
         fields = FieldSelector.parse(field_selector)
     except InvalidSelector:
-        term = next(part for part in field_selector.split(",") if _BARE_TERM.fullmatch(part))
+        terms = field_selector.split(",")
+        term = next((part for part in terms if _BARE_TERM.fullmatch(part)), terms[0])
         raise bad_request(f"invalid selector: '{field_selector}'; can't understand '{term}'") from None
     for requirement in fields.requirements:
         if requirement.path not in strategy.selectable:

@@ -21,11 +21,12 @@ from kubeshard.apiserver.metadata import (
     without_empty,
 )
 from kubeshard.apiserver.model import Answer, Target, WriteOptions
-from kubeshard.apiserver.objects import Object, is_deleting, private, with_metadata
+from kubeshard.apiserver.objects import Object, in_order, is_deleting, private, with_metadata
 from kubeshard.apiserver.patching import Patch, patched
 from kubeshard.apiserver.reading import Reads
 from kubeshard.apiserver.resources.definitions import DEFINITIONS, established, kinds_of
 from kubeshard.apiserver.resources.namespaces import NAMESPACES, check_accepts_new
+from kubeshard.apiserver.schema.go_types import check_type_meta
 from kubeshard.apiserver.status import (
     FieldError,
     already_exists,
@@ -35,7 +36,9 @@ from kubeshard.apiserver.status import (
     invalid,
     invalid_value,
     not_found,
+    shown,
 )
+from kubeshard.core.errors import Invalid
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import Key
 from kubeshard.core.patches import ApplyPatch
@@ -61,13 +64,8 @@ class Writes(Reads):
         """Raises Conflict for another resourceVersion or uid than the stored one."""
         options = options or WriteOptions()
         obj, warnings = self._decoded(target, body, options)
-        name = obj["metadata"].get("name")
-        if name != target.name:
-            if not name:
-                raise bad_request(
-                    "name of the object could not be determined: resource name may not be empty"
-                )
-            raise _other_name(name, target)
+        if obj["metadata"].get("name") != target.name:
+            raise _other_name(obj["metadata"].get("name", ""), target)
         if target.resource.strategy.create_on_update and not self.store.get(
             target.group_resource, target.key
         ):
@@ -93,13 +91,14 @@ class Writes(Reads):
 
         def change(live: Object) -> Object:
             nonlocal warnings
-            obj, warnings = self._decoded(target, patched(live, patch), options)
+            obj, warnings = self._decoded_patch(target, patched(live, patch), options)
             return obj
 
         return self._update(target, change, options)._replace(warnings=warnings)
 
     def _apply(self, target: Target, config: Object, options: WriteOptions) -> Answer:
         kind = target.resource.kind
+        check_type_meta(config, kind.kind)
         given = (config.get("apiVersion", ""), config.get("kind", ""))
         if given != (kind.api_version, kind.kind):
             group, _, version = given[0].rpartition("/")
@@ -140,7 +139,8 @@ class Writes(Reads):
             check_accepts_new(namespace, target.namespace, resource, meta.get("name", ""))
         meta |= {"uid": self.rng.token(), "creationTimestamp": self.now()}
         strategy.prepare_create(obj)
-        obj["metadata"] = without_empty(obj["metadata"])
+        obj = in_order({**obj, "metadata": without_empty(obj["metadata"])})
+        meta = obj["metadata"]
         self._check(target, obj, self._metadata_errors(target, obj) + strategy.validate(obj))
         key = Key(meta.get("namespace", ""), meta["name"])
         if self.store.get(resource, key) is not None:
@@ -174,6 +174,7 @@ class Writes(Reads):
         new["metadata"] = without_empty(
             {**new["metadata"], "resourceVersion": live["metadata"]["resourceVersion"]}
         )
+        new = in_order(new)
         errors = self._metadata_errors(target, new) + validate_metadata_update(new, live)
         # The server checks metadata twice and lists the causes twice.
         self._check(target, new, errors + errors + strategy.validate_update(new, live, target.subresource))
@@ -191,11 +192,8 @@ class Writes(Reads):
         return Answer(200, stored)
 
     def _decoded(self, target: Target, body: Any, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
-        obj = (
-            body
-            if isinstance(body.get("metadata"), dict)
-            else {**body, "metadata": body.get("metadata") or {}}
-        )
+        obj = body if body.get("metadata") is not None else {**body, "metadata": {}}
+        check_type_meta(obj, target.resource.kind.kind)
         dropped = target.resource.strategy.decode(obj)
         unknown = tuple(f'unknown field "{path}"' for path in dropped)
         if unknown and options.validation == "Strict":
@@ -205,6 +203,23 @@ class Writes(Reads):
                 f"strict decoding error: {', '.join(unknown)}"
             )
         return obj, unknown if options.validation == "Warn" else ()
+
+    def _decoded_patch(
+        self, target: Target, result: Object, options: WriteOptions
+    ) -> tuple[Object, tuple[str, ...]]:
+        """What a patch has made of an object. What is wrong with its form is the patch's mistake: 422, not
+        400.
+        """
+        if not (result.get("apiVersion") and result.get("kind") and result.get("metadata")):
+            raise _other_name("", target)
+        try:
+            return self._decoded(target, result, options)
+        except Invalid as error:
+            if "strict decoding error" in error.message:
+                raise
+            raise invalid(
+                GroupKind("", ""), "", [invalid_value("patch", shown(result), error.message)]
+            ) from None
 
     def _check_namespace(self, target: Target, obj: Object) -> None:
         given = obj["metadata"].get("namespace", "")
@@ -284,6 +299,10 @@ class Writes(Reads):
 
 
 def _other_name(name: str, target: Target) -> Exception:
+    if not name:
+        return bad_request(
+            f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
+        )
     return bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
 
 

@@ -58,8 +58,9 @@ def to_fields_v1(paths: FieldSet) -> dict[str, Any]:
 
 
 def from_fields_v1(fields: Any) -> FieldSet:
+    """Raises ValueError for what is no FieldsV1."""
     found: set[Path] = set()
-    _read(fields or {}, (), found)
+    _read({} if fields is None else fields, (), found)
     return frozenset(found)
 
 
@@ -117,7 +118,9 @@ def _without_lone_dots(node: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read(node: dict[str, Any], path: Path, found: set[Path]) -> None:
+def _read(node: Any, path: Path, found: set[Path]) -> None:
+    if not isinstance(node, dict):
+        raise ValueError(f"{node!r} is no set of fields")
     if path and (not node or "." in node):
         found.add(path)
     for element, inner in node.items():

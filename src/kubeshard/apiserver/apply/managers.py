@@ -49,7 +49,11 @@ def read_managers(obj: Mapping[str, Any]) -> Managers:
             entry.get("subresource", ""),
             version if operation == "Update" else "",
         )
-        managers[manager] = Owned(from_fields_v1(entry.get("fieldsV1")), version, entry.get("time"))
+        try:
+            fields = from_fields_v1(entry.get("fieldsV1"))
+        except ValueError:
+            return {}
+        managers[manager] = Owned(fields, version, entry.get("time"))
     return managers
 
 

@@ -121,7 +121,7 @@ def _after_update(
 def _managers_of_request(live: Object | None, new: Object, writer: Writer) -> Managers:
     """An update of the object itself may edit managedFields, or reset them by a list with one empty entry."""
     if not writer.subresource:
-        if new["metadata"].get("managedFields") in ([{}], [[]]):
+        if new["metadata"].get("managedFields") == [{}]:
             return {}
         if given := read_managers(new):
             return given

@@ -75,11 +75,10 @@ class Front:
 
     def _of_object(self, target: Target, request: Request, format_: Format, path: ResourcePath) -> Reply:
         if target.resource.kind.namespaced and not target.namespace:
-            raise method_not_allowed() if request.method == "POST" else no_such_path()
-        if path.subresource and path.subresource not in ("status", "scale", *target.resource.subresources):
             raise no_such_path()
+        self._check_subresource(target)
         match request.method:
-            case "GET" | "HEAD":
+            case "GET":
                 obj = self.server.get(target, request.query.get("resourceVersion", ""))
                 return _object(Answer(200, obj), format_)
             case "PUT":
@@ -95,9 +94,17 @@ class Front:
                 return _object(self.server.delete(target, request.delete_options()), format_)
         raise method_not_allowed()
 
+    def _check_subresource(self, target: Target) -> None:
+        """Of custom resources the server knows the names of all subresources, whether they are declared or
+        not.
+        """
+        known = ("status", "scale") if target.resource.strategy.is_custom else target.resource.subresources
+        if target.subresource and target.subresource not in known:
+            raise no_such_path()
+
     def _of_collection(self, target: Target, request: Request, format_: Format, path: ResourcePath) -> Reply:
         match request.method:
-            case "GET" | "HEAD":
+            case "GET":
                 page = self.server.list(target, request.list_options())
                 return _document(
                     200, list_document(target.resource, page, metadata_only=format_.metadata_only), format_
@@ -123,7 +130,7 @@ class Front:
 
     def _document(self, request: Request) -> Reply:
         path = request.path.rstrip("/")
-        if request.method in ("GET", "HEAD"):
+        if request.method == "GET":
             if path in _PROBES:
                 return Reply(200, {"content-type": _TEXT}, b"ok")
             document = VERSION if path == "/version" else discovery(self.server.registry, path)

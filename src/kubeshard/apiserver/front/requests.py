@@ -16,6 +16,8 @@ from kubeshard.apiserver.front.negotiation import JSON, YAML
 from kubeshard.apiserver.model import WriteOptions
 from kubeshard.apiserver.patching import APPLY, JSON_PATCH, MERGE
 from kubeshard.apiserver.reading import ListOptions
+from kubeshard.apiserver.schema.go_types import DELETE_OPTIONS, check_fits
+from kubeshard.apiserver.schema.validation import type_name
 from kubeshard.apiserver.status import (
     FieldError,
     bad_request,
@@ -56,16 +58,15 @@ class Request:
 
     @property
     def watches(self) -> bool:
-        return self.query.get("watch", "").lower() in ("true", "1", "") and "watch" in self.query
+        return _flag(self.query, "watch")
 
     @property
     def timeout(self) -> float | None:
         """Of a watch, in seconds; None for none."""
         return _integer(self.query, "timeoutSeconds") or None
 
-    def list_options(self, name: str = "") -> ListOptions:
+    def list_options(self) -> ListOptions:
         query = self.query
-        initial = query.get("sendInitialEvents")
         return ListOptions(
             label_selector=query.get("labelSelector", ""),
             field_selector=query.get("fieldSelector", ""),
@@ -73,8 +74,8 @@ class Request:
             match=query.get("resourceVersionMatch", ""),
             limit=_integer(query, "limit"),
             continue_=query.get("continue", ""),
-            send_initial_events=None if initial is None else initial.lower() in ("true", "1"),
-            allow_bookmarks=query.get("allowWatchBookmarks", "").lower() in ("true", "1"),
+            send_initial_events=_flag(query, "sendInitialEvents") if "sendInitialEvents" in query else None,
+            allow_bookmarks=_flag(query, "allowWatchBookmarks"),
         )
 
     def write_options(self, options_kind: str) -> WriteOptions:
@@ -82,7 +83,7 @@ class Request:
         query, errors = self.query, []
         applies = options_kind == "PatchOptions" and self.content_type == APPLY
         manager = query.get("fieldManager", "")
-        force = query.get("force", "").lower() in ("true", "1")
+        force = _flag(query, "force")
         if options_kind == "PatchOptions":
             if applies and not manager:
                 errors.append(required("fieldManager", "is required for apply patch"))
@@ -101,6 +102,7 @@ class Request:
     def delete_options(self) -> DeleteOptions:
         """From the body, or from the query where there is none."""
         body = self.decode() if self.body else {}
+        check_fits(DELETE_OPTIONS, body, "DeleteOptions", "v1")
         preconditions = body.get("preconditions") or {}
         errors: list[FieldError] = []
         given = body.get("dryRun") or ([self.query["dryRun"]] if "dryRun" in self.query else [])
@@ -123,11 +125,10 @@ class Request:
             f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
             "json parse error: ",
         )
-        if not isinstance(document, dict):
-            raise bad_request(
-                f"the object provided is unrecognized (must be of type {kind}): it is no object"
-            )
-        return document
+        if document is not None and not isinstance(document, dict):
+            problem = f"json: cannot unmarshal {type_name(document)} into Go value"
+            raise bad_request(f"the object provided is unrecognized (must be of type {kind}): {problem}")
+        return document or {}
 
     def decode_patch(self) -> Any:
         if self.content_type not in _PATCHES:
@@ -165,6 +166,11 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+
+
+def _flag(query: Mapping[str, str], name: str) -> bool:
+    """Whatever is neither "false" nor "0" is true."""
+    return name in query and query[name].lower() not in ("false", "0")
 
 
 def _integer(query: Mapping[str, str], name: str) -> int:

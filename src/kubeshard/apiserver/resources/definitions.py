@@ -7,6 +7,7 @@ for structural schemas.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -14,7 +15,17 @@ from kubeshard.apiserver.objects import Object, with_metadata
 from kubeshard.apiserver.resources.custom import CustomResources
 from kubeshard.apiserver.resources.registry import Resource
 from kubeshard.apiserver.resources.strategy import Strategy
-from kubeshard.apiserver.schema.go_types import ANYTHING, BOOL, CONDITIONS, STRING, array, struct
+from kubeshard.apiserver.schema.go_types import (
+    ANYTHING,
+    BOOL,
+    CONDITIONS,
+    JSON_SCHEMA_PROPS,
+    STRING,
+    array,
+    check_fits,
+    struct,
+    without_nulls,
+)
 from kubeshard.apiserver.status import FieldError, immutable, invalid_value, required, unsupported
 from kubeshard.core.kinds import GroupResource, Kind
 
@@ -22,6 +33,7 @@ DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 
 _STRINGS = array(STRING, **{"x-kubernetes-list-type": "atomic"})
+_OBJECT = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _NAMES = struct(
     "CustomResourceDefinitionNames",
     plural=STRING,
@@ -31,6 +43,18 @@ _NAMES = struct(
     listKind=STRING,
     categories=_STRINGS,
 )
+_VERSION = struct(
+    "CustomResourceDefinitionVersion",
+    name=STRING,
+    served=BOOL,
+    storage=BOOL,
+    deprecated=BOOL,
+    deprecationWarning=STRING,
+    schema=struct("CustomResourceValidation", openAPIV3Schema=_OBJECT),
+    subresources=struct("CustomResourceSubresources", status=_OBJECT, scale=_OBJECT),
+    additionalPrinterColumns=array(_OBJECT),
+    selectableFields=array(struct("SelectableField", jsonPath=STRING)),
+)
 _SCHEMA = struct(
     "CustomResourceDefinition",
     spec=struct(
@@ -38,7 +62,7 @@ _SCHEMA = struct(
         group=STRING,
         names=_NAMES,
         scope=STRING,
-        versions=array({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+        versions=array(_VERSION),
         conversion=struct("CustomResourceConversion", strategy=STRING, webhook=ANYTHING),
         preserveUnknownFields=BOOL,
     ),
@@ -75,10 +99,16 @@ class Definitions(Strategy):
         if not names.get("listKind") and names["kind"]:
             names["listKind"] = names["kind"] + "List"
         spec.setdefault("conversion", {"strategy": "None"})
+        for version in spec["versions"] or ():
+            if schema := (version.get("schema") or {}).get("openAPIV3Schema"):
+                check_fits(JSON_SCHEMA_PROPS, schema, self.kind.kind, self.kind.version)
+                version["schema"] = {"openAPIV3Schema": without_nulls(JSON_SCHEMA_PROPS, schema)}
 
     def prepare_create(self, obj: Object) -> None:
         super().prepare_create(obj)
-        stored = [version["name"] for version in obj["spec"]["versions"] or () if version.get("storage")]
+        stored = [
+            version.get("name", "") for version in obj["spec"]["versions"] or () if version.get("storage")
+        ]
         obj["status"] = {**self.zero["status"], "storedVersions": stored or None}
 
     def validate(self, obj: Object) -> list[FieldError]:
@@ -183,6 +213,8 @@ def _condition(type_: str, reason: str, message: str, now: str) -> dict[str, str
 
 def _versions(versions: list[dict[str, Any]]) -> Iterator[FieldError]:
     for index, version in enumerate(versions):
+        if not version.get("name"):
+            yield required(f"spec.versions[{index}].name")
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         path = f"spec.versions[{index}].schema.openAPIV3Schema"
         if schema is None:
@@ -201,9 +233,19 @@ def _structural(schema: Mapping[str, Any], path: str, *, root: bool = True) -> I
     if not schema.get("type") and (root or not exempt):
         where = "at the root" if root else "for specified object fields"
         yield required(f"{path}.type", f"must not be empty {where}")
+    if problem := _pattern_problem(schema.get("pattern") or ""):
+        yield invalid_value(f"{path}.pattern", schema["pattern"], problem)
     for name, inner in (schema.get("properties") or {}).items():
         yield from _structural(inner, f"{path}.properties[{name}]", root=False)
     if isinstance(items := schema.get("items"), Mapping):
         yield from _structural(items, f"{path}.items", root=False)
     if isinstance(additional := schema.get("additionalProperties"), Mapping):
         yield from _structural(additional, f"{path}.additionalProperties", root=False)
+
+
+def _pattern_problem(pattern: str) -> str | None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return f"must be a valid regular expression, but isn't: {error}"
+    return None

@@ -32,9 +32,6 @@ class Leases(Strategy):
         )
         super().__init__(Kind("coordination.k8s.io", "v1", "Lease", "leases"), struct("Lease", spec=spec))
 
-    def set_defaults(self, obj: Object) -> None:
-        obj["spec"] = {name: value for name, value in obj["spec"].items() if value is not None}
-
     def validate(self, obj: Object) -> list[FieldError]:
         spec, errors = obj["spec"], []
         duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")

@@ -14,7 +14,7 @@ from kubeshard.apiserver.apply.shape import Path, Shape, shape_of
 from kubeshard.apiserver.metadata import NameRule, subdomain_name, without_empty
 from kubeshard.apiserver.objects import Object
 from kubeshard.apiserver.schema import prune
-from kubeshard.apiserver.schema.go_types import ANYTHING, OBJECT_META, STRING, check_fits
+from kubeshard.apiserver.schema.go_types import ANYTHING, OBJECT_META, STRING, check_fits, without_nulls
 from kubeshard.apiserver.status import FieldError, bad_request
 from kubeshard.core.kinds import Kind
 
@@ -68,6 +68,7 @@ class Strategy:
         for name in fields:
             del obj[name]
         dropped += prune(self.schema, fields)
+        fields = without_nulls(self.schema, fields)
         obj.update((name, value) for name, value in fields.items() if value not in (None, {}, []))
         for name, value in self.zero.items():
             obj.setdefault(name, value)
@@ -75,12 +76,10 @@ class Strategy:
         return dropped
 
     def decode_metadata(self, obj: Object) -> list[str]:
-        meta = obj.get("metadata")
-        check_fits(
-            OBJECT_META, meta if meta is not None else {}, self.kind.kind, self.kind.version, "", "metadata"
-        )
+        kind, meta = self.kind, obj.get("metadata")
+        check_fits(OBJECT_META, meta, kind.kind, kind.version, kind.kind, "metadata")
         dropped = prune(OBJECT_META, meta, "metadata")
-        obj["metadata"] = without_empty(meta or {})
+        obj["metadata"] = without_empty(without_nulls(OBJECT_META, meta or {}))
         if not self.kind.namespaced:
             obj["metadata"].pop("namespace", None)
         return dropped

@@ -44,6 +44,16 @@ _OWNER = {
     ),
     "x-kubernetes-map-type": "atomic",
 }
+_MANAGED = struct(
+    "ManagedFieldsEntry",
+    manager=STRING,
+    operation=STRING,
+    apiVersion=STRING,
+    time=STRING,
+    fieldsType=STRING,
+    fieldsV1=ANYTHING,
+    subresource=STRING,
+)
 OBJECT_META = struct(
     "ObjectMeta",
     name=STRING,
@@ -60,7 +70,54 @@ OBJECT_META = struct(
     annotations=STRING_MAP,
     ownerReferences=array(_OWNER, **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"]}),
     finalizers=array(STRING, **{"x-kubernetes-list-type": "set"}),
-    managedFields=array(ANYTHING),
+    managedFields=array(_MANAGED),
+)
+NUMBER: Schema = {"type": "number"}
+
+
+def _json_schema_props() -> Schema:
+    """What a schema looks like that an author gives; it contains itself."""
+    strings = (
+        "type",
+        "format",
+        "title",
+        "description",
+        "pattern",
+        "x-kubernetes-list-type",
+        "x-kubernetes-map-type",
+    )
+    numbers = ("minimum", "maximum", "multipleOf")
+    counts = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
+    flags = (
+        "nullable", "exclusiveMinimum", "exclusiveMaximum", "x-kubernetes-preserve-unknown-fields",
+        "x-kubernetes-int-or-string", "x-kubernetes-embedded-resource",
+    )  # fmt: skip
+    properties: dict[str, Schema] = {
+        **dict.fromkeys(strings, STRING),
+        **dict.fromkeys(numbers, NUMBER),
+        **dict.fromkeys(counts, INT64),
+        **dict.fromkeys(flags, BOOL),
+        "enum": array(ANYTHING),
+        "required": array(STRING),
+        "x-kubernetes-list-map-keys": array(STRING),
+    }
+    props: Schema = {"type": "object", "title": "JSONSchemaProps", "properties": properties}
+    properties |= {
+        "properties": {"type": "object", "additionalProperties": props},
+        "items": props,
+        "additionalProperties": {**props, "x-or-boolean": True},
+    }
+    return props
+
+
+JSON_SCHEMA_PROPS = _json_schema_props()
+DELETE_OPTIONS = struct(
+    "DeleteOptions",
+    gracePeriodSeconds=INT64,
+    preconditions=struct("Preconditions", uid=STRING, resourceVersion=STRING),
+    orphanDependents=BOOL,
+    propagationPolicy=STRING,
+    dryRun=array(STRING),
 )
 CONDITION = struct(
     "Condition",
@@ -81,13 +138,13 @@ def check_fits(
     if value is None:
         return
     wanted, given = schema.get("type"), type_name(value)
-    if wanted is not None and wanted != given:
+    if given == "boolean" and schema.get("x-or-boolean"):
+        return
+    if wanted is not None and wanted != given and (wanted, given) != ("number", "integer"):
         go = {"integer": schema.get("format", "int"), "boolean": "bool"}.get(wanted, wanted)
         if wanted == "object":
             go = (
-                "map[string]string"
-                if "additionalProperties" in schema
-                else f"v1.{schema.get('title', 'object')}"
+                "map[string]string" if "additionalProperties" in schema else f"v1.{schema.get('title', kind)}"
             )
         given = {"integer": "number", "boolean": "bool"}.get(given, given)
         where = f"Go struct field {struct_name}.{path}" if path else "Go value"
@@ -105,6 +162,36 @@ def check_fits(
                 check_fits(properties[name], member, kind, version, title, f"{path}.{name}".lstrip("."))
             elif isinstance(additional := schema.get("additionalProperties"), Mapping):
                 check_fits(additional, member, kind, version, title, path)
+
+
+def without_nulls(schema: Schema, value: Any) -> Any:
+    """As Go's decoder takes null: the zero value of an item or of a map's value; a field is left out."""
+    if value is None:
+        return {"string": "", "object": {}, "boolean": False, "integer": 0}.get(schema.get("type", ""))
+    if isinstance(value, list):
+        return [without_nulls(schema.get("items") or {}, item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    properties, additional = schema.get("properties") or {}, schema.get("additionalProperties")
+    taken = {}
+    for name, member in value.items():
+        if name in properties:
+            if member is not None:
+                taken[name] = without_nulls(properties[name], member)
+        else:
+            taken[name] = without_nulls(additional, member) if isinstance(additional, Mapping) else member
+    return taken
+
+
+def check_type_meta(obj: Mapping[str, Any], kind: str) -> None:
+    """Raises Invalid (400) for an apiVersion or kind that is no text."""
+    for name in ("apiVersion", "kind"):
+        value = obj.get(name)
+        if value is not None and not isinstance(value, str):
+            raise bad_request(
+                f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse "
+                f"error: json: cannot unmarshal {type_name(value)} into Go struct field .{name} of type string"
+            )
 
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{6})?(.*)")

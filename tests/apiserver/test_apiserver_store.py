@@ -1,0 +1,76 @@
+"""The store: versions, history, snapshots."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubeshard.apiserver.history import TooOld
+from kubeshard.apiserver.store import Store
+from kubeshard.core import Key
+from kubeshard.core.kinds import GroupResource
+
+MAPS = GroupResource("", "configmaps")
+OTHERS = GroupResource("", "secrets")
+
+writes = st.lists(
+    st.tuples(st.sampled_from("abc"), st.sampled_from(["put", "remove"]), st.sampled_from([MAPS, OTHERS]))
+)
+
+
+def store(window=10_000):
+    made = Store(window=window)
+    made.open(MAPS)
+    made.open(OTHERS)
+    return made
+
+
+def write(to, name, action, resource=MAPS):
+    key = Key("ns", name)
+    if action == "put":
+        to.put(resource, key, {"metadata": {"name": name, "namespace": "ns"}})
+    elif to.get(resource, key) is not None:
+        to.remove(resource, key)
+
+
+@given(writes)
+def test_every_state_of_the_past_is_exact(steps):
+    model = store()
+    states = {model.revision: {}}
+    for name, action, resource in steps:
+        write(model, name, action, resource)
+        states[model.revision] = dict(model.objects(MAPS))
+    for revision, state in states.items():
+        assert model.at(MAPS, revision) == state
+
+
+@given(writes, st.integers(1, 5))
+def test_a_history_is_complete_or_too_old(steps, window):
+    model, complete = store(window), store()
+    for step in steps:
+        write(model, *step)
+        write(complete, *step)
+    for revision in range(1, model.revision + 1):
+        try:
+            seen = model.history(MAPS).after(revision)
+        except TooOld:
+            continue
+        assert seen == complete.history(MAPS).after(revision)
+
+
+def test_a_snapshot_before_a_compaction_is_too_old():
+    model = store()
+    write(model, "a", "put")
+    then = model.revision
+    write(model, "b", "put")
+    model.compact()
+    with pytest.raises(TooOld):
+        model.at(MAPS, then)
+    assert set(model.at(MAPS, model.revision)) == {Key("ns", "a"), Key("ns", "b")}
+
+
+def test_writing_does_not_change_what_was_handed_out():
+    model = store()
+    first = model.put(MAPS, Key("ns", "a"), {"metadata": {"name": "a"}})
+    kept = dict(first)
+    model.put(MAPS, Key("ns", "a"), {"metadata": {"name": "a"}, "data": {}})
+    assert first == kept

@@ -1,0 +1,127 @@
+"""Bad input: a Status with the right code and reason, whatever comes."""
+
+import pytest
+from conformance_api import APPLY, JSON, JSON_PATCH, MERGE
+from conformance_kinds import config_map, site
+
+BAD_REQUEST = (400, "BadRequest")
+INVALID = (422, "Invalid")
+
+
+@pytest.mark.parametrize(
+    ("body", "refusal"),
+    [
+        (b'"x"', BAD_REQUEST),
+        (b"[]", BAD_REQUEST),
+        (b"1", BAD_REQUEST),
+        (b"null", INVALID),
+        (b"{}", INVALID),
+        (b'{"metadata": []}', BAD_REQUEST),
+        (b'{"metadata": "x"}', BAD_REQUEST),
+        (b'{"metadata": null}', INVALID),
+        (b'{"metadata": {"name": 1}}', BAD_REQUEST),
+        (b'{"metadata": {"name": "a"}, "data": []}', BAD_REQUEST),
+        (b'{"metadata": {"name": "a", "ownerReferences": {}}}', BAD_REQUEST),
+        (b'{"metadata": {"name": "a", "finalizers": [1]}}', BAD_REQUEST),
+        (b"\xff\xfe", BAD_REQUEST),
+    ],
+)
+async def test_a_body_that_is_no_object_of_the_kind_is_refused(api, maps, body, refusal):
+    assert (await api.create(maps, body)).refusal == refusal
+
+
+async def test_metadata_of_another_type_is_explained(api, maps):
+    assert (await api.create(maps, {"metadata": []})).message == (
+        'ConfigMap in version "v1" cannot be handled as a ConfigMap: json: cannot unmarshal array into '
+        "Go struct field ConfigMap.metadata of type v1.ObjectMeta"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "refusal"),
+    [
+        (MERGE, b'"x"', BAD_REQUEST),
+        (MERGE, b"null", BAD_REQUEST),
+        (MERGE, b'{"metadata": null}', BAD_REQUEST),
+        (MERGE, b'{"apiVersion": null}', BAD_REQUEST),
+        (MERGE, b'{"kind": "Secret"}', INVALID),
+        (MERGE, b'{"data": "x"}', INVALID),
+        (MERGE, b'{"data": {"a": 1}}', INVALID),
+        (JSON_PATCH, b"{}", BAD_REQUEST),
+        (JSON_PATCH, b'[{"op": "replace", "path": "", "value": {}}]', BAD_REQUEST),
+        (JSON_PATCH, b'[{"op": "remove", "path": "/metadata"}]', BAD_REQUEST),
+        (JSON_PATCH, b'[{"op": "add", "path": "/data/a", "value": 1}]', INVALID),
+        (JSON_PATCH, b'[{"op": "add"}]', INVALID),
+        (JSON_PATCH, b'[{"path": "/data"}]', INVALID),
+        (JSON_PATCH, b"[1]", BAD_REQUEST),
+        (APPLY, b"- a", BAD_REQUEST),
+        (APPLY, b"x", BAD_REQUEST),
+    ],
+)
+async def test_a_patch_that_makes_no_object_of_the_kind_is_refused(api, maps, content_type, body, refusal):
+    await api.create(maps, config_map(data={"a": "1"}))
+    answer = await api.call("PATCH", f"{maps}/a", body, content_type=content_type, fieldManager="one")
+    assert answer.refusal == refusal
+
+
+async def test_a_patch_into_another_type_names_the_patch(api, maps):
+    await api.create(maps, config_map())
+    assert (await api.merge(f"{maps}/a", {"data": "x"})).fields == {"patch"}
+
+
+async def test_replace_without_a_name_is_a_bad_request(api, maps):
+    await api.create(maps, config_map())
+    refused = await api.replace(f"{maps}/a", {"metadata": {}})
+    assert refused.refusal == BAD_REQUEST
+    assert refused.message == (
+        "the name of the object (a based on URL) was undeterminable: name must be provided"
+    )
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{", b'{"preconditions": []}', b'"x"'])
+async def test_options_of_a_delete_that_are_none_are_a_bad_request(api, maps, body):
+    await api.create(maps, config_map())
+    assert (await api.call("DELETE", f"{maps}/a", body)).refusal == BAD_REQUEST
+
+
+async def test_options_of_a_delete_in_plain_text_are_refused(api, maps):
+    refused = await api.call("DELETE", f"{maps}/a", b"x", content_type="text/plain")
+    assert refused.refusal == (415, "UnsupportedMediaType")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/api/v1/configmaps/x", 404),
+        ("GET", "/api/v1/namespaces/{ns}/namespaces", 404),
+        ("GET", "/api/v1/namespaces/{ns}/nodes", 404),
+        ("GET", "/api/v1/namespaces/{ns}/configmaps/a/status", 404),
+        ("OPTIONS", "/api/v1/namespaces/{ns}/configmaps", 405),
+        ("POST", "/api/v1/configmaps", 405),
+        ("PATCH", "/api/v1/namespaces/{ns}/configmaps", 405),
+    ],
+)
+async def test_a_path_or_method_that_is_not_served_is_refused(api, ns, method, path, status):
+    body = {} if method in ("POST", "PATCH") else None
+    content_type = MERGE if method == "PATCH" else JSON
+    answer = await api.call(method, path.format(ns=ns), body, content_type=content_type)
+    assert answer.refusal == (status, {404: "NotFound", 405: "MethodNotAllowed"}[status])
+
+
+@pytest.mark.parametrize("spelling", ["maybe", "TRUE", "1"])
+async def test_a_flag_is_set_by_whatever_is_not_false(api, maps, spelling):
+    await api.create(maps, config_map())
+    async with api.watch(maps, watch=spelling) as events:
+        assert await events.take(1) == [("ADDED", "a")]
+
+
+@pytest.mark.parametrize("spelling", ["false", "0", "False"])
+async def test_a_flag_that_is_false_is_not_set(api, maps, spelling):
+    assert (await api.get(maps, watch=spelling))["kind"] == "ConfigMapList"
+
+
+@pytest.mark.parametrize("fields", [{"spec": None}, {"spec": []}], ids=str)
+async def test_a_custom_resource_of_another_form_is_invalid(api, sites, fields):
+    refused = await api.create(sites, {**site(), **fields})
+    assert refused.refusal == INVALID
+    assert refused.fields == {"spec"}
