@@ -282,3 +282,12 @@ async def test_the_status_is_applied_by_its_subresource(api, sites):
     changed = await api.apply(f"{sites}/a/status", body)
     assert changed["status"] == {"phase": "Ready"}
     assert owned(changed)["one", "Apply", "status"] == {"f:status": {"f:phase": {}}}
+
+
+async def test_of_many_updaters_the_oldest_become_ancient_changes(api, maps):
+    await api.create(maps, config_map(data={"a": "1"}))
+    for number in range(12):
+        last = await api.merge(f"{maps}/a", {"data": {f"k{number}": "1"}}, fieldManager=f"m{number}")
+    managers = [entry["manager"] for entry in last.meta["managedFields"]]
+    assert len(managers) == 10
+    assert managers.count("ancient-changes") == 1

@@ -1,0 +1,30 @@
+"""The page about the embedded server says what is so."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "apiserver.md").read_text()
+
+
+async def test_the_example_for_unit_tests_works():
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    names = {}
+    exec(compile(example, "docs/apiserver.md", "exec"), names)
+    await names["test_my_controller_keeps_its_config_map"]()
+
+
+def test_every_area_of_the_suite_is_in_the_table():
+    areas = {
+        path.stem.removeprefix("test_conformance_").replace("_", " ")
+        for path in (ROOT / "tests" / "conformance").glob("test_conformance_*.py")
+    }
+    assert areas <= set(re.findall(r"^\| ([a-z ]+) \| \d+ \|$", PAGE, re.M))
+
+
+def test_every_module_that_the_page_names_exists():
+    package = ROOT / "src" / "kubeshard" / "apiserver"
+    rooms = PAGE.partition("## Rooms")[2]
+    for name in re.findall(r"^\| (`.*?) \|", rooms, re.M):
+        for module in re.findall(r"`(\w+)`", name):
+            assert (package / module).exists() or (package / f"{module}.py").exists(), module
