@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
+import json
 import os
+import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,21 +27,36 @@ _numbers = itertools.count(1)
 
 
 class Target:
-    """`transport` makes a connection."""
+    """`transport` makes a connection, `forget` makes the server forget the states of the past."""
 
-    def __init__(self, config: ClusterConfig, transport: Callable[[], Transport]) -> None:
+    def __init__(
+        self, config: ClusterConfig, transport: Callable[[], Transport], forget: Callable[[int], None]
+    ) -> None:
         self.config = config
         self.transport = transport
+        self.forget = forget
 
 
 @pytest.fixture(params=["model", pytest.param("real", marks=pytest.mark.kube)])
 async def target(request: pytest.FixtureRequest) -> Target:
     if request.param == "model":
         server = ApiServer()
-        return Target(ClusterConfig("http://model"), lambda: InMemoryTransport(server))
+        return Target(
+            ClusterConfig("http://model"), lambda: InMemoryTransport(server), lambda _: server.store.compact()
+        )
     control_plane = request.getfixturevalue("control_plane")
     config = await load_config(kubeconfig=str(control_plane.kubeconfig))
-    return Target(config, lambda: AiohttpTransport(config.server, ssl_context(config)))
+    transport = functools.partial(AiohttpTransport, config.server, ssl_context(config))
+    return Target(config, transport, functools.partial(_compact, control_plane.children[0].pid))
+
+
+def _compact(etcd: int, revision: int) -> None:
+    """Through the gateway that etcd has for clients without gRPC; its address is on its command line."""
+    arguments = Path(f"/proc/{etcd}/cmdline").read_text().split("\0")
+    flag = "--listen-client-urls="
+    url = next(argument.removeprefix(flag) for argument in arguments if argument.startswith(flag))
+    body = json.dumps({"revision": revision, "physical": True}).encode()
+    urllib.request.urlopen(urllib.request.Request(f"{url}/v3/kv/compaction", body, method="POST")).close()
 
 
 @pytest.fixture

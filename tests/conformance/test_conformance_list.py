@@ -1,5 +1,8 @@
 """get and list: order, selectors, paging, versions."""
 
+import base64
+import json
+
 import pytest
 from conformance_kinds import config_map
 
@@ -178,6 +181,31 @@ async def test_a_continue_token_takes_no_version_beside_it(api, five):
     refused = await api.get(five, resourceVersion="5", **{"continue": first.meta["continue"]})
     assert refused.refusal == (400, "BadRequest")
     assert refused.message == "specifying resource version is not allowed when using continue"
+
+
+def token(version, start):
+    """A continue token, as the server makes it."""
+    text = json.dumps({"v": "meta.k8s.io/v1", "rv": version, "start": start})
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+async def test_a_page_of_a_forgotten_snapshot_is_expired_and_offers_the_rest_of_the_present(
+    target, api, five
+):
+    target.forget(int((await api.get(five)).version))
+    expired = await api.get(five, **{"continue": token(2, "/b\0")})
+    assert expired.refusal == (410, "Expired")
+    assert expired.message.startswith(
+        "The provided continue parameter is too old to display a consistent list result."
+    )
+    assert names(await api.get(five, **{"continue": expired.meta["continue"]})) == ["c", "d", "e"]
+
+
+async def test_an_exact_list_of_a_forgotten_version_is_expired(target, api, five):
+    target.forget(int((await api.get(five)).version))
+    refused = await api.get(five, resourceVersion="2", resourceVersionMatch="Exact")
+    assert refused.refusal == (410, "Expired")
+    assert refused.message == "The resourceVersion for the provided list is too old."
 
 
 async def test_an_exact_version_is_the_state_of_then(api, maps):

@@ -93,7 +93,8 @@ class Reads(Model):
         revision, start = _read_token(options.continue_)
         revision = self.store.revision if revision == _PRESENT else revision
         self._check_reached(revision)
-        return self._page(target, selection, revision, start, max(0, options.limit))
+        # As on the server a token says where to go on below the namespace that is listed.
+        return self._page(target, selection, revision, target.namespace + start, max(0, options.limit))
 
     def _page(self, target: Target, selection: Selection, revision: int, start: str, limit: int) -> Page:
         state = self._snapshot(target, revision, start)
@@ -106,7 +107,7 @@ class Reads(Model):
         items = tuple(in_version(target.resource, obj) for _, obj in page)
         if not rest:
             return Page(items, str(revision))
-        token = _token(revision, page[-1][0] + "\0")
+        token = _token(revision, page[-1][0].removeprefix(target.namespace) + "\0")
         return Page(items, str(revision), token, None if selection.narrows else len(rest))
 
     def _snapshot(self, target: Target, revision: int, start: str) -> Mapping[Key, Object]:
@@ -114,7 +115,9 @@ class Reads(Model):
             return self.store.at(target.group_resource, revision)
         except TooOld:
             if start:
-                raise expired(_CONTINUE_EXPIRED, _token(_PRESENT, start)) from None
+                raise expired(
+                    _CONTINUE_EXPIRED, _token(_PRESENT, start.removeprefix(target.namespace))
+                ) from None
             raise expired("The resourceVersion for the provided list is too old.") from None
 
     def _check_reached(self, asked: int) -> None:
