@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -47,15 +47,15 @@ async def test_both_sharders_assign_every_object_alike_and_swapping_them_moves_n
         sharder = programs.sharder(go_sharder)
         await placed(ring, owners, SHARDS)
 
-        sharder = await swapped(ring, sharder, lambda: programs.sharder())
+        sharder = await swapped(ring, programs, sharder, None)
         await leases.release(SHARDS[0])
         await placed(ring, owners, SHARDS[1:])
 
-        sharder = await swapped(ring, sharder, lambda: programs.sharder(go_sharder))
+        sharder = await swapped(ring, programs, sharder, go_sharder)
         await leases.release(SHARDS[1])
         await placed(ring, owners, SHARDS[2:])
 
-        await swapped(ring, sharder, lambda: programs.sharder())
+        await swapped(ring, programs, sharder, None)
 
 
 async def create_objects(ring: Ring) -> dict[str, str]:
@@ -88,21 +88,22 @@ async def placed(ring: Ring, owners: dict[str, str], shards: tuple[str, ...]) ->
     await eventually(so, 60)
 
 
-async def swapped(ring: Ring, old: Child, start: Callable[[], Child]) -> Child:
+async def swapped(ring: Ring, programs: Programs, old: Child, go: Path | None) -> Child:
     """Another sharder takes over; fails if anything moves."""
     await asyncio.to_thread(old.stop)
     async with ring.history() as mains, ring.history(ConfigMap) as controlled:
         started = time.monotonic()
-        new = start()
-        await eventually(lambda: assigns(ring))
+        new = programs.sharder(go)
+        await eventually(lambda: assigns(ring, programs))
         await asyncio.sleep(max(0.0, started + WINDOW - time.monotonic()))
     mains.pop(PROBE, None)
     assert (mains, controlled) == ({}, {})
     return new
 
 
-async def assigns(ring: Ring) -> bool:
+async def assigns(ring: Ring, programs: Programs) -> bool:
     """Whether a sharder is at work."""
+    programs.check()
     client = ring.client
     made = await client.create(Secret(metadata=ObjectMeta(name=PROBE, namespace=ring.namespace)))
     try:
