@@ -273,7 +273,12 @@ def test_every_mistake_has_its_condition() -> None:
         meta = ObjectMeta(name=name, namespace=namespace, labels={RING_LABEL: "ring"})
         book.observe(Lease(metadata=meta, spec=LeaseSpec(holder_identity=name)), 0.0)
     resources = RingResources(
-        [RingResource(group="", resource="leases*"), WEBSITES, RingResource(group="", resource="configmaps")]
+        [
+            RingResource(group="", resource="leases*"),
+            WEBSITES,
+            RingResource(group="", resource="configmaps"),
+            RingResource(group="", resource="secrets"),
+        ]
     )
     found = conditions_of(reports, resources, book)
     assert set(found) == {
@@ -286,6 +291,16 @@ def test_every_mistake_has_its_condition() -> None:
         "DrainStuck",
     }
     assert 'resources: ["secrets"], verbs: [patch, watch]' in found["Permitted"]
+
+
+def test_findings_about_a_resource_end_when_the_ring_no_longer_has_it() -> None:
+    reports = RingReports()
+    gone = GroupResource("", "nopes")
+    reports.resolved("ring", gone, "the server does not serve nopes")
+    reports.permitted("ring", gone, "watch", False)
+    with_it = RingResources([WEBSITES, RingResource(group="", resource="nopes")])
+    assert set(conditions_of(reports, with_it)) == {"ResourcesResolved", "Permitted"}
+    assert conditions_of(reports, RingResources([WEBSITES])) == {}
 
 
 def test_a_mended_mistake_takes_its_condition_away_and_leaves_others() -> None:

@@ -120,14 +120,16 @@ class RingReports:
 def findings(
     report: RingReport, resources: RingResources, shards: list[Shard], *, max_shards: int
 ) -> list[Condition]:
-    """The conditions besides Ready that apply now, without times."""
+    """The conditions besides Ready that apply now, without times. What was found of resources that the ring
+    no longer has does not count.
+    """
     refused = [problem.message for problem in resources.problems if not problem.conflict]
     conflicts = [problem.message for problem in resources.problems if problem.conflict]
     candidates = [
         (CONFLICT, "True", "ResourceConflict", "; ".join(conflicts)),
         (RESOURCES_ACCEPTED, "False", "ResourcesRefused", "; ".join(refused)),
-        (RESOURCES_RESOLVED, "False", "ResourcesUnresolved", _unresolved(report)),
-        (PERMITTED, "False", "PermissionMissing", _permissions(report)),
+        (RESOURCES_RESOLVED, "False", "ResourcesUnresolved", _unresolved(report, resources)),
+        (PERMITTED, "False", "PermissionMissing", _permissions(report, resources)),
         (SELECTOR_VALID, "False", "InvalidSelector", report.selector_problem),
         (SYSTEM_NAMESPACES_EXCLUDED, "False", "SystemNamespacesSelected", _system_namespaces(report)),
         (SHARDS_ACCEPTED, "False", "ShardsRefused", "; ".join(shard_problems(shards, max_shards))),
@@ -169,17 +171,20 @@ def shortened(message: str) -> str:
     return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
 
 
-def _unresolved(report: RingReport) -> str:
+def _unresolved(report: RingReport, resources: RingResources) -> str:
     return "; ".join(
-        f"{resource}: {problem}" for resource, problem in sorted(report.unresolved.items(), key=str)
+        f"{resource}: {problem}"
+        for resource, problem in sorted(report.unresolved.items(), key=str)
+        if resource in resources
     )
 
 
-def _permissions(report: RingReport) -> str:
+def _permissions(report: RingReport, resources: RingResources) -> str:
     return "; ".join(
         f'the sharder needs the rule {{apiGroups: ["{resource.group}"], resources: ["{resource.resource}"],'
         f" verbs: [{', '.join(sorted(verbs))}]}}"
         for resource, verbs in sorted(report.missing_verbs.items(), key=str)
+        if resource in resources
     )
 
 
