@@ -367,6 +367,8 @@ async def test_mistakes_are_refused_before_anything_is_sent(client):
         await client.get(ConfigMap, "", "n")
     with pytest.raises(ValueError, match="was read from the server"):
         await client.create(Lease(metadata=ObjectMeta(name="a", namespace="n", resource_version="1")))
+    with pytest.raises(TypeError, match="a patch is a MergePatch, a JsonPatch or an ApplyPatch, not dict"):
+        await client.patch(ConfigMap, "a", "n", {"data": {}})
     with pytest.raises(ValueError, match="needs apiVersion, kind and metadata"):
         await client.apply_manifest({"apiVersion": "v1", "kind": "ConfigMap"})
 

@@ -12,7 +12,7 @@ from kubeshard.cache import Added, Deleted, Scope, Updated
 from kubeshard.controller import Controller, InFlight, Result, Watch, generation_changed, never
 from kubeshard.controller.mapping import KeysOf, mapped_by, to_itself, to_owner
 from kubeshard.controller.watch import narrowed
-from kubeshard.core import ConfigMap, GroupKind, Key, ObjectMeta, OwnerReference, Selector
+from kubeshard.core import ConfigMap, GroupKind, Key, ObjectMeta, OwnerReference, Selector, metadata_only
 from kubeshard.testing.virtual_time import settle, virtual_time
 
 A, B = Key("ns", "a"), Key("ns", "b")
@@ -44,6 +44,31 @@ def controller(**options: Any) -> Controller[Any]:
 def test_a_controller_that_cannot_work_is_refused(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         controller(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"reconciler": Calling}, "is no reconciler: give an instance"),
+        ({"reconciler": object()}, "is no reconciler: give an instance"),
+        ({"primary": "Site"}, "'Site' is no kind"),
+        ({"primary": ObjectMeta}, "ObjectMeta is no kind"),
+        ({"owns": [Watch("ConfigMap")]}, "'ConfigMap' is no kind"),  # type: ignore[arg-type] # the mistake
+        ({"owns": ConfigMap}, "owns takes a list"),
+        ({"owns": metadata_only(ConfigMap)}, "owns takes a list"),
+        ({"maps": Watch(ConfigMap, to=lambda reader, obj: [])}, "maps takes a list"),
+    ],
+)
+def test_what_is_no_reconciler_or_no_kind_is_refused_where_it_is_declared(
+    wrong: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(TypeError, match=says):
+        controller(**wrong)
+
+
+def test_a_class_in_maps_is_told_what_it_lacks() -> None:
+    with pytest.raises(ValueError, match=r"ConfigMap.v1 in maps needs a map function"):
+        controller(maps=[ConfigMap])
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])

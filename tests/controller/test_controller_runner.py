@@ -13,14 +13,18 @@ from kubeshard.cache import CacheBehind, Scope
 from kubeshard.controller import (
     ChannelSource,
     Context,
+    Controller,
     Gate,
     Index,
+    Reconciler,
     Result,
     TimerSource,
     Watch,
     generation_changed,
 )
+from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.outcomes import Ending
+from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import NotSynced
 from kubeshard.core import (
     AlreadyExists,
@@ -308,6 +312,27 @@ async def test_a_crash_is_logged_with_its_stack_and_a_conflict_not_above_debug(
     assert fields["controller"] == "site"
     assert fields["object"] == A
     assert fields["reconcile_id"]
+
+
+@virtual_time
+async def test_a_reconciler_that_is_no_coroutine_is_told_what_to_write() -> None:
+    class Plain(Reconciler[Site]):
+        def reconcile(self, ctx: Context, obj: Site) -> None:  # type: ignore[override] # the mistake
+            return None
+
+    async def unused(ctx: Context, obj: Site) -> None: ...
+
+    bench = Bench(unused)
+    bench.runner = ControllerRunner(
+        Controller(name="site", reconciler=Plain(), primary=Site),
+        Cluster(bench.client, bench.cache, bench.recorded),
+        metrics=bench.recorded,
+        clock=bench.clock,
+    )
+    async with bench.running(site("a")):
+        (outcome,) = bench.recorded.outcomes
+    assert outcome
+    assert str(outcome.error) == "Plain: declare reconcile and gone with `async def`"
 
 
 @virtual_time

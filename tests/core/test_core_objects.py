@@ -111,6 +111,12 @@ def test_one_controller_any_number_of_owners():
     assert with_owner(meta, OWNER, controller=True) == meta
 
 
+@pytest.mark.parametrize("target", ["Gadget", None, GadgetSpec, Gadget()])
+def test_what_is_no_kind_is_a_type_error_that_says_so(target):
+    with pytest.raises(TypeError, match="is no kind"):
+        form_of(target)
+
+
 def test_the_version_of_an_owner_does_not_matter():
     old = msgspec.structs.replace(controller_reference(OWNER), api_version="example.com/v1alpha1")
     meta = ObjectMeta(namespace="n", owner_references=(old,))

@@ -165,7 +165,8 @@ class Cache:
                 raise UndeclaredKind(f"{form} is cached in {len(others)} scopes: say which one to read")
         if found is None:
             raise UndeclaredKind(
-                f"{form} is not cached{' in this scope' if scope else ''}: declare it, or read it live"
+                f"{form} is not cached{' in this scope' if scope else ''}: declare it (owns or maps of the "
+                "controller), or read it live with the client"
             )
         return cast("Informer[T]", found)
 

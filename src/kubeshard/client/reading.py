@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypedDict, TypeVar, Unpack
 
 from kubeshard.client.listing import ListStream
 from kubeshard.client.requests import accept, object_path, query
@@ -29,6 +29,16 @@ WATCH_IDLE_TIMEOUT = 90.0
 """The server sends a bookmark about every minute; more silence than this is a dead connection (reliability
 T30).
 """
+
+
+class ListOptions(TypedDict, total=False):
+    """The options of `list`, for those who pass them on."""
+
+    label_selector: Selector | None
+    field_selector: FieldSelector | None
+    page_size: int | None
+    resource_version: str
+    timeout: float
 
 
 class Reads(View):
@@ -72,7 +82,7 @@ class Reads(View):
         )
 
     async def list_all(
-        self, target: type[T] | Form[T], namespace: str | None = None, **options: Any
+        self, target: type[T] | Form[T], namespace: str | None = None, **options: Unpack[ListOptions]
     ) -> builtins.list[T]:
         """All objects at once; options as of `list`. What does not fit its class is logged and left out: a
         caller that must know of it uses `list`.

@@ -29,6 +29,7 @@ def accept_list(form: Form[Any]) -> str:
 
 
 def patch_content_type(patch: Patch) -> str:
+    """Raises TypeError for what is no patch: what a mapping means would be a guess."""
     match patch:
         case MergePatch():
             return "application/merge-patch+json"
@@ -36,6 +37,7 @@ def patch_content_type(patch: Patch) -> str:
             return "application/json-patch+json"
         case ApplyPatch():
             return "application/apply-patch+yaml"
+    raise TypeError(f"a patch is a MergePatch, a JsonPatch or an ApplyPatch, not {type(patch).__name__}")
 
 
 def object_path(kind: Kind, name: str, namespace: str, subresource: str | None = None) -> str:

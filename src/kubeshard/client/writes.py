@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import msgspec
 
@@ -33,6 +33,29 @@ class WriteRecord(NamedTuple):
 
 WriteObserver = Callable[[WriteRecord], None]
 
+Propagation = Literal["Background", "Foreground", "Orphan"]
+"""What becomes of the objects that a deleted one owns."""
+
+
+class PatchOptions(TypedDict, total=False):
+    """The options of `patch`, for those who pass them on."""
+
+    base: KubeObject | None
+    subresource: str | None
+    field_manager: str | None
+    force: bool
+    dry_run: bool
+    unfenced: bool
+
+
+class DeletionOptions(TypedDict, total=False):
+    """The options of `delete` besides its preconditions."""
+
+    propagation: Propagation | None
+    grace_period: int | None
+    dry_run: bool
+    unfenced: bool
+
 
 class Preconditions(Struct):
     uid: str | None = None
@@ -40,10 +63,10 @@ class Preconditions(Struct):
 
 
 class DeleteOptions(Struct):
-    """metav1.DeleteOptions. `propagation_policy` is `Background`, `Foreground` or `Orphan`."""
+    """metav1.DeleteOptions."""
 
     preconditions: Preconditions | None = None
-    propagation_policy: str | None = None
+    propagation_policy: Propagation | None = None
     grace_period_seconds: int | None = None
     dry_run: tuple[str, ...] = ()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -21,7 +21,10 @@ from kubeshard.client.requests import (
 from kubeshard.client.view import View
 from kubeshard.client.writes import (
     DeleteOptions,
+    DeletionOptions,
+    PatchOptions,
     Preconditions,
+    Propagation,
     WriteRecord,
     apply_body,
     record_of,
@@ -122,7 +125,7 @@ class Writes(View):
         Raises Conflict (resourceVersion in the patch, or a field of another manager without `force`),
         PatchTestFailed, NotOurs of a fenced view, ValueError where a fence has no proof.
         """
-        form = form_of(target)
+        form, content_type = form_of(target), patch_content_type(patch)
         path = object_path(form.kind, name, namespace, subresource)
         fence = self._enter_fence(form.kind, unfenced)
         if fence is not None:
@@ -134,7 +137,7 @@ class Writes(View):
                 "PATCH",
                 path,
                 body,
-                content_type=patch_content_type(patch),
+                content_type=content_type,
                 dry_run=dry_run,
                 field_manager=field_manager,
                 force=force and isinstance(patch, ApplyPatch),
@@ -147,12 +150,12 @@ class Writes(View):
             ) from error
 
     @overload
-    async def apply(self, obj: Mapping[str, Any], **options: Any) -> PartialObject: ...
+    async def apply(self, obj: Mapping[str, Any], **options: Unpack[PatchOptions]) -> PartialObject: ...
 
     @overload
-    async def apply(self, obj: T, **options: Any) -> T: ...
+    async def apply(self, obj: T, **options: Unpack[PatchOptions]) -> T: ...
 
-    async def apply(self, obj: Any, **options: Any) -> Any:
+    async def apply(self, obj: Any, **options: Unpack[PatchOptions]) -> Any:
         """Server-side apply of exactly the fields given, by an object or a manifest; creates what is missing.
 
         Options as of `patch`. A manifest's kind comes from discovery, its answer is metadata. Raises Conflict
@@ -163,7 +166,9 @@ class Writes(View):
         meta = obj.metadata
         return await self.patch(type(obj), meta.name, meta.namespace, ApplyPatch(apply_body(obj)), **options)
 
-    async def apply_manifest(self, manifest: Mapping[str, Any], **options: Any) -> PartialObject:
+    async def apply_manifest(
+        self, manifest: Mapping[str, Any], **options: Unpack[PatchOptions]
+    ) -> PartialObject:
         """Server-side apply of a manifest of any kind. Raises KindNotServed, ValueError for one without kind
         or name.
         """
@@ -184,7 +189,7 @@ class Writes(View):
         *,
         uid: str | None = None,
         resource_version: str | None = None,
-        propagation: str | None = None,
+        propagation: Propagation | None = None,
         grace_period: int | None = None,
         dry_run: bool = False,
         unfenced: bool = False,
@@ -192,8 +197,8 @@ class Writes(View):
         """Asks for the deletion; finalizers may keep the object. `uid` and `resource_version` are
         preconditions (Conflict).
 
-        `propagation` is `Background`, `Foreground` or `Orphan`. Raises NotFound. A fenced view needs both
-        preconditions, of an object that was ours: `delete_object` takes them from it.
+        Raises NotFound. A fenced view needs both preconditions, of an object that was ours: `delete_object`
+        takes them from it.
         """
         kind = form_of(target).kind
         if self._enter_fence(kind, unfenced) is not None and not (uid and resource_version):
@@ -212,7 +217,9 @@ class Writes(View):
         if self._write_observers and not dry_run:
             self._tell(record_of_deletion(kind, Key(namespace, name), uid, answer))
 
-    async def delete_object(self, obj: KubeObject, *, kind: Kind | None = None, **options: Any) -> None:
+    async def delete_object(
+        self, obj: KubeObject, *, kind: Kind | None = None, **options: Unpack[DeletionOptions]
+    ) -> None:
         """Deletes exactly the object that was read, in the state in which it was read; options as of
         `delete`.
 
@@ -235,7 +242,7 @@ class Writes(View):
         *,
         label_selector: Selector | None = None,
         field_selector: FieldSelector | None = None,
-        propagation: str | None = None,
+        propagation: Propagation | None = None,
         dry_run: bool = False,
         unfenced: bool = False,
     ) -> None:

@@ -12,7 +12,7 @@ from kubeshard.controller.predicates import Predicate
 from kubeshard.controller.reconciler import Reconciler, ReconcilerWrapper
 from kubeshard.controller.sources import Source
 from kubeshard.controller.watch import Index, Watch, as_watch
-from kubeshard.core import Form, KubeObject
+from kubeshard.core import Form, KubeObject, form_of
 from kubeshard.workqueue import Limiter
 
 T = TypeVar("T", bound=KubeObject)
@@ -26,7 +26,8 @@ class Controller(Generic[T]):
 
     `name` is unique in the process: it labels metrics, logs and events (`<name>-controller`), and is the
     field manager of its writes. `owns`: kinds whose changes trigger their owner of the primary kind. `maps`:
-    kinds whose changes trigger what `Watch.to` gives. `sources`: other triggers. `indexes`: for `ctx.list`.
+    kinds whose changes trigger what `Watch.to` gives. A kind that is only read: `Watch(Secret, when=never)` in
+    `owns`. `sources`: other triggers. `indexes`: for `ctx.list`.
 
     `workers`: how many objects at once. `limiter`: delays of retries (default: 0.2 s doubling to 60 s, plus
     jitter); one limiter belongs to one controller. `reconcile_timeout`: seconds after which a run is
@@ -34,7 +35,7 @@ class Controller(Generic[T]):
     controllers of a sharding ring, each of whose objects is reconciled by one shard anyway. `wrappers`:
     around every run, the first one outermost.
 
-    Raises ValueError for what cannot work.
+    Raises ValueError and TypeError for what cannot work.
     """
 
     name: str
@@ -57,7 +58,19 @@ class Controller(Generic[T]):
             )
         if self.workers < 1 or self.reconcile_timeout <= 0:
             raise ValueError(f"controller {self.name}: workers and reconcile_timeout must be positive")
-        for watch in self.maps:
+        if isinstance(self.reconciler, type) or not all(
+            callable(getattr(self.reconciler, method, None)) for method in ("reconcile", "gone")
+        ):
+            raise TypeError(
+                f"controller {self.name}: {self.reconciler!r} is no reconciler: give an instance of a subclass "
+                "of Reconciler"
+            )
+        for name, watches in (("owns", self.owns), ("maps", self.maps)):
+            if isinstance(watches, type | Form | Watch):
+                raise TypeError(f"controller {self.name}: {name} takes a list")
+        for watch in self.watches:
+            form_of(watch.target)  # says what is no kind
+        for watch in map(as_watch, self.maps):
             if watch.to is None:
                 raise ValueError(
                     f"controller {self.name}: the watch of {watch.form} in maps needs a map function `to`"
@@ -81,7 +94,7 @@ class Controller(Generic[T]):
         """All of them, the primary one first."""
         yield self.primary_watch
         yield from self.owned_watches
-        yield from self.maps
+        yield from map(as_watch, self.maps)
 
     def wrapped(self, wrapper: ReconcilerWrapper) -> Controller[T]:
         """A copy whose every run goes through `wrapper`, outside of those that it has."""

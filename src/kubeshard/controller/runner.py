@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from inspect import isawaitable
 from typing import Any
 
 from kubeshard.cache import (
@@ -257,7 +258,10 @@ def _composed(controller: Controller[Any]) -> ReconcileFn:
     reconciler = controller.reconciler
 
     async def reconcile(ctx: Context, obj: KubeObject | None) -> Result | None:
-        return await (reconciler.gone(ctx, ctx.key) if obj is None else reconciler.reconcile(ctx, obj))
+        run = reconciler.gone(ctx, ctx.key) if obj is None else reconciler.reconcile(ctx, obj)
+        if not isawaitable(run):
+            raise TypeError(f"{type(reconciler).__name__}: declare reconcile and gone with `async def`")
+        return await run
 
     composed: ReconcileFn = reconcile
     for wrapper in reversed(controller.wrappers):

@@ -36,10 +36,6 @@ __all__ = [
 ]
 
 
-# Tells type checkers what msgspec inherits at run time: subclasses of a frozen struct are frozen and
-# keyword-only.
-
-
 # `dataclass_transform` tells type checkers what msgspec inherits at run time: subclasses are frozen and
 # keyword-only.
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
@@ -195,10 +191,12 @@ class Form(NamedTuple, Generic[T]):
 
 def form_of(target: type[T] | Form[T]) -> Form[T]:
     """The typed form of a class; a form is returned as it is. Raises TypeError for a class without group and
-    version.
+    version, and for what is no class.
     """
     if isinstance(target, Form):
         return target
+    if not isinstance(target, type):
+        raise TypeError(f"{target!r} is no kind: give a class derived from KubeObject, or a Form")
     kind = getattr(target, "KIND", None)
     if kind is None:
         raise TypeError(
