@@ -18,12 +18,15 @@ JSON = {"content-type": "application/json"}
 
 
 class LeaseServer:
-    """`lease` is what is stored. `down`: requests get no answer; `slow`: seconds before each answer."""
+    """`lease` is what is stored. `down`: requests get no answer; `slow`: seconds before each answer;
+    `read_only`: writes are refused.
+    """
 
     def __init__(self) -> None:
         self.lease: Lease | None = None
         self.down = False
         self.slow = 0.0
+        self.read_only = False
         self.writes: list[tuple[float, Lease]] = []
         self.agents: set[str] = set()
         self.aborts = 0
@@ -71,6 +74,8 @@ class LeaseServer:
             case "GET":
                 assert self.lease is not None
                 return HttpResponse(200, JSON, encode(self.lease))
+            case _ if self.read_only:
+                return _status(403, "Forbidden")
             case "POST" if self.lease is not None:
                 return _status(409, "AlreadyExists")
             case "PUT" if self.lease is None:

@@ -43,7 +43,7 @@ def test_outside_of_a_pod_the_host_names_the_shard_and_the_namespace_must_be_giv
         identify("ring")
     assert (
         str(refusal.value)
-        == "unable to determine shard lease namespace: not running in cluster, please specify LeaseNamespace"
+        == "unable to determine shard lease namespace: not running in cluster, please specify the namespace"
     )
 
 
@@ -56,7 +56,7 @@ def test_two_processes_of_one_name_are_two_incarnations() -> None:
 @pytest.mark.parametrize(
     ("ring", "name", "namespace", "message"),
     [
-        ("", "a", "ns", "^ControllerRingName is required$"),
+        ("", "a", "ns", "^the name of the ControllerRing is required$"),
         ("Ring", "a", "ns", "invalid ControllerRing name 'Ring'"),
         ("r" * 64, "a", "ns", "invalid ControllerRing name"),
         ("a/b", "a", "ns", "invalid ControllerRing name"),

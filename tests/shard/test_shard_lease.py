@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import time
 from contextlib import AsyncExitStack
 
@@ -325,6 +326,21 @@ async def test_a_lease_of_somebody_else_is_a_configuration_error() -> None:
         async with world.lease().held():
             pass
     assert world.spec.holder_identity == "other"
+
+
+@virtual_time
+async def test_a_shard_says_once_that_it_holds_its_lease_and_once_why_it_cannot(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "kubeshard.shard")
+    world = World()
+    world.server.read_only = True
+    asyncio.get_running_loop().call_later(60, setattr, world.server, "read_only", False)
+    async with world.lease().held() as tenure:
+        await asyncio.sleep(60)
+        tenure.stopped_cleanly()
+    told = ["shard lease: no answer that counts", "shard lease held", "shard lease ended"]
+    assert [record.message for record in caplog.records] == told
 
 
 @virtual_time

@@ -131,7 +131,7 @@ async def test_a_main_resource_that_nobody_here_reconciles_is_reported(
 @pytest.mark.parametrize(
     ("ring", "name", "message"),
     [
-        ("", None, "ControllerRingName is required"),
+        ("", None, "the name of the ControllerRing is required"),
         ("R", None, "invalid ControllerRing"),
         ("r", "A_", "shard name"),
     ],

@@ -198,6 +198,15 @@ async def test_missing_rights_are_a_configuration_error_and_an_unreachable_serve
         await served(replica(secrets))
 
 
+async def test_a_missing_namespace_is_a_configuration_error_that_says_to_create_it() -> None:
+    class Nowhere(Secrets):
+        async def create(self, obj: Secret) -> Secret:
+            raise NotFound('namespaces "sharding-system" not found')
+
+    with pytest.raises(ConfigurationError, match="not found; create the namespace sharding-system, or"):
+        await served(replica(Nowhere()))
+
+
 async def test_failures_while_running_leave_the_served_certificate_as_it_is() -> None:
     secrets = Secrets()
     shared = replica(secrets)

@@ -67,7 +67,7 @@ def identify(
     namespace = namespace or pod_namespace()
     if not namespace:
         raise ConfigurationError(
-            "unable to determine shard lease namespace: not running in cluster, please specify LeaseNamespace"
+            "unable to determine shard lease namespace: not running in cluster, please specify the namespace"
         )
     if not is_dns_label(namespace):
         raise ConfigurationError(f"invalid shard lease namespace {namespace!r}")
@@ -77,7 +77,7 @@ def identify(
 def check_ring_name(ring: str) -> None:
     """Raises ConfigurationError unless a ControllerRing may have the name."""
     if not ring:
-        raise ConfigurationError("ControllerRingName is required")
+        raise ConfigurationError("the name of the ControllerRing is required")
     if not is_dns_subdomain(ring) or len(ring) > MAX_RING_NAME:
         raise ConfigurationError(
             f"invalid ControllerRing name {ring!r}: lower case letters, digits, '-' and '.', "

@@ -79,6 +79,7 @@ class LeaseKeeper:
         self._news = asyncio.Event()
         self._left = asyncio.Event()
         self._stopped = False
+        self._held = False
         self._failure = ""
         self._waiting_told = ""
         self._end: float | None = None
@@ -153,7 +154,8 @@ class LeaseKeeper:
             machine.failed(failure, self._clock.boottime())
         if failure and failure != self._failure:
             _log.warning("shard lease: no answer that counts", lease=str(self._shard), error=failure)
-        self._failure = failure
+        if failure or not isinstance(action, Get):  # a read that works mends no write that fails
+            self._failure = failure
 
     async def _pause(self, seconds: float) -> None:
         reason = self._machine.reason if self._machine.state is State.WAITING else ""
@@ -186,6 +188,9 @@ class LeaseKeeper:
 
     def _renewed(self) -> None:
         assert self._machine.deadline is not None
+        if not self._held:
+            _log.info("shard lease held", lease=str(self._shard), ring=self._shard.ring)
+        self._held = True
         self._watchdog.arm(self._machine.deadline)
         self._listener.on_renewed(self._machine.begin_until, self._machine.work_until)
 

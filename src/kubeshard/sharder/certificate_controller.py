@@ -124,9 +124,14 @@ class SharedCertificate:
             try:
                 return await self._synchronise(serving)
             except (Forbidden, Unauthorized, NotFound) as error:
+                missing = (
+                    f"create the namespace {self._namespace}"
+                    if isinstance(error, NotFound)
+                    else "grant create, get and update on secrets there"
+                )
                 raise ConfigurationError(
                     f"webhook certificate: secret {self._namespace}/{self._secret}: {error}; "
-                    "grant create, get and update on secrets there, or configure certificate files"
+                    f"{missing}, or configure certificate files"
                 ) from error
             except ApiError as error:
                 _LOG.warning("Cannot get the webhook certificate yet", error=error)
