@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.testing.control_plane import ControlPlane, wait_until
 
 _numbers = itertools.count(1)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts background jobs so, and the programs under test would inherit it and be deaf to Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 _logs_kept = pytest.StashKey[Path]()
