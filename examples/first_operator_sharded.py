@@ -1,0 +1,13 @@
+"""The first operator as one shard of the ring `pages`: python first_operator_sharded.py NAME"""
+
+import sys
+
+from first_operator import pages
+
+from kubeshard.manager import Manager, run
+from kubeshard.shard import Sharding
+
+if __name__ == "__main__":
+    # In a pod Sharding("pages") is enough. Here several shards share one host: each has a name, none a port.
+    sharding = Sharding("pages", name=sys.argv[1], namespace="default")
+    run(Manager([pages], sharding=sharding, metrics_address=None, health_address=None))
