@@ -98,9 +98,6 @@ class Store(Generic[T]):
             index.put(obj)
         self._indexes[name] = index
 
-    def has_index(self, name: str) -> bool:
-        return name in self._indexes
-
     def replace(
         self, entries: Mapping[Key, T | UndecodableObject], resource_version: str, part: str = ALL_NAMESPACES
     ) -> Sequence[Delta[T]]:

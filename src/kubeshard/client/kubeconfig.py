@@ -100,7 +100,6 @@ class _Merged:
 
     def __init__(self) -> None:
         self.current = ""
-        self.current_from = Path()
         self.clusters: dict[str, tuple[Path, Cluster]] = {}
         self.users: dict[str, tuple[Path, User]] = {}
         self.contexts: dict[str, tuple[Path, Context]] = {}
@@ -113,7 +112,7 @@ class _Merged:
         for context in file.contexts or ():
             self.contexts.setdefault(context.name, (path, context.context or Context()))
         if file.current_context and not self.current:
-            self.current, self.current_from = file.current_context, path
+            self.current = file.current_context
 
 
 def load_kubeconfig(paths: Sequence[Path], context: str | None = None) -> ClusterConfig:

@@ -80,7 +80,7 @@ class ObjectMeta(Struct):
         return self.labels.get(key, "") if self.labels else ""
 
     def has_label(self, key: str) -> bool:
-        return bool(self.labels) and key in self.labels  # type: ignore[operator]
+        return self.labels is not None and key in self.labels
 
     def annotation(self, key: str) -> str:
         """The annotation's value, `""` when absent."""
