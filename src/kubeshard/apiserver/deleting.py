@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kubeshard.apiserver.identity.user import ADMINISTRATOR, User
 from kubeshard.apiserver.model import Answer, Target
 from kubeshard.apiserver.objects import Object, is_deleting, key_of, private, with_metadata
 from kubeshard.apiserver.reading import ListOptions, Page
@@ -20,6 +21,7 @@ from kubeshard.apiserver.resources.definitions import (
     terminating,
 )
 from kubeshard.apiserver.status import conflict, invalid, success, unsupported
+from kubeshard.apiserver.steps import Steps, finish
 from kubeshard.apiserver.writing import Writes
 from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import GroupKind, GroupResource
@@ -37,10 +39,19 @@ class DeleteOptions:
     resource_version: str = ""
     propagation: str = ""
     dry_run: bool = False
+    user: User = ADMINISTRATOR
 
 
 class Deletions(Writes):
     def delete(self, target: Target, options: DeleteOptions | None = None) -> Answer:
+        return finish(self.deleting(target, options))
+
+    def delete_collection(
+        self, target: Target, selected: ListOptions | None = None, options: DeleteOptions | None = None
+    ) -> Page:
+        return finish(self.deleting_collection(target, selected, options))
+
+    def deleting(self, target: Target, options: DeleteOptions | None = None) -> Steps[Answer]:
         """A Status when the object is gone, else the object that waits. Raises NotFound, Conflict
         (preconditions).
         """
@@ -49,6 +60,7 @@ class Deletions(Writes):
             raise invalid(_OPTIONS, "", [unsupported("propagationPolicy", options.propagation, _POLICIES)])
         live = self.live(target)
         _check_preconditions(target, live, options)
+        yield from self._admitted("DELETE", target, None, live, options.user, options.dry_run)
         doomed = self._doomed(target, live, options)
         resource = target.group_resource
         if doomed is None:
@@ -62,15 +74,15 @@ class Deletions(Writes):
             self._withdraw(target, stored)
         return Answer(200, stored)
 
-    def delete_collection(
+    def deleting_collection(
         self, target: Target, selected: ListOptions | None = None, options: DeleteOptions | None = None
-    ) -> Page:
+    ) -> Steps[Page]:
         """Deletes what the selectors select, one after the other; returns it as it was."""
         page = self.list(target, selected)
         for obj in page.items:
             key = key_of(obj)
             try:
-                self.delete(Target(target.resource, key.namespace, key.name), options)
+                yield from self.deleting(Target(target.resource, key.namespace, key.name), options)
             except NotFound:
                 continue
         return page

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from kubeshard.apiserver.identity.user import ADMINISTRATOR, User
 from kubeshard.apiserver.objects import Object
 from kubeshard.apiserver.resources.builtin import builtin_resources
 from kubeshard.apiserver.resources.registry import Registry, Resource
@@ -47,6 +48,7 @@ class WriteOptions:
     dry_run: bool = False
     force: bool = False
     validation: str = "Warn"
+    user: User = ADMINISTRATOR
 
 
 class Answer(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kubeshard.apiserver.admission.admitting import Admitting
 from kubeshard.apiserver.apply.fieldset import undeclared
 from kubeshard.apiserver.apply.shape import readable
 from kubeshard.apiserver.apply.tracker import Writer, applied, updated
@@ -38,6 +39,7 @@ from kubeshard.apiserver.status import (
     not_found,
     shown,
 )
+from kubeshard.apiserver.steps import Steps, finish
 from kubeshard.core.errors import Invalid
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import Key
@@ -47,8 +49,21 @@ Change = Callable[[Object], Object]
 _SERVERS_OWN = ("uid", "resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
-class Writes(Reads):
+class Writes(Reads, Admitting):
+    """Each verb twice: `creating` as steps, which ask admission webhooks, and `create` for those who make no
+    calls.
+    """
+
     def create(self, target: Target, body: Object, options: WriteOptions | None = None) -> Answer:
+        return finish(self.creating(target, body, options))
+
+    def replace(self, target: Target, body: Object, options: WriteOptions | None = None) -> Answer:
+        return finish(self.replacing(target, body, options))
+
+    def patch(self, target: Target, patch: Patch, options: WriteOptions | None = None) -> Answer:
+        return finish(self.patching(target, patch, options))
+
+    def creating(self, target: Target, body: Object, options: WriteOptions | None = None) -> Steps[Answer]:
         """Raises AlreadyExists, NotFound (no such namespace), Forbidden (it is being deleted), Invalid."""
         options = options or WriteOptions()
         obj, warnings = self._decoded(target, body, options)
@@ -58,9 +73,9 @@ class Writes(Reads):
         if not obj["metadata"].get("name") and (prefix := obj["metadata"].get("generateName")):
             obj["metadata"]["name"] = generated_name(prefix, self.rng.token())
         obj = updated(target.resource.strategy.shape, None, obj, self._writer(target, options))
-        return self._create(target, obj, options)._replace(warnings=warnings)
+        return (yield from self._create(target, obj, options))._replace(warnings=warnings)
 
-    def replace(self, target: Target, body: Object, options: WriteOptions | None = None) -> Answer:
+    def replacing(self, target: Target, body: Object, options: WriteOptions | None = None) -> Steps[Answer]:
         """Raises Conflict for another resourceVersion or uid than the stored one."""
         options = options or WriteOptions()
         obj, warnings = self._decoded(target, body, options)
@@ -69,7 +84,7 @@ class Writes(Reads):
         if target.resource.strategy.create_on_update and not self.store.get(
             target.group_resource, target.key
         ):
-            return self.create(target, obj, options)
+            return (yield from self.creating(target, obj, options))
         given = obj["metadata"].get("uid")
         stored = self.live(target)
         if given and given != stored["metadata"]["uid"]:
@@ -78,15 +93,17 @@ class Writes(Reads):
             raise conflict(
                 target.group_resource, target.name, f"StorageError: invalid object, Code: 4, {problem}"
             )
-        return self._update(target, lambda _: obj, options, replaces=True)._replace(warnings=warnings)
+        return (yield from self.changing(target, lambda _: obj, options, replaces=True))._replace(
+            warnings=warnings
+        )
 
-    def patch(self, target: Target, patch: Patch, options: WriteOptions | None = None) -> Answer:
+    def patching(self, target: Target, patch: Patch, options: WriteOptions | None = None) -> Steps[Answer]:
         """An apply creates what is missing. Raises Conflict (a resourceVersion in the patch, fields of other
         managers).
         """
         options = options or WriteOptions()
         if isinstance(patch, ApplyPatch):
-            return self._apply(target, private(patch.body), options)
+            return (yield from self._apply(target, private(patch.body), options))
         warnings: tuple[str, ...] = ()
 
         def change(live: Object) -> Object:
@@ -94,9 +111,9 @@ class Writes(Reads):
             obj, warnings = self._decoded_patch(target, patched(live, patch), options)
             return obj
 
-        return self._update(target, change, options)._replace(warnings=warnings)
+        return (yield from self.changing(target, change, options))._replace(warnings=warnings)
 
-    def _apply(self, target: Target, config: Object, options: WriteOptions) -> Answer:
+    def _apply(self, target: Target, config: Object, options: WriteOptions) -> Steps[Answer]:
         kind = target.resource.kind
         check_type_meta(config, kind.kind)
         given = (config.get("apiVersion", ""), config.get("kind", ""))
@@ -124,10 +141,10 @@ class Writes(Reads):
 
         if self.store.get(target.group_resource, target.key) is None and not target.subresource:
             blank = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}}
-            return self._create(target, change(blank), options)
-        return self._update(target, change, options, managed=True)
+            return (yield from self._create(target, change(blank), options))
+        return (yield from self.changing(target, change, options, managed=True))
 
-    def _create(self, target: Target, obj: Object, options: WriteOptions) -> Answer:
+    def _create(self, target: Target, obj: Object, options: WriteOptions) -> Steps[Answer]:
         resource, strategy = target.group_resource, target.resource.strategy
         obj = private(obj)
         meta = obj["metadata"]
@@ -139,6 +156,7 @@ class Writes(Reads):
             check_accepts_new(namespace, target.namespace, resource, meta.get("name", ""))
         meta |= {"uid": self.rng.token(), "creationTimestamp": self.now()}
         strategy.prepare_create(obj)
+        obj = (yield from self._admitted("CREATE", target, obj, None, options.user, options.dry_run)) or obj
         obj = in_order({**obj, "metadata": without_empty(obj["metadata"])})
         meta = obj["metadata"]
         self._check(target, obj, self._metadata_errors(target, obj) + strategy.validate(obj))
@@ -152,7 +170,7 @@ class Writes(Reads):
             self._establish(stored)
         return Answer(201, stored)
 
-    def _update(
+    def changing(
         self,
         target: Target,
         change: Change,
@@ -160,8 +178,8 @@ class Writes(Reads):
         *,
         replaces: bool = False,
         managed: bool = False,
-    ) -> Answer:
-        """`managed`: the change has seen to managedFields itself."""
+    ) -> Steps[Answer]:
+        """Writes what `change` makes of the live object. `managed`: it has seen to managedFields itself."""
         resource, strategy = target.group_resource, target.resource.strategy
         live = self.live(target)
         new = private(change(live))
@@ -171,6 +189,7 @@ class Writes(Reads):
             new = updated(strategy.shape, live, new, self._writer(target, options))
         keep_servers_own(new, live)
         strategy.prepare_update(new, live, target.subresource)
+        new = (yield from self._admitted("UPDATE", target, new, live, options.user, options.dry_run)) or new
         new["metadata"] = without_empty(
             {**new["metadata"], "resourceVersion": live["metadata"]["resourceVersion"]}
         )
@@ -285,9 +304,8 @@ class Writes(Reads):
         if resource is None:
             raise not_found(DEFINITIONS, definition["metadata"]["name"])
         target = Target(resource, "", definition["metadata"]["name"], "status")
-        self._update(
-            target, lambda live: established(live, self.now()), WriteOptions(manager="kube-apiserver")
-        )
+        options = WriteOptions(manager="kube-apiserver")
+        finish(self.changing(target, lambda live: established(live, self.now()), options))
 
     def _serve(self, definition: Object) -> None:
         served = list(kinds_of(definition))

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from kubeshard.apiserver.front.handlers import Front, Reply
+from kubeshard.apiserver.front.handlers import Front
+from kubeshard.apiserver.front.replies import Reply
 from kubeshard.apiserver.front.requests import LARGEST_BODY
 from kubeshard.apiserver.server import ApiServer
 from kubeshard.apiserver.status import as_status, internal
@@ -27,10 +28,10 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class ApiServerApp:
-    """One ASGI application over one server."""
+    """One ASGI application over one server, or one front."""
 
-    def __init__(self, server: ApiServer) -> None:
-        self._front = Front(server)
+    def __init__(self, server: ApiServer | Front) -> None:
+        self._front = server if isinstance(server, Front) else Front(server)
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -38,7 +39,7 @@ class ApiServerApp:
         body = await _body(receive)
         if body is None:
             return
-        reply = self._reply(_request(scope, body))
+        reply = await self._reply(_request(scope, body))
         headers = [
             (name.encode(), value.encode("latin-1", "replace")) for name, value in reply.headers.items()
         ]
@@ -48,9 +49,9 @@ class ApiServerApp:
         else:
             await _send_stream(reply.stream, receive, send)
 
-    def _reply(self, request: HttpRequest) -> Reply:
+    async def _reply(self, request: HttpRequest) -> Reply:
         try:
-            return self._front.reply(request)
+            return await self._front.reply(request)
         except Exception as error:
             log.crash("Failed to answer a request", error, method=request.method, target=request.target)
             body = msgspec.json.encode(as_status(internal(f"internal error: {type(error).__name__}")))

@@ -14,7 +14,8 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from kubeshard.apiserver.front.handlers import Front, Reply
+from kubeshard.apiserver.front.handlers import Front
+from kubeshard.apiserver.front.replies import Reply
 from kubeshard.apiserver.server import ApiServer
 from kubeshard.runtime.transport import (
     HttpRequest,
@@ -28,14 +29,14 @@ from kubeshard.runtime.transport import (
 class InMemoryTransport:
     """Implements `kubeshard.runtime.transport.Transport`."""
 
-    def __init__(self, server: ApiServer) -> None:
-        self._front = Front(server)
+    def __init__(self, server: ApiServer | Front) -> None:
+        self._front = server if isinstance(server, Front) else Front(server)
         self._streams: set[_Stream] = set()
         self._closed = False
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         await asyncio.sleep(0)
-        reply = self._reply(request)
+        reply = await self._reply(request)
         body = reply.body
         if reply.stream is not None:
             body = b"".join([chunk async for chunk in reply.stream])
@@ -44,7 +45,7 @@ class InMemoryTransport:
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream]:
         await asyncio.sleep(0)
-        stream = _Stream(self._reply(request), request.idle_timeout)
+        stream = _Stream(await self._reply(request), request.idle_timeout)
         self._streams.add(stream)
         try:
             yield stream
@@ -61,10 +62,10 @@ class InMemoryTransport:
         self._closed = True
         self.abort()
 
-    def _reply(self, request: HttpRequest) -> Reply:
+    async def _reply(self, request: HttpRequest) -> Reply:
         if self._closed:
             raise TransportError("the transport is closed", sent=False)
-        return self._front.reply(request)
+        return await self._front.reply(request)
 
 
 class _Stream:

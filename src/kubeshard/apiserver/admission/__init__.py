@@ -1,0 +1,1 @@
+"""What is asked about a write before it happens: admission webhooks and policies."""

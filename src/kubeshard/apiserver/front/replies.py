@@ -1,0 +1,67 @@
+"""What goes back: objects, documents and refusals, rendered in the form that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from kubeshard.apiserver.front.documents import list_document, partial
+from kubeshard.apiserver.front.negotiation import JSON, Format
+from kubeshard.apiserver.model import Answer
+from kubeshard.apiserver.reading import Page
+from kubeshard.apiserver.resources.registry import Resource
+from kubeshard.apiserver.status import as_status
+from kubeshard.core.errors import ApiError
+
+TEXT = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """`stream` stands in for `body` where the reply arrives piece by piece."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+    stream: AsyncGenerator[bytes, None] | None = None
+    warnings: tuple[str, ...] = field(default=())
+
+
+def object_reply(resource: Resource, answer: Answer, format_: Format) -> Reply:
+    is_status = answer.object.get("kind") == "Status"
+    document = partial(answer.object) if format_.metadata_only and not is_status else answer.object
+    return document_reply(answer.code, document, format_, answer.warnings)
+
+
+def list_reply(resource: Resource, page: Page, format_: Format) -> Reply:
+    return document_reply(200, list_document(resource, page, metadata_only=format_.metadata_only), format_)
+
+
+def document_reply(status: int, document: Any, format_: Format, warnings: tuple[str, ...] = ()) -> Reply:
+    headers = {"content-type": format_.media_type}
+    if warnings:
+        headers["warning"] = ", ".join(f"299 - {_quoted(text)}" for text in warnings)
+    return Reply(status, headers, format_.encode(document), warnings=warnings)
+
+
+def refusal(error: ApiError) -> Reply:
+    headers = {"content-type": JSON}
+    if seconds := error.details.get("retryAfterSeconds"):
+        headers["retry-after"] = str(seconds)
+    return Reply(error.code, headers, msgspec.json.encode(as_status(error)))
+
+
+def text_reply(status: int, text: str) -> Reply:
+    return Reply(status, {"content-type": TEXT}, text.encode())
+
+
+def page_not_found() -> Reply:
+    return text_reply(404, "404 page not found\n")
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
