@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.clock import SYSTEM_CLOCK, SystemClock
+from kubeshard.runtime.tls import CertificatePair
 from kubeshard.webhook.certificates import (
     CertificateFiles,
-    CertificatePair,
     ServingCertificate,
     UnusableCertificate,
 )

@@ -4,7 +4,8 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kubeshard.runtime.clock import SYSTEM_CLOCK
-from kubeshard.webhook.certificates import CertificatePair, Identity, ServingCertificate
+from kubeshard.runtime.tls import CertificatePair
+from kubeshard.webhook.certificates import Identity, ServingCertificate
 from kubeshard.webhook.selfsigned import AUTHORITY_LIFETIME, DAY, renewed
 
 NAMES = ("sharder.sharding-system.svc", "sharder.sharding-system", "10.0.0.1")

@@ -42,9 +42,10 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.runtime.tls import CertificatePair
 from kubeshard.sharder.config import WebhookClientConfig
 from kubeshard.sharding.names import APP_LABEL, APP_NAME, SYSTEM_NAMESPACE
-from kubeshard.webhook.certificates import CertificatePair, Identity, ServingCertificate
+from kubeshard.webhook.certificates import Identity, ServingCertificate
 
 SECRET_NAME = "sharder-webhook-cert"  # noqa: S105 - a name
 """Not `webhook-server`, which is cert-manager's."""

@@ -8,10 +8,10 @@ guaranteed: that an API server calls at all - its webhook configuration decides,
 from.
 """
 
+from kubeshard.runtime.tls import CertificatePair
 from kubeshard.webhook.app import AdmissionApp
 from kubeshard.webhook.certificates import (
     CertificateFiles,
-    CertificatePair,
     CertificateSource,
     Identity,
     ServingCertificate,

@@ -19,13 +19,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import ssl
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -33,15 +31,9 @@ from kubeshard.core.errors import ConfigurationError, KubeshardError
 from kubeshard.core.times import second_time
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.tls import CertificatePair, load_pair, server_context
 
 _LOG = get_logger("kubeshard.webhook")
-
-
-class CertificatePair(NamedTuple):
-    """PEM: the certificate, followed by intermediate ones if there are any, and its private key."""
-
-    certificate: bytes
-    private_key: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +89,7 @@ class ServingCertificate:
         self._clock = clock
         self._pair: CertificatePair | None = None
         self._not_after = 0.0
-        self.context = _server_context(self._minimum)
+        self.context = server_context(self._minimum)
         """The live context: give it to the server once, it is changed in place."""
         metrics = registry or CollectorRegistry()
         self.reads = Counter("certwatcher_read_certificate", "Reads of a certificate.", registry=metrics)
@@ -122,13 +114,13 @@ class ServingCertificate:
         """
         if pair == self._pair:
             return False
-        fresh = _server_context(self._minimum)
+        fresh = server_context(self._minimum)
         try:
-            _load(fresh, pair)
+            load_pair(fresh, pair)
             not_after = _try_handshake(fresh, pair.certificate, self._server_name)
         except (ssl.SSLError, ValueError) as error:
             raise UnusableCertificate(f"unusable certificate: {_reason(error)}") from None
-        _load(self.context, pair)
+        load_pair(self.context, pair)
         self._pair = pair
         self._not_after = not_after
         _LOG.info("Serving certificate installed", not_after=second_time(not_after))
@@ -199,39 +191,6 @@ def _identity_of(path: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
-
-
-def _server_context(minimum: ssl.TLSVersion) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = minimum
-    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")  # of TLS 1.2; those of 1.3 are AEAD anyway
-    context.set_alpn_protocols(["http/1.1"])
-    return context
-
-
-def _load(context: ssl.SSLContext, pair: CertificatePair) -> None:
-    with _as_file(pair.certificate + b"\n" + pair.private_key) as path:
-        # The callback keeps OpenSSL from asking for a passphrase on the terminal.
-        context.load_cert_chain(path, password=_no_passphrase)
-
-
-def _no_passphrase() -> str:
-    raise ValueError("the private key is encrypted")
-
-
-@contextlib.contextmanager
-def _as_file(content: bytes) -> Iterator[str]:
-    """A path to `content`, since OpenSSL's Python interface takes paths only. On Linux in memory: a private
-    key from a Secret never gets onto a disk, and the root file system may be read-only."""
-    if hasattr(os, "memfd_create"):
-        with open(os.memfd_create("certificate", os.MFD_CLOEXEC), "wb", buffering=0) as file:
-            file.write(content)
-            yield f"/proc/self/fd/{file.fileno()}"
-    else:
-        with tempfile.NamedTemporaryFile() as named:
-            named.write(content)
-            named.flush()
-            yield named.name
 
 
 def _try_handshake(server_context: ssl.SSLContext, certificate: bytes, server_name: str) -> float:

@@ -16,27 +16,24 @@ With a new leaf, authorities older than the one that issued the previous leaf ar
 Guaranteed: the authority of a routinely renewed leaf has been in the `bundle` since long before (at least
 since the previous look), and that of the previous leaf stays in it until the next one, so clients that know
 the bundle of either time trust the leaf of either time: no call fails over a renewal (reliability 5.3, C13).
-Private keys are ECDSA P-256.
 
 Needs `pip install 'kubeshard[certificates]'`; without it importing this module raises ConfigurationError.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.webhook.certificates import CertificatePair, Identity
+from kubeshard.webhook.certificates import Identity
 
 try:
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+    from cryptography.hazmat.primitives import serialization
+
+    from kubeshard.runtime.issuing import general_name, new_authority, new_server_leaf
 except ImportError as error:
     raise ConfigurationError(
         f"self-made webhook certificates need cryptography: pip install 'kubeshard[certificates]' ({error})"
@@ -48,9 +45,6 @@ AUTHORITY_LIFETIME = 365 * DAY
 RENEW_AT = 2 / 3
 """Of a certificate's life."""
 
-_CLOCK_SKEW = 300.0
-"""Certificates are valid from a little before now, for clients whose clock is behind."""
-
 
 def renewed(identity: Identity | None, names: Sequence[str], now: float) -> Identity:
     """What `identity` has to be at `now` (seconds since the epoch) to serve `names`; the same object if
@@ -61,17 +55,19 @@ def renewed(identity: Identity | None, names: Sequence[str], now: float) -> Iden
     """
     current = _parse(identity) if identity is not None else None
     if identity is None or current is None:
-        authority = _new_authority(names[0], now)
-        return Identity((authority,), _new_leaf(authority, names, now))
+        authority = new_authority(names[0], now, AUTHORITY_LIFETIME)
+        return Identity((authority,), new_server_leaf(authority, names, now, LEAF_LIFETIME))
     newest = identity.authorities[-1]
     if _due(current.leaf, now) or _names(current.leaf) != _wanted(names):
         kept = identity.authorities[current.issuer :]
         if _end(current.authorities[-1]) < now + LEAF_LIFETIME:
-            newest = _new_authority(names[0], now)
+            newest = new_authority(names[0], now, AUTHORITY_LIFETIME)
             kept = (*kept, newest)
-        return Identity(kept, _new_leaf(newest, names, now))
+        return Identity(kept, new_server_leaf(newest, names, now, LEAF_LIFETIME))
     if _due(current.authorities[-1], now):
-        return Identity((*identity.authorities, _new_authority(names[0], now)), identity.serving)
+        return Identity(
+            (*identity.authorities, new_authority(names[0], now, AUTHORITY_LIFETIME)), identity.serving
+        )
     return identity
 
 
@@ -128,87 +124,4 @@ def _names(certificate: x509.Certificate) -> frozenset[str]:
 
 
 def _wanted(names: Sequence[str]) -> frozenset[str]:
-    return frozenset(str(_general_name(name).value) for name in names)
-
-
-def _general_name(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
-
-
-def _new_authority(common_name: str, now: float) -> CertificatePair:
-    key = ec.generate_private_key(ec.SECP256R1())
-    # Two authorities of one bundle must differ in their names: that is how clients find the issuer.
-    name = _subject(f"{common_name[:40]} {x509.random_serial_number() % 2**32:08x}")
-    certificate = (
-        _builder(key, now, AUTHORITY_LIFETIME)
-        .subject_name(name)
-        .issuer_name(name)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(signs_certificates=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-    return _signed(certificate, key, key)
-
-
-def _new_leaf(authority: CertificatePair, names: Sequence[str], now: float) -> CertificatePair:
-    issuer = x509.load_pem_x509_certificate(authority.certificate)
-    issuer_key = serialization.load_pem_private_key(authority.private_key, password=None)
-    assert isinstance(issuer_key, ec.EllipticCurvePrivateKey)
-    key = ec.generate_private_key(ec.SECP256R1())
-    certificate = (
-        _builder(key, now, LEAF_LIFETIME)
-        .subject_name(_subject(names[0][:64]))
-        .issuer_name(issuer.subject)
-        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False
-        )
-    )
-    return _signed(certificate, key, issuer_key)
-
-
-def _builder(key: ec.EllipticCurvePrivateKey, now: float, lifetime: float) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(datetime.fromtimestamp(now - _CLOCK_SKEW, UTC))
-        .not_valid_after(datetime.fromtimestamp(now + lifetime, UTC))
-    )
-
-
-def _subject(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _signed(
-    builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, issuer_key: ec.EllipticCurvePrivateKey
-) -> CertificatePair:
-    return CertificatePair(
-        builder.sign(issuer_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM),
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ),
-    )
+    return frozenset(str(general_name(name).value) for name in names)

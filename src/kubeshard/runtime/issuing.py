@@ -1,0 +1,134 @@
+"""Certificates made here: authorities, and the leaves that they issue. Private keys are ECDSA P-256.
+
+Needs `pip install 'kubeshard[certificates]'`; without it importing this module raises ImportError.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from kubeshard.runtime.tls import CertificatePair
+
+try:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+except ImportError as error:
+    raise ImportError(
+        f"certificates are made by cryptography: pip install 'kubeshard[certificates]' ({error})"
+    ) from error
+
+_CLOCK_SKEW = 300.0
+"""Certificates are valid from a little before now, for clients whose clock is behind."""
+
+
+def new_authority(common_name: str, now: float, lifetime: float) -> CertificatePair:
+    """An authority that may issue leaves only. Its name ends in a number of its own: two authorities of one
+    bundle must differ in their names, for that is how clients find the issuer.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _subject(f"{common_name[:40]} {x509.random_serial_number() % 2**32:08x}")
+    certificate = (
+        _builder(key, now, lifetime)
+        .subject_name(name)
+        .issuer_name(name)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    return _signed(certificate, key, key)
+
+
+def new_server_leaf(
+    authority: CertificatePair, names: Sequence[str], now: float, lifetime: float
+) -> CertificatePair:
+    """For a server of these DNS names or IP addresses; the first one is the common name too."""
+    alternative = x509.SubjectAlternativeName([general_name(name) for name in names])
+    return _leaf(
+        authority, _subject(names[0][:64]), ExtendedKeyUsageOID.SERVER_AUTH, now, lifetime, (alternative,)
+    )
+
+
+def new_client_leaf(
+    authority: CertificatePair, user: str, groups: Sequence[str], now: float, lifetime: float
+) -> CertificatePair:
+    """For a client: API servers read the user from the common name and groups from the organizations."""
+    return _leaf(authority, _subject(user, groups), ExtendedKeyUsageOID.CLIENT_AUTH, now, lifetime, ())
+
+
+def general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _leaf(
+    authority: CertificatePair,
+    subject: x509.Name,
+    usage: x509.ObjectIdentifier,
+    now: float,
+    lifetime: float,
+    extensions: Sequence[x509.ExtensionType],
+) -> CertificatePair:
+    issuer = x509.load_pem_x509_certificate(authority.certificate)
+    issuer_key = serialization.load_pem_private_key(authority.private_key, password=None)
+    assert isinstance(issuer_key, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = _builder(key, now, lifetime).subject_name(subject).issuer_name(issuer.subject)
+    for extension in extensions:
+        certificate = certificate.add_extension(extension, critical=False)
+    certificate = (
+        certificate.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False
+        )
+    )
+    return _signed(certificate, key, issuer_key)
+
+
+def _builder(key: ec.EllipticCurvePrivateKey, now: float, lifetime: float) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime.fromtimestamp(now - _CLOCK_SKEW, UTC))
+        .not_valid_after(datetime.fromtimestamp(now + lifetime, UTC))
+    )
+
+
+def _subject(common_name: str, organizations: Sequence[str] = ()) -> x509.Name:
+    names = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, name) for name in organizations]
+    return x509.Name([*names, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _signed(
+    builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, issuer_key: ec.EllipticCurvePrivateKey
+) -> CertificatePair:
+    return CertificatePair(
+        builder.sign(issuer_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )

@@ -1,0 +1,56 @@
+"""TLS contexts of servers, and the pairs of certificate and key that they show.
+
+Guaranteed: TLS 1.2 only with AEAD suites, ALPN offers HTTP/1.1 only (reliability 5.3); a private key never
+gets onto a disk on Linux, and an encrypted one is refused instead of a question on the terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class CertificatePair(NamedTuple):
+    """PEM: the certificate, followed by intermediate ones if there are any, and its private key."""
+
+    certificate: bytes
+    private_key: bytes
+
+
+def server_context(minimum: ssl.TLSVersion) -> ssl.SSLContext:
+    """A context that has no certificate yet."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = minimum
+    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")  # of TLS 1.2; those of 1.3 are AEAD anyway
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def load_pair(context: ssl.SSLContext, pair: CertificatePair) -> None:
+    """New connections are shown this pair. Raises ssl.SSLError, ValueError."""
+    with _as_file(pair.certificate + b"\n" + pair.private_key) as path:
+        # The callback keeps OpenSSL from asking for a passphrase on the terminal.
+        context.load_cert_chain(path, password=_no_passphrase)
+
+
+def _no_passphrase() -> str:
+    raise ValueError("the private key is encrypted")
+
+
+@contextlib.contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """A path to `content`, since OpenSSL's Python interface takes paths only. On Linux in memory: a private
+    key from a Secret never gets onto a disk, and the root file system may be read-only."""
+    if hasattr(os, "memfd_create"):
+        with open(os.memfd_create("certificate", os.MFD_CLOEXEC), "wb", buffering=0) as file:
+            file.write(content)
+            yield f"/proc/self/fd/{file.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile() as named:
+            named.write(content)
+            named.flush()
+            yield named.name
