@@ -52,9 +52,9 @@ class ControlPlaneFailed(KubeshardError):
 
 class ControlPlane:
     """`controller_manager`: garbage collection, namespaces, Deployments and ReplicaSets work. `pods`:
-    kube-scheduler and kwok with one pretended node as well, so that pods become ready. `feature_gates`: of
-    kube-apiserver. `arguments`: more flags for it. `folder`: for data and logs instead of a temporary one; it
-    is kept.
+    kube-scheduler and kwok with one pretended node as well, so that pods become ready. `controllers`: more of
+    kube-controller-manager, by name. `feature_gates`: of kube-apiserver. `arguments`: more flags for it.
+    `folder`: for data and logs instead of a temporary one; it is kept.
     """
 
     def __init__(
@@ -62,17 +62,18 @@ class ControlPlane:
         *,
         controller_manager: bool = False,
         pods: bool = False,
+        controllers: Sequence[str] = (),
         feature_gates: Sequence[str] = (),
         arguments: Sequence[str] = (),
         folder: Path | None = None,
     ) -> None:
         programs = list(CORE_PROGRAMS)
-        if controller_manager or pods:
+        if controller_manager or pods or controllers:
             programs.append("kube-controller-manager")
         if pods:
             programs += ["kube-scheduler", "kwok"]
         self._assets = find_assets(programs)
-        self._controller_manager = controller_manager or pods
+        self._controllers = (*_CONTROLLERS, *controllers) if controller_manager or pods or controllers else ()
         self._pods = pods
         self._feature_gates = feature_gates
         self._arguments = arguments
@@ -215,11 +216,11 @@ class ControlPlane:
         )
 
     def _start_controllers(self) -> None:
-        if self._controller_manager:
+        if self._controllers:
             self._run(
                 "kube-controller-manager",
                 f"--kubeconfig={self.kubeconfig}",
-                f"--controllers={','.join(_CONTROLLERS)}",
+                f"--controllers={','.join(self._controllers)}",
                 "--leader-elect=false",
                 "--bind-address=127.0.0.1",
                 f"--secure-port={free_port()}",
