@@ -1,0 +1,55 @@
+"""Who depends on whom: owner references the other way round.
+
+Kept up to date with every change, so asking costs what is found and not what is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kubeshard.apiserver.history import Event
+from kubeshard.apiserver.objects import Object
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
+
+
+class Node(NamedTuple):
+    """An object, by where it is stored."""
+
+    resource: GroupResource
+    key: Key
+
+
+Reference = Mapping[str, Any]
+
+
+def references_of(obj: Object | None) -> Sequence[Reference]:
+    return (obj["metadata"].get("ownerReferences") or ()) if obj else ()
+
+
+def controller_of(obj: Object | None) -> Reference | None:
+    """The reference of the one owner that manages the object."""
+    return next((reference for reference in references_of(obj) if reference.get("controller")), None)
+
+
+class Ownership:
+    def __init__(self) -> None:
+        # Dictionaries instead of sets: their order is the same in every run.
+        self._dependents: dict[str, dict[Node, None]] = {}
+
+    def change(self, resource: GroupResource, event: Event) -> None:
+        before = {str(reference["uid"]) for reference in references_of(event.old)}
+        after = {str(reference["uid"]) for reference in references_of(event.new)}
+        node = Node(resource, event.key)
+        for uid in before - after:
+            dependents = self._dependents[uid]
+            del dependents[node]
+            if not dependents:
+                del self._dependents[uid]
+        for uid in after - before:
+            self._dependents.setdefault(uid, {})[node] = None
+
+    def dependents(self, uid: str) -> list[Node]:
+        """Of the object with this uid, in the order in which they came to be so."""
+        return list(self._dependents.get(uid, ()))
