@@ -24,24 +24,41 @@ VERSION = {
 _SUBRESOURCE_VERBS = {"finalize": ("update",)}
 
 
-def partial(obj: Object) -> Object:
-    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
+def partial(obj: Object, version: str = "v1") -> Object:
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": obj["metadata"],
+    }
 
 
-def list_document(resource: Resource, page: Page, *, metadata_only: bool) -> dict[str, Any]:
+def partial_list(page: Page, version: str) -> dict[str, Any]:
+    return {
+        "kind": "PartialObjectMetadataList",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": list_metadata(page),
+        "items": [partial(obj, version) for obj in page.items],
+    }
+
+
+def list_document(resource: Resource, page: Page) -> dict[str, Any]:
     kind = resource.kind
+    items = [obj if resource.strategy.typed_items else _untyped(obj) for obj in page.items]
+    return {
+        "kind": resource.list_kind or f"{kind.kind}List",
+        "apiVersion": kind.api_version,
+        "metadata": list_metadata(page),
+        "items": items,
+    }
+
+
+def list_metadata(page: Page) -> dict[str, Any]:
     metadata: dict[str, Any] = {"resourceVersion": page.resource_version}
     if page.continue_:
         metadata["continue"] = page.continue_
     if page.remaining is not None:
         metadata["remainingItemCount"] = page.remaining
-    if metadata_only:
-        items = [partial(obj) for obj in page.items]
-        head = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
-    else:
-        items = [obj if resource.strategy.typed_items else _untyped(obj) for obj in page.items]
-        head = {"kind": resource.list_kind or f"{kind.kind}List", "apiVersion": kind.api_version}
-    return {**head, "metadata": metadata, "items": items}
+    return metadata
 
 
 def discovery(registry: Registry, path: str) -> dict[str, Any] | None:

@@ -25,9 +25,11 @@ from kubeshard.apiserver.front.replies import (
 from kubeshard.apiserver.front.requests import Request
 from kubeshard.apiserver.front.special import REVIEWS, SUBRESOURCES, Question, Special
 from kubeshard.apiserver.front.streaming import event_stream
+from kubeshard.apiserver.front.tables import Tables
 from kubeshard.apiserver.identity.user import User
 from kubeshard.apiserver.model import Answer, Target
 from kubeshard.apiserver.patching import patch_of
+from kubeshard.apiserver.printing import printer_of
 from kubeshard.apiserver.server import ApiServer
 from kubeshard.apiserver.status import bad_request, method_not_allowed, no_such_path
 from kubeshard.apiserver.steps import NoCalls, Steps, WebhookCaller, perform
@@ -66,8 +68,8 @@ class Front:
             if self.server.registry.is_builtin(path.group):
                 raise no_such_path()
             return page_not_found()
-        format_ = negotiate(request.headers.get("accept", ""))
         target = Target(resource, path.namespace, path.name, path.subresource)
+        format_ = self._format(target, request)
         if bool(path.namespace) and not resource.kind.namespaced:
             raise no_such_path()
         if special := _special(target):
@@ -77,6 +79,14 @@ class Front:
             return self._watch(target, request, format_)
         handle = self._of_object if path.name else self._of_collection
         return await handle(target, request, format_, user)
+
+    def _format(self, target: Target, request: Request) -> Format:
+        format_ = negotiate(request.headers.get("accept", ""))
+        if format_.form != "Table":
+            return format_
+        printer = target.resource.own_printer or printer_of(target.group_resource, target.subresource)
+        include = request.query.get("includeObject", "")
+        return replace(format_, tables=Tables(printer, self.server.clock.wall, format_.version, include))
 
     async def _perform(self, steps: Steps[Answer]) -> Answer:
         return await perform(steps, self._caller)
@@ -146,7 +156,7 @@ class Front:
                 return text_reply(200, "ok")
             document = VERSION if path == "/version" else discovery(self.server.registry, path)
             if document is not None:
-                return document_reply(200, document, negotiate(_plain(request.headers.get("accept", ""))))
+                return document_reply(200, document, negotiate(request.headers.get("accept", "")))
         return page_not_found()
 
 
@@ -158,8 +168,3 @@ def _special(target: Target) -> Special | None:
             else None
         )
     return REVIEWS.get(target.group_resource)
-
-
-def _plain(accept: str) -> str:
-    """Discovery documents come in their plain form whatever newer one is preferred."""
-    return accept if "application/json" not in accept else JSON

@@ -1,32 +1,44 @@
-"""In which form an answer goes out: media types, and whole objects or their metadata only.
+"""In which form an answer goes out: media types, and whole objects, their metadata only, or rows of a Table.
 
-Served are JSON and YAML. Protobuf and Table are not: they are passed over for the next type that the client
-takes, which is how clients fall back; a client that takes nothing else gets 406.
+Served are JSON and YAML. Protobuf is not: it is passed over for the next type that the client takes, which is
+how clients fall back; a client that takes nothing else gets 406.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import yaml
 
+from kubeshard.apiserver.front.tables import Tables
 from kubeshard.apiserver.status import not_acceptable
 
 JSON = "application/json"
 YAML = "application/yaml"
 _OFFERED = (JSON, YAML)
 _ANY = ("*/*", "application/*", "")
-_PARTIAL = {"PartialObjectMetadata": False, "PartialObjectMetadataList": True}
+_META = "meta.k8s.io"
+_PARTIAL = ("PartialObjectMetadata", "PartialObjectMetadataList")
+_VERSIONS = ("v1", "v1beta1")
 
 
 @dataclass(frozen=True)
 class Format:
-    """`metadata_only`: PartialObjectMetadata (or a list of it) instead of the object."""
+    """`form`: `PartialObjectMetadata` (also of lists), `Table` or, for the object itself, empty; `version` is
+    that of the form. `tables` makes the tables, once it is known of what.
+    """
 
     media_type: str = JSON
-    metadata_only: bool = False
+    form: str = ""
+    version: str = "v1"
+    tables: Tables | None = None
+
+    @property
+    def metadata_only(self) -> bool:
+        return self.form in _PARTIAL
 
     def encode(self, document: Any) -> bytes:
         if self.media_type == YAML:
@@ -36,15 +48,38 @@ class Format:
 
 def negotiate(accept: str) -> Format:
     """Raises ApiError (406)."""
+    for media_type, given in _clauses(accept):
+        form, version = given.get("as", ""), given.get("v", "")
+        if not form:
+            return Format(media_type)
+        if given.get("g") == _META and version in _VERSIONS and form in (*_PARTIAL, "Table"):
+            return Format(media_type, form, version)
+    raise not_acceptable((*_OFFERED, "application/vnd.kubernetes.protobuf"))
+
+
+def negotiate_discovery(accept: str) -> tuple[Format, str]:
+    """For a document of discovery; with the version of the aggregated form, empty for the plain one. Raises
+    ApiError (406).
+    """
+    for media_type, given in _clauses(accept):
+        form, version = given.get("as", ""), given.get("v", "")
+        if not form:
+            return Format(media_type), ""
+        if (form, given.get("g")) == (
+            "APIGroupDiscoveryList",
+            "apidiscovery.k8s.io",
+        ) and version in _AGGREGATED:
+            return Format(f"{media_type};g=apidiscovery.k8s.io;v={version};as={form}"), version
+    raise not_acceptable((*_OFFERED, "application/vnd.kubernetes.protobuf"))
+
+
+_AGGREGATED = ("v2", "v2beta1")
+
+
+def _clauses(accept: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """What is offered of what the client takes, in its order, with the parameters."""
     for entry in accept.split(","):
         media_type, *parameters = (part.strip() for part in entry.split(";"))
-        given = dict(parameter.partition("=")[::2] for parameter in parameters)
         wanted = JSON if media_type in _ANY else media_type
-        if wanted not in _OFFERED:
-            continue
-        form = given.get("as", "")
-        if form in _PARTIAL and given.get("g") == "meta.k8s.io":
-            return Format(wanted, metadata_only=True)
-        if not form:
-            return Format(wanted)
-    raise not_acceptable((*_OFFERED, "application/vnd.kubernetes.protobuf"))
+        if wanted in _OFFERED:
+            yield wanted, dict(parameter.partition("=")[::2] for parameter in parameters)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kubeshard.apiserver.front.documents import list_document, partial
+from kubeshard.apiserver.front.documents import list_document, partial, partial_list
 from kubeshard.apiserver.front.negotiation import JSON, Format
 from kubeshard.apiserver.model import Answer
 from kubeshard.apiserver.reading import Page
@@ -31,13 +31,23 @@ class Reply:
 
 
 def object_reply(resource: Resource, answer: Answer, format_: Format) -> Reply:
-    is_status = answer.object.get("kind") == "Status"
-    document = partial(answer.object) if format_.metadata_only and not is_status else answer.object
+    document = answer.object
+    if document.get("kind") != "Status":
+        if format_.tables:
+            document = format_.tables.of_object(document)
+        elif format_.metadata_only:
+            document = partial(document, format_.version)
     return document_reply(answer.code, document, format_, answer.warnings)
 
 
 def list_reply(resource: Resource, page: Page, format_: Format) -> Reply:
-    return document_reply(200, list_document(resource, page, metadata_only=format_.metadata_only), format_)
+    if format_.tables:
+        document = format_.tables.of_page(page)
+    elif format_.metadata_only:
+        document = partial_list(page, format_.version)
+    else:
+        document = list_document(resource, page)
+    return document_reply(200, document, format_)
 
 
 def document_reply(status: int, document: Any, format_: Format, warnings: tuple[str, ...] = ()) -> Reply:

@@ -49,5 +49,10 @@ async def event_stream(
 
 
 def _line(event: WatchEvent, format_: Format) -> bytes:
-    obj = partial(event.object) if format_.metadata_only and event.type != "ERROR" else event.object
+    obj = event.object
+    if event.type != "ERROR":
+        if format_.tables:
+            obj = format_.tables.of_event(obj)
+        elif format_.metadata_only:
+            obj = partial(obj, format_.version)
     return msgspec.json.encode({"type": event.type, "object": obj}) + b"\n"

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from kubeshard.apiserver.objects import Object, with_metadata
+from kubeshard.apiserver.printing import custom_printer
 from kubeshard.apiserver.resources.custom import CustomResources
 from kubeshard.apiserver.resources.registry import Resource
 from kubeshard.apiserver.resources.strategy import Strategy
@@ -184,6 +185,7 @@ def kinds_of(definition: Object) -> Iterator[Resource]:
                 tuple(names.get("shortNames") or ()),
                 tuple(names.get("categories") or ()),
                 list_kind=names["listKind"],
+                own_printer=custom_printer(version.get("additionalPrinterColumns")),
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kubeshard.apiserver.printing import Printer
 from kubeshard.apiserver.resources.strategy import Strategy
 from kubeshard.core.kinds import GroupResource, Kind
 
@@ -21,6 +22,8 @@ class Resource:
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = _VERBS
     list_kind: str = ""
+    own_printer: Printer | None = None
+    """Of a kind whose columns are said by its definition."""
 
     @property
     def kind(self) -> Kind:

@@ -1,0 +1,109 @@
+"""Columns of custom resources: what their definition says, or their age.
+
+Source: the table convertor of apiextensions-apiserver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kubeshard.apiserver.objects import Object
+from kubeshard.apiserver.printing.columns import AGE, NAME, Cell, Column, Printer
+from kubeshard.apiserver.printing.durations import human_duration
+from kubeshard.apiserver.printing.jsonpath import NotFound, parse
+from kubeshard.core.times import parse_time
+
+_AGE: Mapping[str, Any] = {
+    "name": "Age",
+    "type": "date",
+    "description": AGE.description,
+    "jsonPath": ".metadata.creationTimestamp",
+}
+
+
+def custom_printer(columns: Sequence[Mapping[str, Any]] | None) -> Printer:
+    """From `additionalPrinterColumns`. What follows a column whose path cannot be read is left out, as the
+    server does.
+    """
+    printed = [NAME]
+    for column in columns or (_AGE,):
+        path = column.get("jsonPath", "")
+        try:
+            find = parse(path)
+        except ValueError:
+            break
+        printed.append(
+            Column(
+                column.get("name", ""),
+                _cell(find, _SHOWN.get(column.get("type", ""), _nothing)),
+                column.get("description") or f"Value of the custom resource at {path}",
+                column.get("type", ""),
+                column.get("format", ""),
+                priority=column.get("priority", 0),
+            )
+        )
+    return Printer(tuple(printed))
+
+
+def _cell(find: Callable[[Any], list[Any]], shown: Cell_) -> Cell:
+    def cell(obj: Object, now: float) -> Any:
+        try:
+            found = find(obj)
+        except NotFound:
+            return None
+        return shown(found[0], now) if found else None
+
+    return cell
+
+
+Cell_ = Callable[[Any, float], Any]
+
+
+def _string(value: Any, _: float) -> str | None:
+    match value:
+        case str():
+            return value
+        case bool():
+            return str(value).lower()
+        case dict() | list():
+            return msgspec.json.encode(value, order="sorted").decode()
+        case None:
+            return "<nil>"
+    return str(value)
+
+
+def _integer(value: Any, _: float) -> int | None:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _number(value: Any, _: float) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _boolean(value: Any, _: float) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _date(value: Any, now: float) -> str | None:
+    if not isinstance(value, str):
+        return None
+    if value in ("", "null"):
+        return "<unknown>"
+    then = parse_time(value)
+    return "<invalid>" if then is None else human_duration(now - then)
+
+
+def _nothing(value: Any, now: float) -> None:
+    return None
+
+
+_SHOWN: Mapping[str, Cell_] = {
+    "string": _string,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+    "date": _date,
+}

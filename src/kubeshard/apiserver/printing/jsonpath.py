@@ -1,0 +1,175 @@
+"""JSONPath as printer columns use it: where in an object something stands.
+
+Covered: fields (`.a`, `['a']`, `\\.` for a dot in a name), indices and slices, `*`, `..`, unions, and filters
+`[?(@.a == "b")]`. Not covered: `range` and templates, which columns do not allow. Source: client-go's
+`util/jsonpath`, whose errors make a cell empty; so does `NotFound` here.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+Step = Callable[[list[Any]], list[Any]]
+
+_TOKEN = re.compile(
+    r"""
+    (?P<recursive>\.\.)
+  | \.?(?P<wild>\*|\[\*\])
+  | \.(?P<field>(?:\\.|[^.,\[\]${}@\s\\])+)
+  | (?P<dot>\.)
+  | \[\?\((?P<filter>(?:"[^"]*"|'[^']*'|[^"'])*?)\)\]
+  | \[(?P<names>\s*(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?:\s*,\s*(?:'[^']*'|"[^"]*"))*\s*)\]
+  | \[(?P<range>-?\d*(?::-?\d*){0,2}|-?\d+(?:,-?\d+)+)\]
+  | (?P<bare>[A-Za-z_][\w-]*)
+    """,
+    re.VERBOSE,
+)
+_COMPARISON = re.compile(r"^(?P<left>.*?)\s*(?P<operator>==|!=|<=|>=|<|>)\s*(?P<right>.*)$")
+_OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+}
+
+
+class NotFound(LookupError):
+    """The path does not go through this object: an index beyond the end, a list where none is."""
+
+
+def parse(path: str) -> Callable[[Any], list[Any]]:
+    """What finds the values at the path, in order; none where a field is missing. Raises ValueError for what
+    is no path; what it returns raises NotFound.
+    """
+    steps = list(_steps(path))
+
+    def find(obj: Any) -> list[Any]:
+        found = [obj]
+        for step in steps:
+            found = step(found)
+        return found
+
+    return find
+
+
+def _steps(path: str) -> Iterator[Step]:
+    position = 0
+    while position < len(path):
+        token = _TOKEN.match(path, position)
+        if token is None:
+            raise ValueError(f"no JSONPath: {path}")
+        position = token.end()
+        match token.lastgroup, token[token.lastgroup or 0]:
+            case "recursive", _:
+                yield _recursive
+            case "wild", _:
+                yield _children
+            case "field" | "bare", name:
+                yield _fields([re.sub(r"\\(.)", r"\1", name)])
+            case "names", names:
+                yield _fields([a or b for a, b in re.findall(r"""'([^']*)'|"([^"]*)\"""", names)])
+            case "range", text:
+                yield _items(text)
+            case "filter", text:
+                yield _filter(text.strip())
+
+
+def _fields(names: list[str]) -> Step:
+    def step(found: list[Any]) -> list[Any]:
+        return [obj[name] for name in names for obj in found if isinstance(obj, Mapping) and name in obj]
+
+    return step
+
+
+def _children(found: list[Any]) -> list[Any]:
+    return [child for obj in found for child in _below(obj)]
+
+
+def _below(obj: Any) -> list[Any]:
+    if isinstance(obj, Mapping):
+        return list(obj.values())
+    return obj if isinstance(obj, list) else []
+
+
+def _recursive(found: list[Any]) -> list[Any]:
+    """Everything that has something below it."""
+    everything = []
+    for obj in found:
+        if below := _below(obj):
+            everything += [obj, *_recursive(below)]
+    return everything
+
+
+def _items(text: str) -> Step:
+    def step(found: list[Any]) -> list[Any]:
+        chosen: list[Any] = []
+        for obj in found:
+            if obj is None:
+                continue
+            if not isinstance(obj, list):
+                raise NotFound(f"{obj} is no list")
+            for part in text.split(","):
+                chosen += _slice(obj, part)
+        return chosen
+
+    return step
+
+
+def _slice(items: list[Any], text: str) -> list[Any]:
+    if ":" not in text:
+        index = int(text or 0)
+        try:
+            return [items[index]]
+        except IndexError:
+            raise NotFound(f"no item {index}") from None
+    start, end, step = ([int(part) if part else None for part in text.split(":")] + [None])[:3]
+    return items[start:end:step]
+
+
+def _filter(text: str) -> Step:
+    comparison = _COMPARISON.match(text)
+    left = _operand(comparison["left"] if comparison else text)
+    right = _operand(comparison["right"]) if comparison else None
+    compare = _OPERATORS[comparison["operator"]] if comparison else None
+
+    def passes(item: Any) -> bool:
+        ours = left(item)
+        if compare is None or right is None:
+            return bool(ours)
+        theirs = right(item)
+        if not ours or not theirs:
+            return False
+        if len(ours) > 1 or len(theirs) > 1 or _basic(ours[0]) is not _basic(theirs[0]):
+            raise NotFound(f"{ours} cannot be compared with {theirs}")
+        return compare(ours[0], theirs[0])
+
+    def step(found: list[Any]) -> list[Any]:
+        if not all(isinstance(obj, list) for obj in found):
+            raise NotFound("only lists can be filtered")
+        return [item for obj in found for item in obj if passes(item)]
+
+    return step
+
+
+def _basic(value: Any) -> type:
+    return next((kind for kind in (bool, int, float, str) if isinstance(value, kind)), object)
+
+
+def _operand(text: str) -> Callable[[Any], list[Any]]:
+    text = text.strip()
+    if text.startswith("@"):
+        return parse(text[1:])
+    if text[:1] in ("'", '"') and text[-1:] == text[:1]:
+        return lambda _: [text[1:-1]]
+    if text in ("true", "false"):
+        return lambda _: [text == "true"]
+    try:
+        number = float(text) if "." in text else int(text)
+    except ValueError:
+        raise ValueError(f"no operand of a filter: {text}") from None
+    return lambda _: [number]
