@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 
 from kubeshard.apiserver.objects import Object
-from kubeshard.apiserver.resources.strategy import Strategy
-from kubeshard.apiserver.schema.go_types import BOOL, STRING, STRING_MAP, struct
-from kubeshard.apiserver.status import FieldError, bad_request, forbidden_field, immutable, invalid_value
-from kubeshard.core.kinds import Kind
+from kubeshard.apiserver.resources.typed import Typed
+from kubeshard.apiserver.status import FieldError, forbidden_field, immutable, invalid_value
 
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _BAD_KEY = (
@@ -20,11 +17,7 @@ _BAD_KEY = (
 _FROZEN = "field is immutable when `immutable` is set"
 
 
-class ConfigMaps(Strategy):
-    def __init__(self) -> None:
-        kind = Kind("", "v1", "ConfigMap", "configmaps")
-        super().__init__(kind, struct("ConfigMap", data=STRING_MAP, binaryData=STRING_MAP, immutable=BOOL))
-
+class ConfigMaps(Typed):
     def validate(self, obj: Object) -> list[FieldError]:
         return _keys(obj, "data") + _keys(obj, "binaryData")
 
@@ -32,18 +25,10 @@ class ConfigMaps(Strategy):
         return _frozen(new, old, ("data", "binaryData")) + self.validate(new)
 
 
-class Secrets(Strategy):
+class Secrets(Typed):
     selectable = ("metadata.name", "metadata.namespace", "type")
 
-    def __init__(self) -> None:
-        kind = Kind("", "v1", "Secret", "secrets")
-        super().__init__(
-            kind, struct("Secret", data=STRING_MAP, stringData=STRING_MAP, immutable=BOOL, type=STRING)
-        )
-
     def set_defaults(self, obj: Object) -> None:
-        for value in (obj.get("data") or {}).values():
-            _check_base64(value)
         if plain := obj.pop("stringData", None):
             encoded = {key: base64.b64encode(text.encode()).decode() for key, text in plain.items()}
             obj["data"] = {**(obj.get("data") or {}), **encoded}
@@ -70,11 +55,3 @@ def _frozen(new: Object, old: Object, fields: tuple[str, ...]) -> list[FieldErro
         return []
     errors = [] if new.get("immutable") else [forbidden_field("immutable", _FROZEN)]
     return errors + [forbidden_field(field, _FROZEN) for field in fields if new.get(field) != old.get(field)]
-
-
-def _check_base64(text: str) -> None:
-    try:
-        base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        problem = "illegal base64 data at input byte 0"
-        raise bad_request(f'Secret in version "v1" cannot be handled as a Secret: {problem}') from None

@@ -9,101 +9,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from kubeshard.apiserver.objects import Object, with_metadata
 from kubeshard.apiserver.printing import custom_printer
 from kubeshard.apiserver.resources.custom import CustomResources
 from kubeshard.apiserver.resources.registry import Resource
-from kubeshard.apiserver.resources.strategy import Strategy
-from kubeshard.apiserver.schema.go_types import (
-    ANYTHING,
-    BOOL,
-    CONDITIONS,
-    JSON_SCHEMA_PROPS,
-    STRING,
-    array,
-    check_fits,
-    struct,
-    without_nulls,
-)
+from kubeshard.apiserver.resources.typed import Typed
 from kubeshard.apiserver.status import FieldError, immutable, invalid_value, required, unsupported
 from kubeshard.core.kinds import GroupResource, Kind
 
 DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 
-_STRINGS = array(STRING, **{"x-kubernetes-list-type": "atomic"})
-_OBJECT = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-_NAMES = struct(
-    "CustomResourceDefinitionNames",
-    plural=STRING,
-    singular=STRING,
-    shortNames=_STRINGS,
-    kind=STRING,
-    listKind=STRING,
-    categories=_STRINGS,
-)
-_VERSION = struct(
-    "CustomResourceDefinitionVersion",
-    name=STRING,
-    served=BOOL,
-    storage=BOOL,
-    deprecated=BOOL,
-    deprecationWarning=STRING,
-    schema=struct("CustomResourceValidation", openAPIV3Schema=_OBJECT),
-    subresources=struct("CustomResourceSubresources", status=_OBJECT, scale=_OBJECT),
-    additionalPrinterColumns=array(_OBJECT),
-    selectableFields=array(struct("SelectableField", jsonPath=STRING)),
-)
-_SCHEMA = struct(
-    "CustomResourceDefinition",
-    spec=struct(
-        "CustomResourceDefinitionSpec",
-        group=STRING,
-        names=_NAMES,
-        scope=STRING,
-        versions=array(_VERSION),
-        conversion=struct("CustomResourceConversion", strategy=STRING, webhook=ANYTHING),
-        preserveUnknownFields=BOOL,
-    ),
-    status=struct(
-        "CustomResourceDefinitionStatus", conditions=CONDITIONS, acceptedNames=_NAMES, storedVersions=_STRINGS
-    ),
-)
 
-
-class Definitions(Strategy):
+class Definitions(Typed):
     unconditional_update = False
     counts_generations = True
     qualified_finalizers = False
-    zero: ClassVar[Mapping[str, Any]] = {
-        "spec": {"group": "", "names": {"plural": "", "kind": ""}, "scope": "", "versions": None},
-        "status": {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": None},
-    }
-
-    def __init__(self) -> None:
-        kind = Kind(
-            "apiextensions.k8s.io",
-            "v1",
-            "CustomResourceDefinition",
-            "customresourcedefinitions",
-            namespaced=False,
-        )
-        super().__init__(kind, _SCHEMA, subresources=frozenset({"status"}))
 
     def set_defaults(self, obj: Object) -> None:
-        spec = obj["spec"] = {**self.zero["spec"], **obj["spec"]}
-        names = spec["names"] = {"plural": "", "kind": "", **(spec["names"] or {})}
+        spec, names = obj["spec"], obj["spec"]["names"]
         if not names.get("singular") and names["kind"]:
             names["singular"] = names["kind"].lower()
         if not names.get("listKind") and names["kind"]:
             names["listKind"] = names["kind"] + "List"
         spec.setdefault("conversion", {"strategy": "None"})
-        for version in spec["versions"] or ():
-            if schema := (version.get("schema") or {}).get("openAPIV3Schema"):
-                check_fits(JSON_SCHEMA_PROPS, schema, self.kind.kind, self.kind.version)
-                version["schema"] = {"openAPIV3Schema": without_nulls(JSON_SCHEMA_PROPS, schema)}
 
     def prepare_create(self, obj: Object) -> None:
         super().prepare_create(obj)

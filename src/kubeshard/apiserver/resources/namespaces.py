@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 from kubeshard.apiserver.metadata import label_name
 from kubeshard.apiserver.objects import Object
-from kubeshard.apiserver.resources.strategy import Strategy
-from kubeshard.apiserver.schema.go_types import CONDITIONS, STRING, array, struct
+from kubeshard.apiserver.resources.typed import Typed
 from kubeshard.apiserver.status import forbidden, not_found
-from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.core.kinds import GroupResource
 
 NAMESPACES = GroupResource("", "namespaces")
 NAME_LABEL = "kubernetes.io/metadata.name"
 _FINALIZER = "kubernetes"
 
 
-class Namespaces(Strategy):
+class Namespaces(Typed):
     """A deletion waits until `spec.finalizers` was emptied through the subresource `finalize`, which is a
     controller's work.
     """
 
     name_rule = staticmethod(label_name)
-    zero: ClassVar[Mapping[str, Any]] = {"spec": {}, "status": {}}
     selectable = ("metadata.name", "metadata.namespace", "name", "status.phase")
-
-    def __init__(self) -> None:
-        super().__init__(
-            Kind("", "v1", "Namespace", "namespaces", namespaced=False),
-            struct(
-                "Namespace",
-                spec=struct("NamespaceSpec", finalizers=array(STRING)),
-                status=struct("NamespaceStatus", phase=STRING, conditions=CONDITIONS),
-            ),
-            subresources=frozenset({"status", "finalize"}),
-        )
 
     def set_defaults(self, obj: Object) -> None:
         meta = obj["metadata"]

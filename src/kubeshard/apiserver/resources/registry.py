@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from kubeshard.apiserver.printing import Printer
 from kubeshard.apiserver.resources.strategy import Strategy
+from kubeshard.apiserver.schema.catalog import Entry
 from kubeshard.core.kinds import GroupResource, Kind
 
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -24,6 +25,9 @@ class Resource:
     list_kind: str = ""
     own_printer: Printer | None = None
     """Of a kind whose columns are said by its definition."""
+    storage_hash: str = ""
+    parts: Mapping[str, Entry] = field(default_factory=dict)
+    """Subresources of built-in kinds, as discovery tells them."""
 
     @property
     def kind(self) -> Kind:

@@ -8,23 +8,21 @@ copies and may be changed in place; all others may not. The base class is a kind
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any
 
-from kubeshard.apiserver.apply.shape import Path, Shape, shape_of
+from kubeshard.apiserver.apply.shape import SCALAR, Path, Shape, shape_of
+from kubeshard.apiserver.apply.typed_shape import shape_of_type
 from kubeshard.apiserver.metadata import NameRule, subdomain_name, without_empty
 from kubeshard.apiserver.objects import Object
-from kubeshard.apiserver.schema import prune
-from kubeshard.apiserver.schema.go_types import ANYTHING, OBJECT_META, STRING, check_fits, without_nulls
-from kubeshard.apiserver.status import FieldError, bad_request
+from kubeshard.apiserver.schema.catalog import object_meta
+from kubeshard.apiserver.schema.decoding import Field, Run, Struct
+from kubeshard.apiserver.status import FieldError
 from kubeshard.core.kinds import Kind
-
-METADATA_SHAPE = shape_of(OBJECT_META)
 
 
 class Strategy:
-    """Of one kind in one version. `schema` describes the fields beside apiVersion, kind and metadata;
-    built-in kinds drop what is not in it.
-    """
+    """Of one kind in one version. `schema` describes the fields beside apiVersion, kind and metadata."""
 
     name_rule: NameRule = staticmethod(subdomain_name)
     create_on_update = False
@@ -33,8 +31,6 @@ class Strategy:
     """Whether a PUT may leave out the resourceVersion."""
     qualified_finalizers = True
     counts_generations = False
-    zero: ClassVar[Mapping[str, Any]] = {}
-    """The fields that every object has, with the value they have when nothing was said."""
     selectable: tuple[str, ...] = ("metadata.name", "metadata.namespace")
     typed_items = False
     """Whether the items of lists carry apiVersion and kind."""
@@ -46,43 +42,35 @@ class Strategy:
         self.kind = kind
         self.schema = schema
         self.subresources = subresources
-        properties = {"apiVersion": STRING, "kind": STRING, **(schema.get("properties") or {})}
-        root = shape_of({**schema, "properties": properties})
-        self.shape = Shape("map", {**root.fields, "metadata": METADATA_SHAPE}, root.items, closed=root.closed)
+
+    @cached_property
+    def zero(self) -> Mapping[str, Any]:
+        """The fields that every object has, with the value they have when nothing was said."""
+        return {}
+
+    @cached_property
+    def shape(self) -> Shape:
+        """What managers can own."""
+        root = shape_of(self.schema)
+        implied = {"apiVersion": SCALAR, "kind": SCALAR, "metadata": shape_of_type(object_meta())}
+        open_ended = self.schema.get("x-kubernetes-preserve-unknown-fields")
+        return Shape("map", {**root.fields, **implied}, root.items, closed=not open_ended)
 
     def decode(self, obj: Object) -> list[str]:
         """Makes a body an object of this kind, in place: types checked, unknown fields dropped and returned.
         Raises Invalid (400).
         """
-        kind = self.kind
-        given = (obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind)
-        if given != (kind.api_version, kind.kind):
-            raise bad_request(
-                f'{given[1]} in version "{given[0].rpartition("/")[2]}" cannot be handled as a {kind.kind}: '
-                f"converting ({given[0]}.{given[1]}) to ({kind.kind}): unknown conversion"
-            )
-        obj |= {"apiVersion": kind.api_version, "kind": kind.kind}
-        dropped = self.decode_metadata(obj)
-        fields = {name: value for name, value in obj.items() if name not in _TYPE_AND_METADATA}
-        check_fits({**self.schema, "title": kind.kind}, fields, kind.kind, kind.version)
-        for name in fields:
-            del obj[name]
-        dropped += prune(self.schema, fields)
-        fields = without_nulls(self.schema, fields)
-        obj.update((name, value) for name, value in fields.items() if value not in (None, {}, []))
-        for name, value in self.zero.items():
-            obj.setdefault(name, value)
-        self.set_defaults(obj)
-        return dropped
+        raise NotImplementedError
 
     def decode_metadata(self, obj: Object) -> list[str]:
-        kind, meta = self.kind, obj.get("metadata")
-        check_fits(OBJECT_META, meta, kind.kind, kind.version, kind.kind, "metadata")
-        dropped = prune(OBJECT_META, meta, "metadata")
-        obj["metadata"] = without_empty(without_nulls(OBJECT_META, meta or {}))
+        """Of a kind whose Go type is not known."""
+        kind, run = self.kind, Run(self.kind.kind, self.kind.version)
+        at = Field(Struct(kind.kind), "metadata", object_meta(), {})
+        meta = obj.get("metadata")
+        obj["metadata"] = without_empty(object_meta().decode({} if meta is None else meta, (None, at), run))
         if not self.kind.namespaced:
             obj["metadata"].pop("namespace", None)
-        return dropped
+        return run.dropped
 
     def set_defaults(self, obj: Object) -> None:
         """What a version adds to every object it decodes."""
@@ -136,13 +124,6 @@ class Strategy:
 
 
 _TYPE_AND_METADATA = ("apiVersion", "kind", "metadata")
-
-
-def untyped(kind: Kind, *, subresources: frozenset[str] = frozenset()) -> Strategy:
-    """For kinds whose fields are kept as they come."""
-    strategy = Strategy(kind, ANYTHING, subresources=subresources)
-    strategy.counts_generations = "status" in subresources
-    return strategy
 
 
 def _restore(new: Object, old: Object, name: str) -> None:

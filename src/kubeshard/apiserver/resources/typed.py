@@ -1,0 +1,72 @@
+"""Built-in kinds: their Go types decide what a body may be, and this class what is common to their rules.
+
+A kind with rules of its own is a subclass with one line in `builtin._RULES`; one without is `Typed` itself. What
+a subclass may say:
+
+* class attributes of `Strategy`: `name_rule`, `create_on_update`, `unconditional_update`, `counts_generations`,
+  `selectable`. The three flags are set from the lists in `builtin` where the class does not say them.
+* `set_defaults(obj)`: after every decode - of creates, replaces and of what a patch has made - in place. Fields of
+  struct type and those without `omitempty` are there already, with their zero values (`spec: {}`, `containers:
+  None`); fields that are empty and may be left out are not, so `setdefault` is what Go's `if x == nil` is.
+* `prepare_create(obj)` and `prepare_update(new, old, subresource)`: what a request cannot change. Call `super()`:
+  it drops the status, counts generations, and keeps subresources from each other's fields.
+* `validate(obj)` and `validate_update(new, old, subresource)`: lists of `FieldError`. `validate_update` calls
+  `validate` unless it is overridden.
+* `is_held`, `prepare_delete`, `fields_for_selection`: see `Strategy`.
+
+The constructor takes the kind and nothing else; `self.type` is its `schema.decoding.Struct`.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from kubeshard.apiserver.apply.shape import Shape
+from kubeshard.apiserver.apply.typed_shape import shape_of_type
+from kubeshard.apiserver.metadata import without_empty
+from kubeshard.apiserver.objects import Object
+from kubeshard.apiserver.resources.strategy import Strategy
+from kubeshard.apiserver.schema.catalog import served, type_of
+from kubeshard.apiserver.schema.decoding import Run, Struct
+from kubeshard.apiserver.status import bad_request
+from kubeshard.core.kinds import Kind
+
+
+class Typed(Strategy):
+    """Types are made and read on first use: a server starts without them."""
+
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(kind, {}, subresources=frozenset(served(kind).subresources))
+
+    @cached_property
+    def type(self) -> Struct:
+        return type_of(self.kind)
+
+    @cached_property
+    def shape(self) -> Shape:
+        return shape_of_type(self.type)
+
+    @cached_property
+    def zero(self) -> dict[str, Any]:
+        zero = self.type.zero()
+        del zero["metadata"]
+        return zero
+
+    def decode(self, obj: Object) -> list[str]:
+        kind = self.kind
+        given = (obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind)
+        if given != (kind.api_version, kind.kind):
+            raise bad_request(
+                f'{given[1]} in version "{given[0].rpartition("/")[2]}" cannot be handled as a {kind.kind}: '
+                f"converting ({given[0]}.{given[1]}) to ({kind.kind}): unknown conversion"
+            )
+        run = Run(kind.kind, kind.version)
+        decoded = self.type.decode(obj, None, run)
+        obj.clear()
+        obj.update(decoded, apiVersion=kind.api_version, kind=kind.kind)
+        obj["metadata"] = without_empty(decoded["metadata"])
+        if not kind.namespaced:
+            obj["metadata"].pop("namespace", None)
+        self.set_defaults(obj)
+        return run.dropped
