@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from kubeshard.apiserver.controllers.ownership import Node, Ownership
+from kubeshard.apiserver.controllers.ownership import Node, Ownership, controller_of
 from kubeshard.apiserver.deleting import DeleteOptions
 from kubeshard.apiserver.identity.user import User
 from kubeshard.apiserver.model import Target, WriteOptions
@@ -69,15 +69,7 @@ class Cluster:
         uid = owner["metadata"]["uid"]
         nodes = self.ownership.dependents(uid)
         found = [self.get(node) for node in nodes if node.resource == resource]
-        return [
-            obj
-            for obj in found
-            if obj is not None
-            and any(
-                ref["uid"] == uid and ref.get("controller")
-                for ref in obj["metadata"].get("ownerReferences", ())
-            )
-        ]
+        return [obj for obj in found if obj and (controller_of(obj) or {}).get("uid") == uid]
 
     def wall(self) -> float:
         return self.server.clock.wall()
@@ -115,8 +107,23 @@ class Account:
         if live is not None and live.get("status") != status:
             yield from self.change(node, lambda live: {**live, "status": status}, "status")
 
-    def delete(self, obj: Object, resource: GroupResource, propagation: str = "Background") -> Steps[None]:
-        """This very object: another one of the same name stays."""
+    def bind(self, pod: Node, node: str) -> Steps[None]:
+        """Through the subresource where there is one: nothing else may give a pod a node."""
+        resource = self._cluster.resource(pod.resource)
+        binding = "binding" if resource and "binding" in resource.subresources else ""
+        yield from self.change(
+            pod, lambda live: {**live, "spec": {**live["spec"], "nodeName": node}}, binding
+        )
+
+    def delete(
+        self,
+        obj: Object,
+        resource: GroupResource,
+        propagation: str = "Background",
+        *,
+        grace: int | None = None,
+    ) -> Steps[None]:
+        """This very object: another one of the same name stays. `grace`: seconds instead of the pod's own."""
         meta = obj["metadata"]
         target = self._target(Node(resource, Key(meta.get("namespace", ""), meta["name"])))
         options = DeleteOptions(uid=meta["uid"], propagation=propagation, user=self._options.user)

@@ -20,10 +20,14 @@ from typing import Self
 from kubeshard.apiserver.controllers.agenda import Agenda
 from kubeshard.apiserver.controllers.cluster import Cluster
 from kubeshard.apiserver.controllers.controller import AnyController
+from kubeshard.apiserver.controllers.deployments import DeploymentController
 from kubeshard.apiserver.controllers.events import EventExpiry
 from kubeshard.apiserver.controllers.furnishing import Furnishing
 from kubeshard.apiserver.controllers.garbage import GarbageCollector
+from kubeshard.apiserver.controllers.kubelet import Kubelet
 from kubeshard.apiserver.controllers.namespaces import NamespaceController
+from kubeshard.apiserver.controllers.replica_sets import ReplicaSetController
+from kubeshard.apiserver.controllers.scheduler import Scheduler
 from kubeshard.apiserver.history import Event
 from kubeshard.apiserver.server import ApiServer
 from kubeshard.apiserver.steps import NoCalls, WebhookCaller, perform
@@ -62,6 +66,13 @@ class Controllers:
             controllers.append(GarbageCollector(cluster))
         if namespaces:
             controllers += [NamespaceController(cluster), Furnishing(cluster, root_ca)]
+        if pods:
+            controllers += [
+                Kubelet(cluster, ready_after),
+                Scheduler(cluster),
+                ReplicaSetController(cluster),
+                DeploymentController(cluster),
+            ]
         self._cluster = cluster
         self._workers = [_Worker(each, server.clock, caller or NoCalls()) for each in controllers]
         self._task: asyncio.Task[None] | None = None

@@ -5,7 +5,7 @@ Kept up to date with every change, so asking costs what is found and not what is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kubeshard.apiserver.history import Event
@@ -31,6 +31,14 @@ def references_of(obj: Object | None) -> Sequence[Reference]:
 def controller_of(obj: Object | None) -> Reference | None:
     """The reference of the one owner that manages the object."""
     return next((reference for reference in references_of(obj) if reference.get("controller")), None)
+
+
+def owners_key(event: Event, kind: str) -> Iterator[Key]:
+    """Where the objects of this kind are that manage what was changed, before or after."""
+    for obj in (event.new, event.old):
+        owner = controller_of(obj)
+        if owner is not None and owner["kind"] == kind:
+            yield Key(event.key.namespace, owner["name"])
 
 
 class Ownership:
