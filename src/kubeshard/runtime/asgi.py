@@ -2,8 +2,9 @@
 
 Guaranteed: inside `async with AsgiServer(...)` the port is open and known; leaving closes the listener first,
 lets requests in flight finish for `Limits.stop_grace` seconds and then ends them; no signal handler is
-installed and the process is never ended. Slow and oversized clients are cut off (`Limits`). HTTP/1.1 only,
-which leaves no HTTP/2 rapid-reset surface.
+installed and the process is never ended. A client's certificate that the TLS context asked for and verified is
+in the scope (`client_cert_chain` of ASGI's TLS extension, the leaf only). Slow and oversized clients are cut
+off (`Limits`). HTTP/1.1 only, which leaves no HTTP/2 rapid-reset surface.
 
 Not guaranteed: a bound on request bodies, which only the application knows how to refuse (read no further and
 answer with `connection: close`).
@@ -134,7 +135,7 @@ class AsgiServer:
         except TimeoutError:
             pass
         finally:
-            self._connections.abort()
+            await self._connections.abort()
 
 
 def parse_bind_address(text: str) -> tuple[str, int]:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-from typing import TYPE_CHECKING
+import ssl
+from typing import TYPE_CHECKING, Any
 
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -57,6 +58,7 @@ class Connections:
             timeout_keep_alive=limits.keep_alive,  # type: ignore[arg-type]  # ends in call_later
         )
         self._none_left = asyncio.Event()
+        self.aborted = False
 
     def protocol(self) -> BoundedHttpProtocol:
         return BoundedHttpProtocol(self)
@@ -69,12 +71,20 @@ class Connections:
         while self.state.connections:
             await self._none_left.wait()
 
-    def abort(self) -> None:
-        """Close all connections at once and cancel their requests."""
-        for task in self.state.tasks:
-            task.cancel()
+    async def abort(self) -> None:
+        """Close all connections at once, and those whose TLS handshake is under way as soon as it is over.
+        Returns when all requests have ended: those that do not on losing their connection are cancelled.
+        """
+        self.aborted = True
         for connection in list(self.state.connections):
             connection.transport.abort()
+        await self.drain()
+        await asyncio.sleep(0)  # what waits for the client hears that it has gone
+        tasks = list(self.state.tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     def lost(self) -> None:
         if not self.state.connections:
@@ -91,11 +101,18 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._timed: _Waiting = _Waiting.NOTHING
         self._timer: asyncio.TimerHandle | None = None
         self._header_bytes = 0
+        self._extensions: dict[str, Any] = {}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's
         super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None and (certificate := tls.getpeercert(binary_form=True)):
+            # The TLS extension of ASGI; uvicorn has none.
+            self._extensions = {"tls": {"client_cert_chain": [ssl.DER_cert_to_PEM_cert(certificate)]}}
         self._missing = _Waiting.HEADERS
         self._wait()
+        if self._all.aborted:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
@@ -119,6 +136,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._header_bytes = 0
         self._disarm()
         super().on_message_begin()
+        if self._extensions:
+            self.scope["extensions"] = self._extensions
 
     def on_headers_complete(self) -> None:
         self._missing = _Waiting.BODY

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import secrets
 import uuid
 from typing import Protocol
 
 
 class Rng(Protocol):
-    """Jitter and unique names. Not for secrets: those come from the `cryptography` library."""
+    """Jitter and unique names. Not for secrets: those come from `secret_token` or the `cryptography` library."""
 
     def uniform(self, low: float, high: float) -> float: ...
 
@@ -29,3 +30,8 @@ class SystemRng:
 
 
 SYSTEM_RNG: Rng = SystemRng()
+
+
+def secret_token() -> str:
+    """256 bits that nobody can guess, as text that needs no quoting."""
+    return secrets.token_urlsafe(32)

@@ -1,0 +1,56 @@
+"""What lives in an event loop, for code that has none: it runs in a thread of its own.
+
+Guaranteed: `in_background` returns when the context manager has been entered, and has left it, ended its
+tasks and joined the thread when the block is left; what either raises is raised here. Not guaranteed: that
+what it gives may be used from the block's thread; that is the context manager's to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@contextmanager
+def in_background(make: Callable[[], AbstractAsyncContextManager[T]], name: str) -> Iterator[T]:
+    """Enters what `make` makes in the loop of a thread called `name`, for as long as the block runs."""
+    entered: list[T] = []
+    failures: list[BaseException] = []
+    ready = threading.Event()
+    stop: list[Callable[[], object]] = []
+
+    async def main() -> None:
+        leaving = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        stop.append(lambda: loop.call_soon_threadsafe(leaving.set))
+        async with make() as value:
+            entered.append(value)
+            ready.set()
+            await leaving.wait()
+
+    def body() -> None:
+        try:
+            with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+                runner.run(main())
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=body, name=name, daemon=True)
+    thread.start()
+    ready.wait()
+    try:
+        if entered:
+            yield entered[0]
+    finally:
+        if thread.is_alive() and stop:
+            stop[0]()
+        thread.join()
+    if failures:
+        raise failures[0]
