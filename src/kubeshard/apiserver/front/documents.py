@@ -1,4 +1,4 @@
-"""The documents that surround objects: lists, PartialObjectMetadata, discovery, version."""
+"""The documents that surround objects: lists, PartialObjectMetadata, version."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from kubeshard.apiserver.objects import Object
 from kubeshard.apiserver.reading import Page
-from kubeshard.apiserver.resources.registry import Registry, Resource
+from kubeshard.apiserver.resources.registry import Resource
 
 VERSION = {
     "major": "1",
@@ -20,8 +20,6 @@ VERSION = {
     "platform": "",
 }
 """The release whose behaviour is claimed."""
-
-_SUBRESOURCE_VERBS = {"finalize": ("update",)}
 
 
 def partial(obj: Object, version: str = "v1") -> Object:
@@ -61,65 +59,5 @@ def list_metadata(page: Page) -> dict[str, Any]:
     return metadata
 
 
-def discovery(registry: Registry, path: str) -> dict[str, Any] | None:
-    """The document at this path, or None."""
-    match path.strip("/").split("/"):
-        case ["api"]:
-            return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
-        case ["apis"]:
-            groups = [_group(registry, group) for group in registry.groups() if group]
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
-        case ["api", version] if registry.serves("", version):
-            return _resources(registry, "", version)
-        case ["apis", group] if group in registry.groups():
-            return {"kind": "APIGroup", "apiVersion": "v1", **_group(registry, group)}
-        case ["apis", group, version] if registry.serves(group, version):
-            return _resources(registry, group, version)
-    return None
-
-
 def _untyped(obj: Object) -> Object:
     return {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
-
-
-def _group(registry: Registry, group: str) -> dict[str, Any]:
-    versions = [
-        {"groupVersion": f"{group}/{version}", "version": version} for version in registry.versions(group)
-    ]
-    return {"name": group, "versions": versions, "preferredVersion": versions[0]}
-
-
-def _resources(registry: Registry, group: str, version: str) -> dict[str, Any]:
-    entries: list[dict[str, Any]] = []
-    for resource in sorted(registry.of(group, version), key=lambda resource: resource.kind.plural):
-        kind = resource.kind
-        entry: dict[str, Any] = {
-            "name": kind.plural,
-            "singularName": resource.singular,
-            "namespaced": kind.namespaced,
-            "kind": kind.kind,
-            "verbs": list(resource.verbs),
-        }
-        if resource.short_names:
-            entry["shortNames"] = list(resource.short_names)
-        if resource.categories:
-            entry["categories"] = list(resource.categories)
-        entries.append(entry)
-        for name in sorted(resource.subresources):
-            verbs = list(_SUBRESOURCE_VERBS.get(name, ("get", "patch", "update")))
-            entries.append(
-                {
-                    "name": f"{kind.plural}/{name}",
-                    "singularName": "",
-                    "namespaced": kind.namespaced,
-                    "kind": kind.kind,
-                    "verbs": verbs,
-                }
-            )
-    group_version = f"{group}/{version}" if group else version
-    return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": group_version,
-        "resources": entries,
-    }

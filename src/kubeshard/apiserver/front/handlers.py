@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kubeshard.apiserver.front.attributes import attributes_of
-from kubeshard.apiserver.front.documents import VERSION, discovery
+from kubeshard.apiserver.front.discovery import aggregated_discovery, discovery
+from kubeshard.apiserver.front.documents import VERSION
 from kubeshard.apiserver.front.gate import UNKNOWN, Gate, Open, Peer
-from kubeshard.apiserver.front.negotiation import JSON, Format, negotiate
+from kubeshard.apiserver.front.negotiation import JSON, Format, negotiate, negotiate_discovery
 from kubeshard.apiserver.front.paths import resource_path
 from kubeshard.apiserver.front.replies import (
     Reply,
@@ -75,7 +76,7 @@ class Front:
         if special := _special(target):
             question = Question(self.server, self.gate, target, request, user)
             return object_reply(resource, await self._perform(special(question)), format_)
-        if path.watch or (request.watches and request.method == "GET" and not path.subresource):
+        if path.watch or (request.watches and request.method == "GET" and not path.name):
             return self._watch(target, request, format_)
         handle = self._of_object if path.name else self._of_collection
         return await handle(target, request, format_, user)
@@ -154,9 +155,13 @@ class Front:
         if request.method == "GET":
             if path in _PROBES:
                 return text_reply(200, "ok")
-            document = VERSION if path == "/version" else discovery(self.server.registry, path)
+            registry, accept = self.server.registry, request.headers.get("accept", "")
+            if aggregated := aggregated_discovery(registry, path):
+                format_, wanted = negotiate_discovery(accept)
+                return document_reply(200, aggregated if wanted else discovery(registry, path), format_)
+            document = VERSION if path == "/version" else discovery(registry, path)
             if document is not None:
-                return document_reply(200, document, negotiate(request.headers.get("accept", "")))
+                return document_reply(200, document, negotiate(accept))
         return page_not_found()
 
 

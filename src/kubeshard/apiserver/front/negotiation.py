@@ -23,18 +23,25 @@ _ANY = ("*/*", "application/*", "")
 _META = "meta.k8s.io"
 _PARTIAL = ("PartialObjectMetadata", "PartialObjectMetadataList")
 _VERSIONS = ("v1", "v1beta1")
+_AGGREGATED = ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
 
 
 @dataclass(frozen=True)
 class Format:
     """`form`: `PartialObjectMetadata` (also of lists), `Table` or, for the object itself, empty; `version` is
-    that of the form. `tables` makes the tables, once it is known of what.
+    that of the form. `tables` makes the tables, once it is known of what. `parameters` are said with the
+    media type.
     """
 
     media_type: str = JSON
     form: str = ""
     version: str = "v1"
     tables: Tables | None = None
+    parameters: str = ""
+
+    @property
+    def content_type(self) -> str:
+        return self.media_type + self.parameters
 
     @property
     def metadata_only(self) -> bool:
@@ -57,23 +64,15 @@ def negotiate(accept: str) -> Format:
     raise not_acceptable((*_OFFERED, "application/vnd.kubernetes.protobuf"))
 
 
-def negotiate_discovery(accept: str) -> tuple[Format, str]:
-    """For a document of discovery; with the version of the aggregated form, empty for the plain one. Raises
-    ApiError (406).
-    """
+def negotiate_discovery(accept: str) -> tuple[Format, bool]:
+    """For a document of discovery; and whether the client takes the aggregated form. Raises ApiError (406)."""
     for media_type, given in _clauses(accept):
-        form, version = given.get("as", ""), given.get("v", "")
-        if not form:
-            return Format(media_type), ""
-        if (form, given.get("g")) == (
-            "APIGroupDiscoveryList",
-            "apidiscovery.k8s.io",
-        ) and version in _AGGREGATED:
-            return Format(f"{media_type};g=apidiscovery.k8s.io;v={version};as={form}"), version
+        if not given.get("as"):
+            return Format(media_type), False
+        if (given["as"], given.get("g"), given.get("v")) == _AGGREGATED:
+            kind, group, version = _AGGREGATED
+            return Format(media_type, parameters=f";g={group};v={version};as={kind}"), True
     raise not_acceptable((*_OFFERED, "application/vnd.kubernetes.protobuf"))
-
-
-_AGGREGATED = ("v2", "v2beta1")
 
 
 def _clauses(accept: str) -> Iterator[tuple[str, dict[str, str]]]:

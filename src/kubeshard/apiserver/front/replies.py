@@ -51,7 +51,7 @@ def list_reply(resource: Resource, page: Page, format_: Format) -> Reply:
 
 
 def document_reply(status: int, document: Any, format_: Format, warnings: tuple[str, ...] = ()) -> Reply:
-    headers = {"content-type": format_.media_type}
+    headers = {"content-type": format_.content_type}
     if warnings:
         headers["warning"] = ", ".join(f"299 - {_quoted(text)}" for text in warnings)
     return Reply(status, headers, format_.encode(document), warnings=warnings)
