@@ -1,4 +1,6 @@
-"""One suite, several targets: `model` is the server in memory, `real` a kube-apiserver with etcd."""
+"""One suite, several targets: `model` is the server in memory, `http` the same over HTTPS, `real` a kube-apiserver
+with etcd.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,11 @@ from conformance_api import WITHIN, Api
 from conformance_kinds import DEFINITIONS, SITE_DEFINITION, SITES
 
 from kubeshard.apiserver import ApiServer, InMemoryTransport
+from kubeshard.apiserver.serving import Credentials, EmbeddedServer
 from kubeshard.client import Client, ClusterConfig, load_config
-from kubeshard.client.config import BearerToken
+from kubeshard.client.config import BearerToken, Tls
 from kubeshard.client.tls import ssl_context
+from kubeshard.runtime.clock import SYSTEM_CLOCK
 from kubeshard.runtime.http import AiohttpTransport
 from kubeshard.runtime.transport import Transport
 
@@ -37,17 +41,30 @@ class Target:
         self.forget = forget
 
 
-@pytest.fixture(params=["model", pytest.param("real", marks=pytest.mark.kube)])
-async def target(request: pytest.FixtureRequest) -> Target:
+@pytest.fixture(scope="session")
+def credentials() -> Credentials:
+    return Credentials.made(SYSTEM_CLOCK.wall())
+
+
+@pytest.fixture(params=["model", "http", pytest.param("real", marks=pytest.mark.kube)])
+async def target(request: pytest.FixtureRequest, credentials: Credentials) -> AsyncIterator[Target]:
     if request.param == "model":
         server = ApiServer()
-        return Target(
+        yield Target(
             ClusterConfig("http://model"), lambda: InMemoryTransport(server), lambda _: server.store.compact()
         )
-    control_plane = request.getfixturevalue("control_plane")
-    config = await load_config(kubeconfig=str(control_plane.kubeconfig))
-    transport = functools.partial(AiohttpTransport, config.server, ssl_context(config))
-    return Target(config, transport, functools.partial(_compact, control_plane.children[0].pid))
+    elif request.param == "http":
+        async with EmbeddedServer(credentials=credentials) as served:
+            tls, auth = Tls(ca=credentials.ca), BearerToken(served.token)
+            yield _over_http(ClusterConfig(served.url, tls, auth), lambda _: served.server.store.compact())
+    else:
+        control_plane = request.getfixturevalue("control_plane")
+        config = await load_config(kubeconfig=str(control_plane.kubeconfig))
+        yield _over_http(config, functools.partial(_compact, control_plane.children[0].pid))
+
+
+def _over_http(config: ClusterConfig, forget: Callable[[int], None]) -> Target:
+    return Target(config, functools.partial(AiohttpTransport, config.server, ssl_context(config)), forget)
 
 
 def _compact(etcd: int, revision: int) -> None:
