@@ -1,0 +1,177 @@
+"""Pods and PodTemplates.
+
+Source: k8s.io/kubernetes `pkg/registry/core/pod`, `pkg/registry/core/podtemplate`; the admission plugins of
+`pod_defaults`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kubeshard.apiserver.apply.shape import Path
+from kubeshard.apiserver.objects import Object, with_metadata
+from kubeshard.apiserver.resources.pod_defaults import (
+    SYSTEM_PRIORITIES,
+    admit_pod,
+    default_pod,
+    default_template,
+)
+from kubeshard.apiserver.resources.pod_resources import quality_of_service
+from kubeshard.apiserver.resources.pod_rules import new_pod_errors, pod_errors, template_errors
+from kubeshard.apiserver.resources.pod_updates import pod_status_errors, pod_update_errors
+from kubeshard.apiserver.resources.typed import Typed
+from kubeshard.apiserver.status import FieldError, forbidden, forbidden_field
+from kubeshard.core.kinds import GroupResource
+
+Given = Mapping[str, Any]
+PODS = GroupResource("", "pods")
+_ENDED = ("Succeeded", "Failed")
+_RESIZED = ("resources", "resizePolicy")
+
+
+class Pods(Typed):
+    """A pod on a node goes gracefully: it stays, with the time when it will be gone, until the node's agent
+    deletes it for good.
+    """
+
+    counts_generations = True
+    shown_when_deleted = True
+    selectable = (
+        "metadata.name", "metadata.namespace", "spec.nodeName", "spec.restartPolicy", "spec.schedulerName",
+        "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.podIPs",
+        "status.nominatedNodeName", "spec.host",
+    )  # fmt: skip
+
+    def set_defaults(self, obj: Object) -> None:
+        default_pod(obj)
+
+    def prepare_create(self, obj: Object) -> None:
+        super().prepare_create(obj)
+        _check_priority(obj)
+        spec = obj["spec"]
+        admit_pod(spec)
+        obj["status"] = {"phase": "Pending", "qosClass": quality_of_service(spec)}
+        if spec.get("schedulingGates"):
+            obj["status"]["conditions"] = [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "lastProbeTime": None,
+                    "lastTransitionTime": obj["metadata"]["creationTimestamp"],
+                    "reason": "SchedulingGated",
+                    "message": "Scheduling is blocked due to non-empty scheduling gates",
+                }
+            ]
+
+    def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
+        if subresource == "status":
+            owners = old["metadata"].get("ownerReferences")
+            new |= with_metadata(new, ownerReferences=owners)
+            quality = old["status"].get("qosClass")
+            if quality and not new["status"].get("qosClass"):
+                new["status"] = {**new["status"], "qosClass": quality}
+        elif subresource == "ephemeralcontainers":
+            added = new["spec"].get("ephemeralContainers")
+            new["spec"] = {**old["spec"], **({"ephemeralContainers": added} if added else {})}
+        elif subresource == "resize":
+            new["spec"] = _resized(new["spec"], old["spec"])
+        else:
+            admit_pod(new["spec"], old["spec"])
+        super().prepare_update(new, old, subresource)
+
+    def resets(self, subresource: str, path: Path) -> bool:
+        if subresource == "status" and path[:2] == ("f:metadata", "f:ownerReferences"):
+            return True
+        return super().resets(subresource, path)
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        return new_pod_errors(obj)
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        if subresource == "status":
+            return pod_status_errors(new, old)
+        if subresource == "ephemeralcontainers":
+            return pod_errors(new) + _removed_errors(new, old)
+        if subresource == "resize":
+            return pod_errors(new)
+        return pod_errors(new) + pod_update_errors(new, old)
+
+    def is_held(self, obj: Object) -> bool:
+        return super().is_held(obj) or bool(obj["metadata"].get("deletionGracePeriodSeconds"))
+
+    def grace_period(self, obj: Object, asked: int | None) -> int:
+        spec = obj["spec"]
+        if not spec.get("nodeName") or obj["status"].get("phase") in _ENDED:
+            return 0
+        period = spec.get("terminationGracePeriodSeconds", 0) if asked is None else asked
+        return int(period) if period >= 0 else 1
+
+    def fields_for_selection(self, obj: Object) -> dict[str, str]:
+        fields = super().fields_for_selection(obj)
+        addresses = obj["status"].get("podIPs") or [{}]
+        return {
+            **fields,
+            "spec.host": fields["spec.nodeName"],
+            "spec.hostNetwork": fields["spec.hostNetwork"] or "false",
+            "status.podIP": addresses[0].get("ip", ""),
+            "status.podIPs": "",
+        }
+
+    def selector_problem(self, path: str) -> str:
+        return f"field label not supported: {path}"
+
+
+class PodTemplates(Typed):
+    counts_generations = True
+    shown_when_deleted = True
+
+    def set_defaults(self, obj: Object) -> None:
+        default_template(obj["template"])
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        return template_errors("template", obj["template"])
+
+
+def _check_priority(pod: Object) -> None:
+    """Raises Forbidden for a class that no cluster has by itself, and for a number beside the class."""
+    spec, name = pod["spec"], pod["metadata"].get("name", "")
+    wanted = spec.get("priorityClassName", "")
+    if wanted and wanted not in SYSTEM_PRIORITIES:
+        raise forbidden(PODS, name, f"no PriorityClass with name {wanted} was found")
+    number, computed = spec.get("priority"), SYSTEM_PRIORITIES.get(wanted, 0)
+    if number not in (None, computed):
+        problem = f"the integer value of priority ({number}) must not be provided in pod spec; "
+        problem += f"priority admission controller computed {computed} from the given PriorityClass name"
+        raise forbidden(PODS, name, problem)
+
+
+def _resized(new: Given, old: Given) -> Object:
+    """The old spec with what may be resized."""
+    resized = dict(old)
+    for field in ("containers", "initContainers"):
+        before, after = old.get(field) or (), new.get(field) or ()
+        if [one.get("name") for one in before] == [one.get("name") for one in after] and before:
+            resized[field] = [
+                {
+                    **{name: value for name, value in old_one.items() if name not in _RESIZED},
+                    **{name: new_one[name] for name in _RESIZED if name in new_one},
+                }
+                for old_one, new_one in zip(before, after, strict=True)
+            ]
+    return resized
+
+
+def _removed_errors(new: Given, old: Given) -> list[FieldError]:
+    at = "spec.ephemeralContainers"
+    present = {one.get("name"): one for one in new["spec"].get("ephemeralContainers") or ()}
+    errors = []
+    for container in old["spec"].get("ephemeralContainers") or ():
+        name = container["name"]
+        if name not in present:
+            problem = f'existing ephemeral containers "{name}" may not be removed\n'
+            errors.append(forbidden_field(at, problem))
+        elif present[name] != container:
+            problem = f'existing ephemeral containers "{name}" may not be changed\n'
+            errors.append(forbidden_field(at, problem))
+    return errors
