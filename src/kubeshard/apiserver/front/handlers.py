@@ -103,7 +103,7 @@ class Front:
                 return object_reply(resource, Answer(200, obj), format_)
             case "PUT":
                 options = replace(request.write_options("UpdateOptions"), user=user)
-                body = request.decode(resource.kind.kind)
+                body = request.decode(resource.kind.kind, typed=not resource.strategy.is_custom)
                 answer = await self._perform(server.replacing(target, body, options))
             case "PATCH":
                 document = request.decode_patch()
@@ -133,7 +133,7 @@ class Front:
                 return list_reply(resource, server.list(target, request.list_options()), format_)
             case "POST" if in_one_place:
                 options = replace(request.write_options("CreateOptions"), user=user)
-                body = request.decode(resource.kind.kind)
+                body = request.decode(resource.kind.kind, typed=not resource.strategy.is_custom)
                 return object_reply(
                     resource, await self._perform(server.creating(target, body, options)), format_
                 )

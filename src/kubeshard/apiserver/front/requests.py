@@ -16,6 +16,7 @@ from kubeshard.apiserver.front.negotiation import JSON, YAML
 from kubeshard.apiserver.model import WriteOptions
 from kubeshard.apiserver.patching import APPLY, JSON_PATCH, MERGE
 from kubeshard.apiserver.reading import ListOptions
+from kubeshard.apiserver.schema import protobuf
 from kubeshard.apiserver.schema.go_types import DELETE_OPTIONS, check_fits
 from kubeshard.apiserver.schema.validation import type_name
 from kubeshard.apiserver.status import (
@@ -33,9 +34,11 @@ from kubeshard.core.kinds import GroupKind
 from kubeshard.runtime.transport import HttpRequest
 
 LARGEST_BODY = 3 * 1024 * 1024
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 _BODIES = (JSON, YAML)
 _PATCHES = (JSON_PATCH, MERGE, APPLY)
 _LONGEST_MANAGER = 128
+_LONGEST_SHOWN = 1024
 _VALIDATIONS = ("Ignore", "Warn", "Strict")
 
 
@@ -51,6 +54,11 @@ class Request:
             self.query.setdefault(name, value)
         self.headers = {name.lower(): value for name, value in request.headers.items()}
         self.body = request.body or b""
+        self._given = request.headers
+
+    def header_values(self, name: str) -> list[str]:
+        """Of a header that may be given several times; `name` in lower case."""
+        return [value for given, value in self._given.items() if given.lower() == name]
 
     @property
     def content_type(self) -> str:
@@ -116,10 +124,14 @@ class Request:
             preconditions.get("uid") or "", preconditions.get("resourceVersion") or "", propagation, dry_run
         )
 
-    def decode(self, kind: str = "DeleteOptions") -> dict[str, Any]:
-        """The body of a create, replace or delete. Raises ApiError (413, 415), Invalid (400)."""
+    def decode(self, kind: str = "DeleteOptions", *, typed: bool = True) -> dict[str, Any]:
+        """The body of a create, replace or delete. `typed`: whether protobuf has a form for the kind. Raises
+        ApiError (413, 415), Invalid (400).
+        """
+        if self.content_type == PROTOBUF and typed:
+            return self._decode_protobuf(kind)
         if self.content_type not in _BODIES:
-            raise unsupported_media_type((*_BODIES, "application/vnd.kubernetes.protobuf"))
+            raise unsupported_media_type((*_BODIES, PROTOBUF))
         document = self._parsed(
             self.content_type == YAML,
             f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
@@ -129,6 +141,17 @@ class Request:
             problem = f"json: cannot unmarshal {type_name(document)} into Go value"
             raise bad_request(f"the object provided is unrecognized (must be of type {kind}): {problem}")
         return document or {}
+
+    def _decode_protobuf(self, kind: str) -> dict[str, Any]:
+        if len(self.body) > LARGEST_BODY:
+            raise too_large_body(LARGEST_BODY)
+        try:
+            return protobuf.decode(self.body)
+        except ValueError as error:
+            told = f"{error} ({self.body[:_LONGEST_SHOWN].hex()})"
+            raise bad_request(
+                f"the object provided is unrecognized (must be of type {kind}): {told}"
+            ) from None
 
     def decode_patch(self) -> Any:
         if self.content_type not in _PATCHES:

@@ -3,8 +3,8 @@
 `kinds.json` has the resources of every group version as discovery tells them, each with the name of its type.
 `types.json` has the structs: their fields, each with its `type` in Go's notation (`*` absent is not zero, `[]`
 lists, `map[string]`, names of structs as `core.v1.Container`, and the words of `decoding.SCALARS`), and what
-is known of it: `always` (written even when empty), `embedded` (the Go struct it is promoted from), `list`,
-`keys`, `map`, `merge-key`, `strategy`, `default`. Both are read when they are first asked for; a struct is made when a
+is known of it: `always` (written even when empty), `go` (its name, where the notation does not say it), `embedded`
+(the Go struct it is promoted from), `list`, `keys`, `map`, `merge-key`, `strategy`, `default`. Both are read when they are first asked for; a struct is made when a
 kind that has it is.
 """
 
@@ -24,6 +24,7 @@ from kubeshard.apiserver.schema.decoding import (
     List,
     Map,
     Pointer,
+    Scalar,
     SchemaOr,
     Struct,
     Type,
@@ -83,23 +84,34 @@ def struct(name: str) -> Struct:
     """By its name, as `core.v1.Container`. Raises KeyError."""
     if name in _made:
         return _made[name]
-    said = msgspec.json.decode(_types()[name])
+    said = said_of(name)
     made = _made[name] = Struct(name.partition(".")[2], atomic=bool(said.get("atomic")))
     for field, facts in said["fields"].items():
-        made.fields[field] = Field(made, field, _type(facts["type"]), facts)
+        made.fields[field] = Field(made, field, _type(facts["type"], facts.get("go", "")), facts)
     return made
 
 
-def _type(expression: str) -> Type:
+def said_of(name: str) -> dict[str, Any]:
+    """What is said of a struct: its `fields`, and whether it is `atomic`. Raises KeyError."""
+    said: dict[str, Any] = msgspec.json.decode(_types()[name])
+    return said
+
+
+def _type(expression: str, go: str = "") -> Type:
+    """`go` is its name, where that is not what the expression says."""
     if expression.startswith("*"):
-        return Pointer(_type(expression[1:]))
+        return Pointer(_type(expression[1:], go))
     if expression.startswith("[]"):
-        return List(_type(expression[2:]))
+        return List(_type(expression[2:], go[2:]), go)
     if expression.startswith("map[string]"):
-        values = expression.removeprefix("map[string]")
-        return RESOURCES if values == "quantity" else Map(_type(values))
+        if go == RESOURCES.go:
+            return RESOURCES
+        _, _, values = go.partition("]")
+        return Map(_type(expression.removeprefix("map[string]"), values), go)
     if expression.startswith("schema-or-"):
         return SchemaOr(struct("apiextensions.v1.JSONSchemaProps"), expression.removeprefix("schema-or-"))
+    if expression == "string" and go:
+        return Scalar(go, str, "")
     return SCALARS.get(expression) or struct(expression)
 
 
