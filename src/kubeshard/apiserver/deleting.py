@@ -8,7 +8,9 @@ collector would work on. Source: k8s.io/apiserver `registry/rest/delete.go`,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from kubeshard.apiserver.identity.user import ADMINISTRATOR, User
 from kubeshard.apiserver.model import Answer, Target
@@ -33,13 +35,16 @@ _FINALIZER_OF = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 
 @dataclass(frozen=True)
 class DeleteOptions:
-    """`uid` and `resource_version` are preconditions."""
+    """`uid` and `resource_version` are preconditions. For the last three see `WriteOptions`."""
 
     uid: str = ""
     resource_version: str = ""
     propagation: str = ""
     dry_run: bool = False
     user: User = ADMINISTRATOR
+    sent: Mapping[str, Any] = field(default_factory=dict)
+    warnings: list[str] | None = None
+    asks: bool = True
 
 
 class Deletions(Writes):
@@ -56,11 +61,21 @@ class Deletions(Writes):
         (preconditions).
         """
         options = options or DeleteOptions()
-        if options.propagation and options.propagation not in _POLICIES:
-            raise invalid(_OPTIONS, "", [unsupported("propagationPolicy", options.propagation, _POLICIES)])
-        live = self.live(target)
-        _check_preconditions(target, live, options)
-        yield from self._admitted("DELETE", target, None, live, options.user, options.dry_run)
+        _check_options(options)
+        live = yield from self._admitted_live(target, options, target)
+        return self._delete(target, live, options)
+
+    def _admitted_live(self, target: Target, options: DeleteOptions, asked: Target) -> Steps[Object]:
+        """The live object, after admission was asked about this very state. `asked`: how the request named it."""
+        while True:
+            live = self.live(target)
+            _check_preconditions(target, live, options)
+            yield from self._mutate("DELETE", asked, None, live, options)
+            yield from self._validate("DELETE", asked, None, live, options)
+            if self._is_live(target, live):
+                return live
+
+    def _delete(self, target: Target, live: Object, options: DeleteOptions) -> Answer:
         doomed = self._doomed(target, live, options)
         resource = target.group_resource
         if doomed is None:
@@ -79,10 +94,14 @@ class Deletions(Writes):
     ) -> Steps[Page]:
         """Deletes what the selectors select, one after the other; returns it as it was."""
         page = self.list(target, selected)
+        options = options or DeleteOptions()
+        _check_options(options)
         for obj in page.items:
             key = key_of(obj)
+            doomed = Target(target.resource, key.namespace, key.name)
             try:
-                yield from self.deleting(Target(target.resource, key.namespace, key.name), options)
+                live = yield from self._admitted_live(doomed, options, target)
+                self._delete(doomed, live, options)
             except NotFound:
                 continue
         return page
@@ -120,6 +139,11 @@ class Deletions(Writes):
     def _remove_all(self, resource: GroupResource) -> None:
         for key in list(self.store.objects(resource)):
             self.store.remove(resource, key)
+
+
+def _check_options(options: DeleteOptions) -> None:
+    if options.propagation and options.propagation not in _POLICIES:
+        raise invalid(_OPTIONS, "", [unsupported("propagationPolicy", options.propagation, _POLICIES)])
 
 
 def _check_preconditions(target: Target, live: Object, options: DeleteOptions) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kubeshard.apiserver.identity.user import ADMINISTRATOR, User
@@ -41,7 +42,9 @@ class Target:
 @dataclass(frozen=True)
 class WriteOptions:
     """`validation` is what happens to unknown fields: `Ignore`, `Warn` or `Strict`. `manager`: who owns the
-    fields.
+    fields. The rest is said for admission: `sent` are the options as the client gave them, `warnings` takes
+    what is to be told to the client even if the write is refused, and `asks` is False for the server's own
+    writes, about which nobody is asked.
     """
 
     manager: str = "unknown"
@@ -49,6 +52,9 @@ class WriteOptions:
     force: bool = False
     validation: str = "Warn"
     user: User = ADMINISTRATOR
+    sent: Mapping[str, Any] = field(default_factory=dict)
+    warnings: list[str] | None = None
+    asks: bool = True
 
 
 class Answer(NamedTuple):
@@ -59,6 +65,10 @@ class Answer(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
+WriteCheck = Callable[[User, Target, Object, Object | None], None]
+"""Whether a user may write this object instead of the old one (None: there is none). Raises ApiError."""
+
+
 class Model:
     """Store, kinds, clock and source of unique names. Sans-IO: it does nothing by itself and never waits."""
 
@@ -67,6 +77,8 @@ class Model:
         self.rng = rng
         self.registry = Registry()
         self.store = Store(window=window)
+        self.check_write: WriteCheck | None = None
+        """Asked in every create and change, after admission and before validation."""
         for resource in builtin_resources():
             self.registry.add(resource)
             self.store.open(resource.group_resource)
@@ -80,6 +92,13 @@ class Model:
         if found is None or (target.subresource and target.subresource not in target.resource.subresources):
             raise not_found(target.group_resource, target.name)
         return in_version(target.resource, found)
+
+    def _is_live(self, target: Target, obj: Object) -> bool:
+        """Whether this state of the object is still the stored one."""
+        found = self.store.get(target.group_resource, target.key)
+        return (
+            found is not None and found["metadata"]["resourceVersion"] == obj["metadata"]["resourceVersion"]
+        )
 
 
 def in_version(resource: Resource, obj: Object) -> Object:

@@ -8,6 +8,7 @@ the write - if anything has changed. Source: k8s.io/apiserver `registry/generic/
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from kubeshard.apiserver.admission.admitting import Admitting
@@ -70,8 +71,6 @@ class Writes(Reads, Admitting):
         self._check_namespace(target, obj)
         if obj["metadata"].get("resourceVersion") and not target.name:
             raise internal("resourceVersion should not be set on objects to be created")
-        if not obj["metadata"].get("name") and (prefix := obj["metadata"].get("generateName")):
-            obj["metadata"]["name"] = generated_name(prefix, self.rng.token())
         obj = updated(target.resource.strategy.shape, None, obj, self._writer(target, options))
         return (yield from self._create(target, obj, options))._replace(warnings=warnings)
 
@@ -153,13 +152,21 @@ class Writes(Reads, Admitting):
         if strategy.kind.namespaced:
             meta["namespace"] = target.namespace
             namespace = self.store.get(NAMESPACES, Key("", target.namespace))
-            check_accepts_new(namespace, target.namespace, resource, meta.get("name", ""))
+            name = meta.get("name") or meta.get("generateName") or ""
+            check_accepts_new(namespace, target.namespace, resource, name)
+        asked = target if target.name else replace(target, name=meta.get("name") or "")
+        obj = (yield from self._mutate("CREATE", asked, obj, None, options)) or obj
+        meta = obj["metadata"]
+        if not meta.get("name") and (prefix := meta.get("generateName")):
+            meta["name"] = generated_name(prefix, self.rng.token())
         meta |= {"uid": self.rng.token(), "creationTimestamp": self.now()}
         strategy.prepare_create(obj)
-        obj = (yield from self._admitted("CREATE", target, obj, None, options.user, options.dry_run)) or obj
+        if self.check_write is not None:
+            self.check_write(options.user, target, obj, None)
         obj = in_order({**obj, "metadata": without_empty(obj["metadata"])})
         meta = obj["metadata"]
         self._check(target, obj, self._metadata_errors(target, obj) + strategy.validate(obj))
+        yield from self._validate("CREATE", replace(target, name=meta["name"]), obj, None, options)
         key = Key(meta.get("namespace", ""), meta["name"])
         if self.store.get(resource, key) is not None:
             raise already_exists(resource, meta["name"])
@@ -179,17 +186,36 @@ class Writes(Reads, Admitting):
         replaces: bool = False,
         managed: bool = False,
     ) -> Steps[Answer]:
-        """Writes what `change` makes of the live object. `managed`: it has seen to managedFields itself."""
-        resource, strategy = target.group_resource, target.resource.strategy
-        live = self.live(target)
+        """Writes what `change` makes of the live object; of the one that is then live, if it was written to
+        while admission was asked. `managed`: it has seen to managedFields itself.
+        """
+        while True:
+            live = self.live(target)
+            new = yield from self._changed(target, live, change, options, replaces, managed)
+            if self._is_live(target, live):
+                return self._put(target, new, live, options)
+
+    def _changed(
+        self,
+        target: Target,
+        live: Object,
+        change: Change,
+        options: WriteOptions,
+        replaces: bool,
+        managed: bool,
+    ) -> Steps[Object]:
+        """What is to be written over `live`."""
+        strategy = target.resource.strategy
         new = private(change(live))
         self._check_same(target, new)
-        self._check_version(target, new, live, replaces)
         if not managed:
             new = updated(strategy.shape, live, new, self._writer(target, options))
+        new = (yield from self._mutate("UPDATE", target, new, live, options)) or new
+        self._check_version(target, new, live, replaces)
         keep_servers_own(new, live)
         strategy.prepare_update(new, live, target.subresource)
-        new = (yield from self._admitted("UPDATE", target, new, live, options.user, options.dry_run)) or new
+        if self.check_write is not None:
+            self.check_write(options.user, target, new, live)
         new["metadata"] = without_empty(
             {**new["metadata"], "resourceVersion": live["metadata"]["resourceVersion"]}
         )
@@ -197,6 +223,11 @@ class Writes(Reads, Admitting):
         errors = self._metadata_errors(target, new) + validate_metadata_update(new, live)
         # The server checks metadata twice and lists the causes twice.
         self._check(target, new, errors + errors + strategy.validate_update(new, live, target.subresource))
+        yield from self._validate("UPDATE", target, new, live, options)
+        return new
+
+    def _put(self, target: Target, new: Object, live: Object, options: WriteOptions) -> Answer:
+        resource, strategy = target.group_resource, target.resource.strategy
         if _same(new, live):
             return Answer(200, live)
         if is_deleting(new) and not strategy.is_held(new):
@@ -209,6 +240,12 @@ class Writes(Reads, Admitting):
         if resource == DEFINITIONS and not target.subresource:
             self._serve(stored)
         return Answer(200, stored)
+
+    def received(self, target: Target, body: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
+        """A body as a create takes it in, with warnings: for kinds that are answered and not stored."""
+        obj, warnings = self._decoded(target, body, options)
+        self._check_namespace(target, obj)
+        return updated(target.resource.strategy.shape, None, obj, self._writer(target, options)), warnings
 
     def _decoded(self, target: Target, body: Any, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
         obj = body if body.get("metadata") is not None else {**body, "metadata": {}}
@@ -304,7 +341,7 @@ class Writes(Reads, Admitting):
         if resource is None:
             raise not_found(DEFINITIONS, definition["metadata"]["name"])
         target = Target(resource, "", definition["metadata"]["name"], "status")
-        options = WriteOptions(manager="kube-apiserver")
+        options = WriteOptions(manager="kube-apiserver", asks=False)
         finish(self.changing(target, lambda live: established(live, self.now()), options))
 
     def _serve(self, definition: Object) -> None:
