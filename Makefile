@@ -26,6 +26,9 @@ kube: $(STAMP) ## Build etcd, kube-apiserver and friends once (skipped where KUB
 cluster: $(STAMP) kube ## Run an empty cluster until Ctrl-C (ARGS=--pods: with controllers and pretended pods)
 	@$(BIN)/python -m kubeshard.testing $(ARGS)
 
+types: $(STAMP) kube ## Read the types of the built-in kinds from a real kube-apiserver
+	$(BIN)/python -m kubeshard.testing.types
+
 lint: $(STAMP) ## Check style, types and the import contract
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -55,4 +58,4 @@ $(STAMP): pyproject.toml requirements.txt
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
-.PHONY: help demo test test-kube kube cluster lint bench lock install clean
+.PHONY: help demo test test-kube kube cluster types lint bench lock install clean

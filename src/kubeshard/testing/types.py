@@ -13,10 +13,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from kubeshard.testing.asking import Asker, asking
 from kubeshard.testing.control_plane import ControlPlane
+from kubeshard.testing.go_names import learn_go_names
+from kubeshard.testing.ways import places
+from kubeshard.testing.zeros import AUDIT_POLICY, learn_zeros
 
 GROUPS = (
     "", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling", "batch",
@@ -63,8 +67,22 @@ class Learned(NamedTuple):
     types: str
 
 
-async def learn(ask: Asker) -> Learned:
-    """What this server says of the groups that are served here."""
+def learn() -> Learned:
+    """What a control plane of this machine says of the groups that are served here. Raises ControlPlaneFailed."""
+    with TemporaryDirectory(prefix="kubeshard-types-") as folder:
+        policy, log = Path(folder, "policy.json"), Path(folder, "audit.log")
+        policy.write_text(json.dumps(AUDIT_POLICY))
+        flags = (f"--audit-policy-file={policy}", f"--audit-log-path={log}")
+        with ControlPlane(arguments=flags) as kube:
+            return asyncio.run(_learn(kube, log))
+
+
+async def _learn(kube: ControlPlane, audit_log: Path) -> Learned:
+    async with asking(kube) as ask:
+        return await _told(ask, audit_log)
+
+
+async def _told(ask: Asker, audit_log: Path) -> Learned:
     kinds = await _discovered(ask)
     schemas: dict[str, Any] = {}
     for group_version in kinds:
@@ -79,6 +97,9 @@ async def learn(ask: Asker) -> Learned:
         name = min(wanted)
         types[name] = _struct(schemas[name])
         wanted = (wanted | set(_refs(schemas[name]))) - types.keys()
+    taken = list(places(kinds, types))
+    await learn_go_names(ask, taken, types)
+    await learn_zeros(ask, taken, types, audit_log)
     return Learned(_written(kinds), _written(dict(sorted(types.items()))))
 
 
@@ -126,7 +147,8 @@ def _struct(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _field(schema: Mapping[str, Any], required: bool) -> dict[str, Any]:
     expression = _expression(schema)
-    pointer = expression in _PLAIN and "default" not in schema and not required
+    # A default that is zero is none: it is told of fields that are always written.
+    pointer = expression in _PLAIN and schema.get("default", "none") and not required
     field: dict[str, Any] = {"type": f"*{expression}" if pointer else expression}
     for extension, name in _EXTENSIONS.items():
         if extension in schema:
@@ -187,15 +209,12 @@ def _line(entry: Any) -> str:
     return json.dumps(entry, separators=(",", ":"), sort_keys=True)
 
 
-async def _main() -> None:
-    with ControlPlane() as kube:
-        async with asking(kube) as ask:
-            learned = await learn(ask)
-    for name, text in learned._asdict().items():
+def main() -> None:
+    for name, text in learn()._asdict().items():
         path = folder() / f"{name}.json"
         path.write_text(text)
         print(f"{path}: {len(text)} bytes", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    asyncio.run(_main())
+    main()

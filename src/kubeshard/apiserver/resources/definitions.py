@@ -24,8 +24,6 @@ CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 
 
 class Definitions(Typed):
-    unconditional_update = False
-    counts_generations = True
     qualified_finalizers = False
 
     def set_defaults(self, obj: Object) -> None:

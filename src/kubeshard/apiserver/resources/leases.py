@@ -10,9 +10,6 @@ from kubeshard.apiserver.status import FieldError, invalid_value
 class Leases(Typed):
     """Times must have exactly six fractional digits; a duration is positive; an empty holder is allowed."""
 
-    create_on_update = True
-    unconditional_update = False
-
     def validate(self, obj: Object) -> list[FieldError]:
         spec, errors = obj["spec"], []
         duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")

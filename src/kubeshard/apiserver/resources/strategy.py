@@ -31,6 +31,8 @@ class Strategy:
     """Whether a PUT may leave out the resourceVersion."""
     qualified_finalizers = True
     counts_generations = False
+    shown_when_deleted = False
+    """Whether a DELETE that removes the object answers with it."""
     selectable: tuple[str, ...] = ("metadata.name", "metadata.namespace")
     typed_items = False
     """Whether the items of lists carry apiVersion and kind."""

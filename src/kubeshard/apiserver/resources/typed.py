@@ -3,8 +3,8 @@
 A kind with rules of its own is a subclass with one line in `builtin._RULES`; one without is `Typed` itself. What
 a subclass may say:
 
-* class attributes of `Strategy`: `name_rule`, `create_on_update`, `unconditional_update`, `counts_generations`,
-  `selectable`. The three flags are set from the lists in `builtin` where the class does not say them.
+* `name_rule` and `selectable`, as class attributes. Whether generations are counted and what a replace may do
+  is in the lists of `traits`.
 * `set_defaults(obj)`: after every decode - of creates, replaces and of what a patch has made - in place. Fields of
   struct type and those without `omitempty` are there already, with their zero values (`spec: {}`, `containers:
   None`); fields that are empty and may be left out are not, so `setdefault` is what Go's `if x == nil` is.
@@ -26,6 +26,7 @@ from kubeshard.apiserver.apply.shape import Shape
 from kubeshard.apiserver.apply.typed_shape import shape_of_type
 from kubeshard.apiserver.metadata import without_empty
 from kubeshard.apiserver.objects import Object
+from kubeshard.apiserver.resources import traits
 from kubeshard.apiserver.resources.strategy import Strategy
 from kubeshard.apiserver.schema.catalog import served, type_of
 from kubeshard.apiserver.schema.decoding import Run, Struct
@@ -38,6 +39,10 @@ class Typed(Strategy):
 
     def __init__(self, kind: Kind) -> None:
         super().__init__(kind, {}, subresources=frozenset(served(kind).subresources))
+        self.create_on_update = kind.group_kind in traits.CREATED_BY_REPLACE
+        self.unconditional_update = kind.group_kind not in traits.VERSION_NEEDED
+        self.counts_generations = kind.group_kind in traits.COUNTED
+        self.shown_when_deleted = kind.group_kind in traits.SHOWN_WHEN_DELETED
 
     @cached_property
     def type(self) -> Struct:

@@ -162,9 +162,9 @@ class Pointer(Type):
 
 
 class List(Type):
-    def __init__(self, items: Type) -> None:
+    def __init__(self, items: Type, go: str = "") -> None:
         self.items = items
-        self.go = f"[]{items.go}"
+        self.go = go or f"[]{items.go}"
 
     def decode(self, value: Any, at: At, run: Run) -> Any:
         if type(value) is not list:
@@ -214,6 +214,12 @@ class Field:
         self.go_name = str(facts.get("embedded", "")) + name
         self.always = bool(facts.get("always")) or isinstance(type_, Struct)
 
+    def missing(self) -> Any:
+        """What stands for a field that was not said."""
+        if "default" in self.facts:
+            return self.facts["default"]
+        return self.type.filled() if isinstance(self.type, Struct) else self.type.zero()
+
 
 class Struct(Type):
     """`fields` is filled after it was made, so that types may contain themselves."""
@@ -238,15 +244,19 @@ class Struct(Type):
                     decoded[name] = taken
         for field in self._filled:
             if field.name not in decoded:
-                decoded[field.name] = field.type.zero()
+                decoded[field.name] = field.missing()
         return decoded
 
     def zero(self) -> dict[str, Any]:
-        return {field.name: field.type.zero() for field in self._filled}
+        return {field.name: field.type.zero() for field in self.fields.values() if field.always}
+
+    def filled(self) -> dict[str, Any]:
+        """What `{}` is decoded to."""
+        return {field.name: field.missing() for field in self._filled}
 
     @cached_property
     def _filled(self) -> list[Field]:
-        return [field for field in self.fields.values() if field.always]
+        return [field for field in self.fields.values() if field.always or "default" in field.facts]
 
 
 class SchemaOr(Type):

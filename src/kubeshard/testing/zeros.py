@@ -1,0 +1,102 @@
+"""What the server's encoder writes of fields that are empty, from its audit log: there every object appears as
+it was decoded, whether it is valid or not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from kubeshard.testing.asking import Asker
+from kubeshard.testing.ways import Place, Types, unwrapped
+
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "rules": [{"level": "Request", "verbs": ["create", "update", "delete"]}],
+}
+_ZEROS: dict[str, Any] = {"string": "", "bool": False, "int32": 0, "int64": 0, "float64": 0}
+_MARK = "fieldManager"
+
+
+async def learn_zeros(ask: Asker, places: Iterable[Place], types: Types, audit_log: Path) -> None:
+    """Corrects fields, in place: `*` stays at those plain types only that are written when they are zero;
+    `always` is set for lists, maps and times that are written when they are absent. What is left of int-or-string
+    cannot be told from a default of 0.
+    """
+    places = list(places)
+    bodies = {}
+    for number, place in enumerate(places):
+        for name, zeros in (("zero", True), ("empty", False)):
+            body = bodies[f"{name}-{number}"] = _filled(place.type, types, (), zeros=zeros)
+            path = f"{place.path}?dryRun=All&{_MARK}={name}-{number}"
+            await ask.ask(place.method, path, {**body, "metadata": {"name": "x"}})
+    decoded = _decoded(audit_log)
+    kept: set[tuple[str, str]] = set()
+    written: set[tuple[str, str]] = set()
+    for number, place in enumerate(places):
+        kept |= set(
+            _present(place.type, types, bodies[f"zero-{number}"], decoded.get(f"zero-{number}"), given=True)
+        )
+        written |= set(
+            _present(
+                place.type, types, bodies[f"empty-{number}"], decoded.get(f"empty-{number}"), given=False
+            )
+        )
+    for name, struct in types.items():
+        for field, facts in struct["fields"].items():
+            plain = facts["type"].lstrip("*") in _ZEROS
+            if plain and facts["type"].startswith("*") and (name, field) not in kept:
+                facts["type"] = facts["type"][1:]
+            if not plain and "int-or-string" not in facts["type"] and (name, field) in written:
+                facts |= {"always": True, "type": facts["type"].lstrip("*")}
+
+
+def _filled(name: str, types: Types, within: tuple[str, ...], *, zeros: bool) -> dict[str, Any]:
+    """Every struct is there, once on each way down; in it plain fields are zero, or missing."""
+    body: dict[str, Any] = {}
+    for field, facts in types[name]["fields"].items():
+        around, inner = unwrapped(facts["type"])
+        value: Any = None
+        if inner in types and inner not in within:
+            value = _filled(inner, types, (*within, inner), zeros=zeros)
+        elif zeros and not around and inner in _ZEROS:
+            value = _ZEROS[inner]
+        if value is not None:
+            for form in reversed(around):
+                value = [value] if form == "l" else {"a": value}
+            body[field] = value
+    return body
+
+
+def _present(name: str, types: Types, body: Any, decoded: Any, *, given: bool) -> Iterator[tuple[str, str]]:
+    """The fields that are written empty: of those that were given, or of those that were not."""
+    if not isinstance(body, dict) or not isinstance(decoded, dict):
+        return
+    for field, facts in types[name]["fields"].items():
+        around, inner = unwrapped(facts["type"])
+        if (field in body) == given and field in decoded and not decoded[field]:
+            yield name, field
+        ours, theirs = body.get(field), decoded.get(field)
+        for form in around:
+            ours, theirs = _first(ours, form), _first(theirs, form)
+        if inner in types:
+            yield from _present(inner, types, ours, theirs, given=given)
+
+
+def _first(value: Any, form: str) -> Any:
+    if form == "l":
+        return value[0] if isinstance(value, list) and value else None
+    return value.get("a") if isinstance(value, dict) else None
+
+
+def _decoded(audit_log: Path) -> dict[str, Any]:
+    """By mark."""
+    found = {}
+    for line in audit_log.read_text().splitlines():
+        event = json.loads(line)
+        if event["stage"] == "ResponseComplete" and _MARK in event["requestURI"]:
+            found[event["requestURI"].rpartition("=")[2]] = event.get("requestObject")
+    return found
