@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlencode
+
+from multidict import CIMultiDict
 
 from kubeshard.runtime.transport import HttpRequest, Transport
 
@@ -64,9 +66,35 @@ class Answer:
 
 
 class Api:
-    def __init__(self, transport: Transport, token: str, user_agent: str = "conformance/1") -> None:
+    """`token` is empty for nobody's; `headers` go with every request."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        token: str,
+        user_agent: str = "conformance/1",
+        headers: Iterable[tuple[str, str]] = (),
+    ) -> None:
         self.transport = transport
-        self._headers = {"Authorization": f"Bearer {token}", "User-Agent": user_agent}
+        self._token = token
+        self._headers = CIMultiDict([("User-Agent", user_agent), *headers])
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+
+    def bearing(self, token: str) -> Api:
+        """As the bearer of another token, or of none."""
+        return Api(self.transport, token)
+
+    def acting_as(self, user: str, *groups: str, **headers: str) -> Api:
+        """Impersonates; `headers` are more of them, with `_` for `-`."""
+        impersonated = [("Impersonate-User", user)] if user else []
+        impersonated += [("Impersonate-Group", group) for group in groups]
+        impersonated += [(f"Impersonate-{name.replace('_', '-')}", value) for name, value in headers.items()]
+        return Api(self.transport, self._token, headers=impersonated)
+
+    def with_headers(self, **headers: str) -> Api:
+        """Without a token, and with these headers instead."""
+        return Api(self.transport, "", headers=headers.items())
 
     async def call(
         self,
@@ -79,7 +107,8 @@ class Api:
         **query: Any,
     ) -> Answer:
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        headers = {**self._headers, "Accept": accept}
+        headers = self._headers.copy()
+        headers["Accept"] = accept
         if data is not None:
             headers["Content-Type"] = content_type
         answer = await self.transport.request(
@@ -111,7 +140,9 @@ class Api:
     @asynccontextmanager
     async def watch(self, path: str, *, accept: str = JSON, **query: Any) -> AsyncIterator[Events]:
         target = _target(path, {"watch": "true", "timeoutSeconds": 30, **query})
-        request = HttpRequest("GET", target, {**self._headers, "Accept": accept}, None, WITHIN, WITHIN)
+        headers = self._headers.copy()
+        headers["Accept"] = accept
+        request = HttpRequest("GET", target, headers, None, WITHIN, WITHIN)
         async with self.transport.stream(request) as stream:
             assert stream.status == 200, await stream.read()
             yield Events(stream.chunks())

@@ -18,7 +18,7 @@ import pytest
 from conformance_api import WITHIN, Api
 from conformance_kinds import DEFINITIONS, SITE_DEFINITION, SITES
 
-from kubeshard.apiserver import ApiServer, InMemoryTransport
+from kubeshard.apiserver import ApiServer, Front, Identity, InMemoryTransport, User
 from kubeshard.apiserver.serving import Credentials, EmbeddedServer
 from kubeshard.client import Client, ClusterConfig, load_config
 from kubeshard.client.config import BearerToken, Tls
@@ -27,6 +27,9 @@ from kubeshard.runtime.clock import SYSTEM_CLOCK
 from kubeshard.runtime.http import AiohttpTransport
 from kubeshard.runtime.transport import Transport
 
+TOKEN = "conformance"
+ADMIN = User("admin", "admin", ("system:masters",))
+"""As `kubeshard.testing.ControlPlane` makes its administrator."""
 _numbers = itertools.count(1)
 
 
@@ -49,18 +52,23 @@ def credentials() -> Credentials:
 @pytest.fixture(params=["model", "http", pytest.param("real", marks=pytest.mark.kube)])
 async def target(request: pytest.FixtureRequest, credentials: Credentials) -> AsyncIterator[Target]:
     if request.param == "model":
-        server = ApiServer()
-        yield Target(
-            ClusterConfig("http://model"), lambda: InMemoryTransport(server), lambda _: server.store.compact()
-        )
+        front = _guarded(TOKEN)
+        config = ClusterConfig("http://model", auth=BearerToken(TOKEN))
+        yield Target(config, lambda: InMemoryTransport(front), lambda _: front.server.store.compact())
     elif request.param == "http":
-        async with EmbeddedServer(credentials=credentials) as served:
+        front = _guarded(credentials.token)
+        async with EmbeddedServer(front.server, credentials=credentials, gate=front.gate) as served:
             tls, auth = Tls(ca=credentials.ca), BearerToken(served.token)
             yield _over_http(ClusterConfig(served.url, tls, auth), lambda _: served.server.store.compact())
     else:
         control_plane = request.getfixturevalue("control_plane")
         config = await load_config(kubeconfig=str(control_plane.kubeconfig))
         yield _over_http(config, functools.partial(_compact, control_plane.children[0].pid))
+
+
+def _guarded(token: str) -> Front:
+    server = ApiServer()
+    return Front(server, gate=Identity(server, tokens={token: ADMIN}))
 
 
 def _over_http(config: ClusterConfig, forget: Callable[[int], None]) -> Target:

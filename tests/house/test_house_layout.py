@@ -80,7 +80,7 @@ NEED_AN_EXTRA = (
 )
 
 
-COME_WITH = {"yarl": "aiohttp"}
+COME_WITH = {"multidict": "aiohttp", "yarl": "aiohttp"}
 
 
 def test_the_core_install_is_enough_to_import_what_needs_no_extra() -> None:

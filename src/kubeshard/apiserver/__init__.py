@@ -5,7 +5,8 @@ guaranteed: that it does everything - docs/apiserver.md has the table. Beside th
 `runtime` only.
 """
 
-from kubeshard.apiserver.front import ApiServerApp, Front, InMemoryTransport
+from kubeshard.apiserver.front import ApiServerApp, Front, Identity, InMemoryTransport
+from kubeshard.apiserver.identity import ADMINISTRATOR, User
 from kubeshard.apiserver.server import ApiServer
 
-__all__ = ["ApiServer", "ApiServerApp", "Front", "InMemoryTransport"]
+__all__ = ["ADMINISTRATOR", "ApiServer", "ApiServerApp", "Front", "Identity", "InMemoryTransport", "User"]

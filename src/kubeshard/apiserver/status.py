@@ -212,7 +212,7 @@ def as_status(error: ApiError) -> dict[str, Any]:
     }
     if error.reason:
         status["reason"] = error.reason
-    if error.details or error.code in (404, 405, 406, 422):
+    if error.details or error.code in (403, 404, 405, 406, 422):
         status["details"] = dict(error.details)
     return {**status, "code": error.code}
 

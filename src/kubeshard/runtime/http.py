@@ -121,7 +121,7 @@ class AiohttpTransport:
         return session.request(
             request.method,
             URL(self._base_url + request.target, encoded=True),
-            headers={"Accept-Encoding": "identity", **request.headers},
+            headers=[("Accept-Encoding", "identity"), *request.headers.items()],
             data=request.body,
             timeout=aiohttp.ClientTimeout(total=None, sock_read=sock_read),
             allow_redirects=False,

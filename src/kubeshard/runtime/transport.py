@@ -30,6 +30,7 @@ class HttpRequest(NamedTuple):
     target: str
     """Path and query, already encoded, beginning with `/`."""
     headers: Mapping[str, str]
+    """`items()` of a multidict has a name as often as it is given."""
     body: bytes | None = None
     timeout: float | None = None
     """Seconds for the whole exchange (of a stream: until its headers); None waits forever."""

@@ -4,8 +4,10 @@
 `memory` under a client in the same process. No rule about objects lives here.
 """
 
+from kubeshard.apiserver.front import reviews, token_requests  # noqa: F401 - they fill the tables of `special`
 from kubeshard.apiserver.front.app import ApiServerApp
 from kubeshard.apiserver.front.handlers import Front
+from kubeshard.apiserver.front.identity import Identity
 from kubeshard.apiserver.front.memory import InMemoryTransport
 
-__all__ = ["ApiServerApp", "Front", "InMemoryTransport"]
+__all__ = ["ApiServerApp", "Front", "Identity", "InMemoryTransport"]

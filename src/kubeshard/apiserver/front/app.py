@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
+from multidict import CIMultiDict
 
 from kubeshard.apiserver.front.gate import UNKNOWN, Peer
 from kubeshard.apiserver.front.handlers import Front
@@ -94,7 +95,9 @@ def _request(scope: Mapping[str, Any], body: bytes) -> HttpRequest:
     path = scope.get("raw_path") or scope["path"].encode()
     query = scope.get("query_string", b"")
     target = (path + b"?" + query if query else path).decode("latin-1")
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    headers = CIMultiDict(
+        (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
+    )
     return HttpRequest(scope["method"], target, headers, body)
 
 

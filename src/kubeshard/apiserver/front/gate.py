@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from kubeshard.apiserver.front.attributes import Attributes
 from kubeshard.apiserver.front.requests import Request
+from kubeshard.apiserver.identity.attributes import Attributes
 from kubeshard.apiserver.identity.user import ADMINISTRATOR, User
 
 

@@ -6,7 +6,7 @@ that know the answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kubeshard.apiserver.front.gate import Gate
@@ -31,8 +31,8 @@ class Question:
 
 Special = Callable[[Question], Steps[Answer]]
 
-REVIEWS: Mapping[GroupResource, Special] = {}
+REVIEWS: dict[GroupResource, Special] = {}
 """Kinds without storage: a create is answered, nothing is kept."""
 
-SUBRESOURCES: Mapping[str, Special] = {}
+SUBRESOURCES: dict[str, Special] = {}
 """By name, for every resource that declares it in its strategy. `status` and `finalize` are the model's."""

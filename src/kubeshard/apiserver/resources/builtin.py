@@ -12,6 +12,7 @@ from kubeshard.apiserver.resources.configuration import ConfigMaps, Secrets
 from kubeshard.apiserver.resources.definitions import Definitions
 from kubeshard.apiserver.resources.leases import Leases
 from kubeshard.apiserver.resources.namespaces import Namespaces
+from kubeshard.apiserver.resources.rbac import Bindings, Roles
 from kubeshard.apiserver.resources.registry import Resource
 from kubeshard.apiserver.resources.typed import Typed
 from kubeshard.apiserver.schema.catalog import served_kinds
@@ -23,6 +24,10 @@ _RULES: Mapping[GroupKind, type[Typed]] = {
     GroupKind("", "Secret"): Secrets,
     GroupKind("coordination.k8s.io", "Lease"): Leases,
     GroupKind("apiextensions.k8s.io", "CustomResourceDefinition"): Definitions,
+    GroupKind("rbac.authorization.k8s.io", "Role"): Roles,
+    GroupKind("rbac.authorization.k8s.io", "ClusterRole"): Roles,
+    GroupKind("rbac.authorization.k8s.io", "RoleBinding"): Bindings,
+    GroupKind("rbac.authorization.k8s.io", "ClusterRoleBinding"): Bindings,
 }
 """The class of a kind with rules of its own, in all versions."""
 

@@ -1,0 +1,104 @@
+"""The door with authentication, impersonation and RBAC, as `--authorization-mode=RBAC` has it.
+
+    gate = Identity(server, tokens={"secret": ADMINISTRATOR})
+    transport = InMemoryTransport(Front(server, gate=gate))
+
+Guaranteed: the order of the real server - who asks, whom they act for, whether they may, and only then whether
+there is such a thing. With `rbac` the cluster has the roles and bindings of a new cluster, aggregated roles are
+kept, and writes of roles and bindings are checked for escalation. Without it everybody who is known may do
+everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from urllib.parse import unquote
+
+from kubeshard.apiserver.front.gate import Peer
+from kubeshard.apiserver.front.requests import Request
+from kubeshard.apiserver.identity.account_tokens import AccountTokens
+from kubeshard.apiserver.identity.aggregation import keep_aggregated
+from kubeshard.apiserver.identity.attributes import Attributes
+from kubeshard.apiserver.identity.authentication import Authentication
+from kubeshard.apiserver.identity.authorizer import ALLOW_ALL, Authorizer
+from kubeshard.apiserver.identity.bootstrap import install
+from kubeshard.apiserver.identity.escalation import check_no_escalation
+from kubeshard.apiserver.identity.impersonation import Impersonation, Wanted
+from kubeshard.apiserver.identity.rbac import Rbac
+from kubeshard.apiserver.identity.refusals import not_allowed
+from kubeshard.apiserver.identity.user import User
+from kubeshard.apiserver.model import Target
+from kubeshard.apiserver.objects import Object
+from kubeshard.apiserver.server import ApiServer
+
+_EXTRA = "impersonate-extra-"
+
+
+class Identity:
+    """Implements `Gate`. `tokens`: static ones and their users. `signing_key`: PEM, to go on taking the
+    ServiceAccount tokens of an earlier start. One server has one of these.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer,
+        *,
+        tokens: Mapping[str, User],
+        rbac: bool = True,
+        anonymous: bool = True,
+        signing_key: bytes | None = None,
+    ) -> None:
+        account_tokens = AccountTokens(server, signing_key=signing_key)
+        self.authentication = Authentication(account_tokens, tokens, anonymous=anonymous)
+        self.authorizer: Authorizer = ALLOW_ALL
+        if rbac:
+            self.authorizer = self._rbac = Rbac(server.store)
+            install(server)
+            keep_aggregated(server)
+            server.check_write = self._check_write
+        self._impersonation = Impersonation(self.authorizer)
+
+    def enter(self, request: Request, attributes: Attributes, peer: Peer) -> User:
+        authorization = request.headers.get("authorization", "")
+        user = self.authentication.user_of(authorization, peer.certificate)
+        wanted = _wanted(request)
+        if wanted is not None and wanted.check():
+            user = self._impersonation.become(user, wanted, attributes)
+        decision = self.authorizer.decide(user, attributes)
+        if not decision.allowed:
+            raise not_allowed(user, attributes, decision.reason)
+        return user
+
+    def _check_write(self, user: User, target: Target, new: Object, old: Object | None) -> None:
+        """An apply or replace that creates needs the right to create, too."""
+        check_no_escalation(self._rbac, user, target, new, old)
+        if old is None and target.name:
+            resource = target.group_resource
+            create = Attributes(
+                "create",
+                group=resource.group,
+                version=target.resource.kind.version,
+                resource=resource.resource,
+                namespace=target.namespace,
+                name=target.name,
+            )
+            decision = self.authorizer.decide(user, create)
+            if not decision.allowed:
+                raise not_allowed(user, create, decision.reason)
+
+
+def _wanted(request: Request) -> Wanted | None:
+    if not any(name.startswith("impersonate-") for name in request.headers):
+        return None
+    wanted = Wanted(
+        request.headers.get("impersonate-user", ""),
+        request.headers.get("impersonate-uid", ""),
+        tuple(request.header_values("impersonate-group")),
+    )
+    extra = {
+        unquote(name.removeprefix(_EXTRA)): tuple(request.header_values(name))
+        for name in sorted(request.headers)
+        if name.startswith(_EXTRA)
+    }
+    return replace(wanted, extra=extra) if extra else wanted
