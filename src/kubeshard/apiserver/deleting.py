@@ -27,6 +27,7 @@ from kubeshard.apiserver.steps import Steps, finish
 from kubeshard.apiserver.writing import Writes
 from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard.core.times import parse_time, second_time
 
 _OPTIONS = GroupKind("meta.k8s.io", "DeleteOptions")
 _POLICIES = ("Foreground", "Background", "Orphan", "nil")
@@ -35,7 +36,9 @@ _FINALIZER_OF = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 
 @dataclass(frozen=True)
 class DeleteOptions:
-    """`uid` and `resource_version` are preconditions. For the last three see `WriteOptions`."""
+    """`uid` and `resource_version` are preconditions. `grace` is for how many seconds what runs may go on;
+    None: as long as it says itself. For `sent`, `warnings` and `asks` see `WriteOptions`.
+    """
 
     uid: str = ""
     resource_version: str = ""
@@ -45,6 +48,7 @@ class DeleteOptions:
     sent: Mapping[str, Any] = field(default_factory=dict)
     warnings: list[str] | None = None
     asks: bool = True
+    grace: int | None = None
 
 
 class Deletions(Writes):
@@ -76,15 +80,22 @@ class Deletions(Writes):
                 return live
 
     def _delete(self, target: Target, live: Object, options: DeleteOptions) -> Answer:
+        resource, strategy = target.group_resource, target.resource.strategy
         doomed = self._doomed(target, live, options)
-        resource = target.group_resource
-        if doomed is None:
-            if not options.dry_run:
-                self.store.remove(resource, target.key)
-            return Answer(200, success(resource, target.name, live["metadata"]["uid"]))
+        waits = resource == DEFINITIONS or strategy.is_held(doomed)
+        if not waits and not strategy.is_graceful:
+            gone = live if options.dry_run else self.store.remove(resource, target.key)
+            shown = (
+                gone
+                if strategy.shown_when_deleted
+                else success(resource, target.name, gone["metadata"]["uid"])
+            )
+            return Answer(200, shown)
         if options.dry_run or doomed == live:
             return Answer(200, doomed)
         stored = self.store.put(resource, target.key, doomed)
+        if not waits:
+            return Answer(200, self.store.remove(resource, target.key))
         if resource == DEFINITIONS:
             self._withdraw(target, stored)
         return Answer(200, stored)
@@ -106,17 +117,22 @@ class Deletions(Writes):
                 continue
         return page
 
-    def _doomed(self, target: Target, live: Object, options: DeleteOptions) -> Object | None:
-        """The object that waits for its deletion; None if it need not."""
+    def _doomed(self, target: Target, live: Object, options: DeleteOptions) -> Object:
+        """The object as it waits for its deletion, if it has to."""
         strategy = target.resource.strategy
         if target.group_resource == DEFINITIONS:
             return live if is_deleting(live) else terminating(live, self.now())
         waiting = private(with_metadata(live, finalizers=_finalizers(live, options.propagation) or None))
-        if not strategy.is_held(waiting):
-            return None
         meta = waiting["metadata"]
-        if not is_deleting(live):
-            meta |= {"deletionTimestamp": self.now(), "deletionGracePeriodSeconds": 0}
+        grace = strategy.grace_period(live, options.grace)
+        if is_deleting(live):
+            left = meta.get("deletionGracePeriodSeconds") or 0
+            if options.grace is not None and grace < left:
+                end = (parse_time(meta["deletionTimestamp"]) or 0) + grace - left
+                meta |= {"deletionTimestamp": second_time(end), "deletionGracePeriodSeconds": grace}
+        else:
+            end = self.clock.wall() + grace
+            meta |= {"deletionTimestamp": second_time(end), "deletionGracePeriodSeconds": grace}
             if meta.get("generation"):
                 meta["generation"] += 1
             strategy.prepare_delete(waiting)

@@ -37,8 +37,6 @@ _VOLUME_MODES = ("Block", "Filesystem")
 class Claims(Typed):
     """Not known here: which classes of storage let a bound claim grow; whichever is named does."""
 
-    shown_when_deleted = True
-
     def set_defaults(self, obj: Object) -> None:
         default_claim_spec(obj["spec"])
         obj["status"].setdefault("phase", "Pending")

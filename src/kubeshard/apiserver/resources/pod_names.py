@@ -29,7 +29,7 @@ def wrong(path: str, text: str, rule: Rule) -> list[FieldError]:
 
 
 def dns_label(text: str) -> list[str]:
-    problems = ["must be no more than 63 bytes"] if len(text) > 63 else []
+    problems = ["must be no more than 63 characters"] if len(text) > 63 else []
     if _LABEL.fullmatch(text):
         return problems
     if _SUBDOMAIN.fullmatch(text):
@@ -43,7 +43,7 @@ def dns_label(text: str) -> list[str]:
 
 
 def dns_subdomain(text: str) -> list[str]:
-    problems = ["must be no more than 253 bytes"] if len(text) > 253 else []
+    problems = ["must be no more than 253 characters"] if len(text) > 253 else []
     if _SUBDOMAIN.fullmatch(text):
         return problems
     return [

@@ -21,7 +21,7 @@ from kubeshard.apiserver.resources.pod_resources import quality_of_service
 from kubeshard.apiserver.resources.pod_rules import new_pod_errors, pod_errors, template_errors
 from kubeshard.apiserver.resources.pod_updates import pod_status_errors, pod_update_errors
 from kubeshard.apiserver.resources.typed import Typed
-from kubeshard.apiserver.status import FieldError, forbidden, forbidden_field
+from kubeshard.apiserver.status import FieldError, forbidden, forbidden_field, invalid_value
 from kubeshard.core.kinds import GroupResource
 
 Given = Mapping[str, Any]
@@ -35,8 +35,7 @@ class Pods(Typed):
     deletes it for good.
     """
 
-    counts_generations = True
-    shown_when_deleted = True
+    is_graceful = True
     selectable = (
         "metadata.name", "metadata.namespace", "spec.nodeName", "spec.restartPolicy", "spec.schedulerName",
         "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.podIPs",
@@ -94,7 +93,7 @@ class Pods(Typed):
         if subresource == "ephemeralcontainers":
             return pod_errors(new) + _removed_errors(new, old)
         if subresource == "resize":
-            return pod_errors(new)
+            return pod_errors(new) + _quality_errors(new)
         return pod_errors(new) + pod_update_errors(new, old)
 
     def is_held(self, obj: Object) -> bool:
@@ -123,9 +122,6 @@ class Pods(Typed):
 
 
 class PodTemplates(Typed):
-    counts_generations = True
-    shown_when_deleted = True
-
     def set_defaults(self, obj: Object) -> None:
         default_template(obj["template"])
 
@@ -160,6 +156,14 @@ def _resized(new: Given, old: Given) -> Object:
                 for old_one, new_one in zip(before, after, strict=True)
             ]
     return resized
+
+
+def _quality_errors(pod: Given) -> list[FieldError]:
+    quality = pod["status"].get("qosClass", "")
+    if quality_of_service(pod["spec"]) == quality:
+        return []
+    problem = "Pod QOS Class may not change as a result of resizing"
+    return [invalid_value("spec", quality, problem)]
 
 
 def _removed_errors(new: Given, old: Given) -> list[FieldError]:

@@ -9,8 +9,6 @@ from kubeshard.apiserver.resources.typed import Typed
 class ServiceAccounts(Typed):
     """Of references to secrets only the name is kept."""
 
-    shown_when_deleted = True
-
     def prepare_create(self, obj: Object) -> None:
         super().prepare_create(obj)
         _keep_names(obj)

@@ -8,6 +8,7 @@ copies and may be changed in place; all others may not. The base class is a kind
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +32,8 @@ class Strategy:
     """Whether a PUT may leave out the resourceVersion."""
     qualified_finalizers = True
     counts_generations = False
+    is_graceful = False
+    """Whether a deletion is written down before the object goes, even when nothing holds it."""
     shown_when_deleted = False
     """Whether a DELETE that removes the object answers with it."""
     selectable: tuple[str, ...] = ("metadata.name", "metadata.namespace")
@@ -83,6 +86,8 @@ class Strategy:
             obj["metadata"]["generation"] = 1
         if "status" in self.subresources:
             obj.pop("status", None)
+            if "status" in self.zero:
+                obj["status"] = deepcopy(self.zero["status"])
 
     def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
         """Takes back what this way of writing cannot change; `subresource` is empty for the object itself."""
@@ -111,6 +116,10 @@ class Strategy:
     def is_held(self, obj: Object) -> bool:
         """Whether a deletion has to wait."""
         return bool(obj["metadata"].get("finalizers"))
+
+    def grace_period(self, obj: Object, asked: int | None) -> int:
+        """For how many seconds a deletion waits for what runs; `asked` is what the request says of it."""
+        return 0
 
     def prepare_delete(self, obj: Object) -> None:
         """What a deletion that has to wait writes beside deletionTimestamp."""

@@ -33,8 +33,6 @@ _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 class Workload(Typed):
     """A kind with a template of pods and a status that a controller writes."""
 
-    counts_generations = True
-
     def prepare_create(self, obj: Object) -> None:
         super().prepare_create(obj)
         obj["status"] = {**self.zero["status"]}
