@@ -19,6 +19,8 @@ AUDIT_POLICY = {
 }
 _ZEROS: dict[str, Any] = {"string": "", "bool": False, "int32": 0, "int64": 0, "float64": 0}
 _MARK = "fieldManager"
+_DEEPEST = 5
+_ALL = 100
 
 
 async def learn_zeros(ask: Asker, places: Iterable[Place], types: Types, audit_log: Path) -> None:
@@ -26,25 +28,20 @@ async def learn_zeros(ask: Asker, places: Iterable[Place], types: Types, audit_l
     `always` is set for lists, maps and times that are written when they are absent. What is left of int-or-string
     cannot be told from a default of 0.
     """
-    places = list(places)
-    bodies = {}
+    bodies: dict[str, tuple[str, bool, Any]] = {}
     for number, place in enumerate(places):
-        for name, zeros in (("zero", True), ("empty", False)):
-            body = bodies[f"{name}-{number}"] = _filled(place.type, types, (), zeros=zeros)
-            path = f"{place.path}?dryRun=All&{_MARK}={name}-{number}"
-            await ask.ask(place.method, path, {**body, "metadata": {"name": "x"}})
+        bodies[f"{number}-zero"] = (place.type, True, _filled(place.type, types, (), zeros=True))
+        for depth in range(_DEEPEST):
+            body = _filled(place.type, types, (), zeros=False, lists=depth)
+            bodies[f"{number}-{depth}"] = (place.type, False, body)
+        for mark in (mark for mark in bodies if mark.startswith(f"{number}-")):
+            body = {**bodies[mark][2], "metadata": {"name": "x"}}
+            await ask.ask(place.method, f"{place.path}?dryRun=All&{_MARK}={mark}", body)
     decoded = _decoded(audit_log)
     kept: set[tuple[str, str]] = set()
     written: set[tuple[str, str]] = set()
-    for number, place in enumerate(places):
-        kept |= set(
-            _present(place.type, types, bodies[f"zero-{number}"], decoded.get(f"zero-{number}"), given=True)
-        )
-        written |= set(
-            _present(
-                place.type, types, bodies[f"empty-{number}"], decoded.get(f"empty-{number}"), given=False
-            )
-        )
+    for mark, (name, given, body) in bodies.items():
+        (kept if given else written).update(_present(name, types, body, decoded.get(mark), given=given))
     for name, struct in types.items():
         for field, facts in struct["fields"].items():
             plain = facts["type"].lstrip("*") in _ZEROS
@@ -54,14 +51,18 @@ async def learn_zeros(ask: Asker, places: Iterable[Place], types: Types, audit_l
                 facts |= {"always": True, "type": facts["type"].lstrip("*")}
 
 
-def _filled(name: str, types: Types, within: tuple[str, ...], *, zeros: bool) -> dict[str, Any]:
-    """Every struct is there, once on each way down; in it plain fields are zero, or missing."""
+def _filled(
+    name: str, types: Types, within: tuple[str, ...], *, zeros: bool, lists: int = _ALL
+) -> dict[str, Any]:
+    """Every struct is there, once on each way down, but behind no more than so many lists and maps; in it plain
+    fields are zero, or missing.
+    """
     body: dict[str, Any] = {}
     for field, facts in types[name]["fields"].items():
         around, inner = unwrapped(facts["type"])
         value: Any = None
-        if inner in types and inner not in within:
-            value = _filled(inner, types, (*within, inner), zeros=zeros)
+        if inner in types and inner not in within and len(around) <= lists:
+            value = _filled(inner, types, (*within, inner), zeros=zeros, lists=lists - len(around))
         elif zeros and not around and inner in _ZEROS:
             value = _ZEROS[inner]
         if value is not None:

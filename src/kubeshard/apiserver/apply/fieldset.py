@@ -92,7 +92,7 @@ def _compare(
         if before is not _ABSENT and after is not _ABSENT and not _same(before, after):
             modified.add(path)
         return
-    if (old is None and before is not _ABSENT) or (new is None and after is not _ABSENT):
+    if (old is None and not _is_none(before, after)) or (new is None and not _is_none(after, before)):
         modified.add(path)
     for element in {**(old or {}), **(new or {})}:
         part = (new or {}).get(element) or (old or {})[element]
@@ -103,6 +103,11 @@ def _compare(
             (*path, element),
             found,
         )
+
+
+def _is_none(value: Any, other: Any) -> bool:
+    """Absent; to a list null is as much."""
+    return value is _ABSENT or (value is None and isinstance(other, list))
 
 
 def _same(a: Any, b: Any) -> bool:

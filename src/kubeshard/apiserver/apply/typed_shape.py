@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeshard.apiserver.apply.shape import SCALAR, UNTYPED, Shape
+from kubeshard.apiserver.apply.shape import SCALAR, Shape
 from kubeshard.apiserver.schema.decoding import (
     Field,
     IntOrString,
@@ -39,7 +39,7 @@ def _of(type_: Type, made: dict[Struct, Shape]) -> Shape:
                 made[type_] = Shape("map", fields, atomic=type_.atomic, closed=True)
                 fields |= {name: _of_field(field, made) for name, field in type_.fields.items()}
             return made[type_]
-    return UNTYPED
+    return Shape(atomic=True)
 
 
 def _of_field(field: Field, made: dict[Struct, Shape]) -> Shape:
