@@ -13,6 +13,7 @@ from kubeshard.apiserver.front.discovery import aggregated_discovery, discovery
 from kubeshard.apiserver.front.documents import VERSION
 from kubeshard.apiserver.front.gate import UNKNOWN, Gate, Open, Peer
 from kubeshard.apiserver.front.negotiation import JSON, Format, negotiate, negotiate_discovery
+from kubeshard.apiserver.front.openapi import OpenApi
 from kubeshard.apiserver.front.paths import resource_path
 from kubeshard.apiserver.front.replies import (
     Reply,
@@ -49,6 +50,7 @@ class Front:
         self.server = server
         self.gate = gate or Open()
         self._caller = caller or NoCalls()
+        self._openapi = OpenApi(server.registry)
 
     async def reply(self, request: HttpRequest, peer: Peer = UNKNOWN) -> Reply:
         """Never raises for what a client may send."""
@@ -155,6 +157,8 @@ class Front:
         if request.method == "GET":
             if path in _PROBES:
                 return text_reply(200, "ok")
+            if path.startswith("/openapi/"):
+                return self._openapi.reply(request)
             registry, accept = self.server.registry, request.headers.get("accept", "")
             if aggregated := aggregated_discovery(registry, path):
                 format_, wanted = negotiate_discovery(accept)

@@ -75,6 +75,10 @@ def negotiate_discovery(accept: str) -> tuple[Format, bool]:
     raise not_acceptable((*_OFFERED, "application/vnd.kubernetes.protobuf"))
 
 
+def takes_json(accept: str) -> bool:
+    return any(media_type == JSON for media_type, _ in _clauses(accept))
+
+
 def _clauses(accept: str) -> Iterator[tuple[str, dict[str, str]]]:
     """What is offered of what the client takes, in its order, with the parameters."""
     for entry in accept.split(","):
