@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from kubeshard.apiserver.deleting import Deletions
 from kubeshard.apiserver.model import Target
+from kubeshard.apiserver.objects import is_deleting, version_of
+from kubeshard.apiserver.resources.definitions import DEFINITIONS
+from kubeshard.apiserver.resources.namespaces import NAMESPACES
+from kubeshard.apiserver.store import Journal
 from kubeshard.apiserver.watching import Watches
+from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 
@@ -18,12 +23,30 @@ WINDOW = 10_000
 
 
 class ApiServer(Deletions, Watches):
-    """`window`: for how many events of each resource watches and snapshots reach back at least."""
+    """`window`: for how many events of each resource watches and snapshots reach back at least. `journal`:
+    what keeps the objects beyond this process, and may know some already.
+    """
 
-    def __init__(self, *, clock: Clock = SYSTEM_CLOCK, rng: Rng = SYSTEM_RNG, window: int = WINDOW) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: Rng = SYSTEM_RNG,
+        window: int = WINDOW,
+        journal: Journal | None = None,
+    ) -> None:
         super().__init__(clock=clock, rng=rng, window=window)
+        if journal is not None:
+            self._resume(journal)
         namespaces = self.registry.find("", "v1", "namespaces")
         if namespaces is None:
             raise AssertionError("namespaces are built in")
         for name in INITIAL_NAMESPACES:
-            self.create(Target(namespaces), {"metadata": {"name": name}})
+            if self.store.get(NAMESPACES, Key("", name)) is None:
+                self.create(Target(namespaces), {"metadata": {"name": name}})
+
+    def _resume(self, journal: Journal) -> None:
+        self.store.resume(journal)
+        for definition in sorted(self.store.objects(DEFINITIONS).values(), key=version_of):
+            if not is_deleting(definition):
+                self._serve(definition)

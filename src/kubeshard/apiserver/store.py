@@ -2,22 +2,48 @@
 
 Guaranteed: every write has a resource version of its own, higher than all before; a state of the past is
 exact as far back as the window reaches (it is the present with the later events undone, so nothing is copied
-to remember it); subscribers are called after each write, in order. Not done here: rules about what may be
-written. Not safe for threads: one event loop, or one simulation, owns a store.
+to remember it); subscribers are called after each write, in order; with a journal, what the journal remembers
+is there again. Not done here: rules about what may be written. Not guaranteed: that a write has reached the
+journal's medium when it returns - whoever answers for it waits for `settled`. Not safe for threads: one event
+loop, or one simulation, owns a store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from kubeshard.apiserver.history import Event, History, TooOld
 from kubeshard.apiserver.objects import Object, with_metadata
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 
-__all__ = ["Event", "History", "Store", "TooOld"]
+__all__ = ["Event", "History", "Journal", "Store", "TooOld"]
 
 Subscriber = Callable[[GroupResource], None]
+
+
+class Journal(Protocol):
+    """Remembers the present of a store, across processes."""
+
+    @property
+    def revision(self) -> int:
+        """Of the last write that is remembered."""
+        ...
+
+    def objects(self) -> Iterable[tuple[GroupResource, Key, Object]]:
+        """What was there after that write."""
+        ...
+
+    def put(self, resource: GroupResource, key: Key, obj: Object, revision: int) -> None:
+        """The next write. Called before anybody else hears of it; it is remembered some time later."""
+        ...
+
+    def remove(self, resource: GroupResource, key: Key, revision: int) -> None: ...
+
+    async def settled(self) -> None:
+        """Returns when every write so far is remembered. Raises ApiError when it cannot be."""
+        ...
 
 
 class Store:
@@ -25,6 +51,7 @@ class Store:
 
     def __init__(self, *, window: int = 10_000) -> None:
         self.revision = 1
+        self._journal: Journal | None = None
         self._window = window
         self._objects: dict[GroupResource, dict[Key, Object]] = {}
         self._histories: dict[GroupResource, History] = {}
@@ -41,6 +68,23 @@ class Store:
     def close(self, resource: GroupResource) -> None:
         self._objects.pop(resource, None)
         self._histories.pop(resource, None)
+
+    def resume(self, journal: Journal) -> None:
+        """Goes on where the journal ends, and tells it of every write from now on. The past is not there any
+        more: what was watched before is expired. To be called before anything is written.
+        """
+        self.revision = max(self.revision, journal.revision)
+        for resource in self._objects:
+            self._histories[resource] = History(self.revision, self._window)
+        for resource, key, obj in journal.objects():
+            self.open(resource)
+            self._objects[resource][key] = obj
+        self._journal = journal
+
+    async def settled(self) -> None:
+        """Returns when no crash can undo what is there now. Raises ApiError when that cannot be."""
+        if self._journal is not None:
+            await self._journal.settled()
 
     def get(self, resource: GroupResource, key: Key) -> Object | None:
         return self._objects[resource].get(key)
@@ -72,6 +116,8 @@ class Store:
         objects = self._objects[resource]
         event = Event(self.revision, key, objects.get(key), stored)
         objects[key] = stored
+        if self._journal is not None:
+            self._journal.put(resource, key, stored, self.revision)
         self._tell(resource, event)
         return stored
 
@@ -79,6 +125,8 @@ class Store:
         """Removes the object; returns its last state with the resource version of the removal."""
         self.revision += 1
         old = self._objects[resource].pop(key)
+        if self._journal is not None:
+            self._journal.remove(resource, key, self.revision)
         self._tell(resource, Event(self.revision, key, old, None))
         return with_metadata(old, resourceVersion=str(self.revision))
 

@@ -16,7 +16,6 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import NoReturn
 
@@ -24,6 +23,7 @@ from kubeshard.core import KubeshardError
 from kubeshard.manager.ending import ending_of
 from kubeshard.manager.manager import Manager
 from kubeshard.runtime.logs import get_logger, setup
+from kubeshard.runtime.loop import loop_factory
 
 _log = get_logger("kubeshard.manager")
 
@@ -37,7 +37,7 @@ def run(manager: Manager | AbstractAsyncContextManager[Manager]) -> None:
     """
     if not logging.getLogger().handlers:
         setup()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         code = runner.run(_main(manager))
     if code:
         sys.exit(code)
@@ -84,12 +84,3 @@ def _exit_now(reason: str) -> NoReturn:
     _log.error("Exiting at once", reason=reason)
     sys.stderr.flush()
     os._exit(1)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory

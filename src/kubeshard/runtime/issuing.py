@@ -59,6 +59,11 @@ def new_client_leaf(
     return _leaf(authority, _subject(user, groups), ExtendedKeyUsageOID.CLIENT_AUTH, now, lifetime, ())
 
 
+def new_private_key() -> bytes:
+    """PEM."""
+    return _pem(ec.generate_private_key(ec.SECP256R1()))
+
+
 def general_name(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
@@ -124,11 +129,11 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
 def _signed(
     builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, issuer_key: ec.EllipticCurvePrivateKey
 ) -> CertificatePair:
-    return CertificatePair(
-        builder.sign(issuer_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM),
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ),
+    certificate = builder.sign(issuer_key, hashes.SHA256())
+    return CertificatePair(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

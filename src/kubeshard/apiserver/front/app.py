@@ -1,8 +1,9 @@
 """The front as an ASGI application, for uvicorn or any other server.
 
-Guaranteed: a watch ends when its client goes away, and as if its time were over when the application is
-stopped; a body beyond the limit is refused without being kept; a mistake of ours is a 500 with a Status and a
-log line, never a broken connection without a word.
+Guaranteed: nothing is told to anybody that a crash could still undo (`Store.settled`); a watch ends when its
+client goes away, and as if its time were over when the application is stopped; a body beyond the limit is
+refused without being kept; a mistake of ours is a 500 with a Status and a log line, never a broken connection
+without a word.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from multidict import CIMultiDict
 
 from kubeshard.apiserver.front.gate import UNKNOWN, Peer
 from kubeshard.apiserver.front.handlers import Front
-from kubeshard.apiserver.front.replies import Reply
+from kubeshard.apiserver.front.replies import Reply, refusal
 from kubeshard.apiserver.front.requests import LARGEST_BODY
 from kubeshard.apiserver.server import ApiServer
 from kubeshard.apiserver.status import as_status, internal
+from kubeshard.core.errors import ApiError
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.transport import HttpRequest
 
@@ -36,6 +38,7 @@ class ApiServerApp:
 
     def __init__(self, server: ApiServer | Front) -> None:
         self._front = server if isinstance(server, Front) else Front(server)
+        self._settled = self._front.server.store.settled
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
@@ -60,7 +63,11 @@ class ApiServerApp:
 
     async def _reply(self, request: HttpRequest, peer: Peer) -> Reply:
         try:
-            return await self._front.reply(request, peer)
+            reply = await self._front.reply(request, peer)
+            await self._settled()
+            return reply
+        except ApiError as error:
+            return refusal(error)
         except Exception as error:
             log.crash("Failed to answer a request", error, method=request.method, target=request.target)
             body = msgspec.json.encode(as_status(internal(f"internal error: {type(error).__name__}")))
@@ -71,6 +78,7 @@ class ApiServerApp:
 
         async def pump() -> None:
             async for chunk in stream:
+                await self._settled()
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
         async def gone() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import yaml
 
 from kubeshard.core.errors import ConfigurationError
@@ -28,24 +29,40 @@ _LIFETIME = 10 * 365 * 86400.0
 
 @dataclass(frozen=True)
 class Credentials:
-    """`authority` signs the serving certificate and certificates of clients; `token` is the administrator's."""
+    """`authority` signs the serving certificate and certificates of clients; `token` is the administrator's;
+    `signing_key` signs tokens of ServiceAccounts (PEM).
+    """
 
     authority: CertificatePair
     serving: CertificatePair = field(repr=False)
     token: str = field(repr=False)
+    signing_key: bytes = field(repr=False)
 
     @classmethod
-    def made(cls, now: float, names: Sequence[str] = ()) -> Credentials:
-        """For `NAMES` and `names`; `now` in seconds since the epoch. Raises ConfigurationError without the
-        extra.
+    def made(cls, now: float, names: Sequence[str] = (), saved: bytes | None = None) -> Credentials:
+        """For `NAMES` and `names`; `now` in seconds since the epoch. With what an earlier start has `saved`, all
+        that it gave away counts on. Raises ConfigurationError without the extra, or for what was never saved.
         """
         try:
-            from kubeshard.runtime.issuing import new_authority, new_server_leaf
+            from kubeshard.runtime.issuing import new_authority, new_private_key, new_server_leaf
         except ImportError as error:
             raise ConfigurationError(str(error)) from error
-        authority = new_authority("kubeshard", now, _LIFETIME)
+        if saved is None:
+            authority = new_authority("kubeshard", now, _LIFETIME)
+            kept = _Kept(*_texts(authority), secret_token(), new_private_key().decode())
+        else:
+            try:
+                kept = msgspec.json.decode(saved, type=_Kept)
+            except msgspec.MsgspecError as error:
+                raise ConfigurationError(f"the saved credentials are damaged ({error})") from error
+        authority = CertificatePair(kept.ca.encode(), kept.ca_key.encode())
         serving = new_server_leaf(authority, list(dict.fromkeys((*NAMES, *names))), now, _LIFETIME)
-        return cls(authority, serving, secret_token())
+        return cls(authority, serving, kept.token, kept.signing_key.encode())
+
+    def saved(self) -> bytes:
+        """For a later start. Whoever has it is the administrator."""
+        kept = _Kept(*_texts(self.authority), self.token, self.signing_key.decode())
+        return msgspec.json.encode(kept)
 
     @property
     def ca(self) -> str:
@@ -77,6 +94,17 @@ class Credentials:
             },
             sort_keys=False,
         )
+
+
+class _Kept(msgspec.Struct):
+    ca: str
+    ca_key: str
+    token: str
+    signing_key: str
+
+
+def _texts(pair: CertificatePair) -> tuple[str, str]:
+    return pair.certificate.decode(), pair.private_key.decode()
 
 
 def write_private(path: Path, text: str) -> None:

@@ -5,26 +5,32 @@
 
 Guaranteed: inside the block the port is open and known; on leaving watches end as if their time were over,
 requests in flight may finish for `Limits.stop_grace` seconds, and no task is left. It listens on the loopback
-interface unless told otherwise. Who has neither the token nor a certificate of the server's authority gets a 401.
+interface unless told otherwise; who has no credentials is `system:anonymous`, who has wrong ones gets a 401.
 
 Needs `pip install 'kubeshard[server,certificates]'`.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import asyncio
+from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
 
+from kubeshard.apiserver.admission.caller import HttpCaller
 from kubeshard.apiserver.front.app import ApiServerApp
 from kubeshard.apiserver.front.gate import Gate
 from kubeshard.apiserver.front.handlers import Front
+from kubeshard.apiserver.front.identity import Identity
+from kubeshard.apiserver.identity.user import ADMINISTRATOR
+from kubeshard.apiserver.persistence import DatabaseJournal
 from kubeshard.apiserver.server import ApiServer
 from kubeshard.apiserver.serving.credentials import Credentials, write_private
-from kubeshard.apiserver.serving.gate import TokenGate
 from kubeshard.apiserver.steps import WebhookCaller
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.asgi import AsgiServer, Limits, ListenError, MissingExtraError
 from kubeshard.runtime.background import in_background
+
+_CREDENTIALS = "credentials"
 
 LOOPBACK = "127.0.0.1"
 LIMITS = Limits(keep_alive=90.0, max_header_bytes=1024 * 1024, max_connections=4096, stop_grace=2.0)
@@ -32,28 +38,43 @@ LIMITS = Limits(keep_alive=90.0, max_header_bytes=1024 * 1024, max_connections=4
 
 
 class EmbeddedServer:
-    """`server`: what to serve, a new one by default. `host`: an address of this machine, or `""` for all of
-    them; `port` 0: a free one. `gate`: who may come in (default: who has the credentials is administrator).
-    `caller`: carries calls to admission webhooks out.
+    """`server`: what to serve, a new one by default. `data`: a folder that keeps objects and credentials of a
+    new one beyond this process. `host`: an address of this machine, or `""` for all of them; `port` 0: a free
+    one. `rbac`: whether rights are asked for, or whoever is known may do everything. `gate`: instead of the
+    usual one (`Identity`). `caller`: carries calls to admission webhooks out (default: over HTTPS, to those
+    with a `clientConfig.url`).
 
-    Raises ConfigurationError for a missing extra, and on entry for an address that cannot be listened on.
+    Raises ConfigurationError for a missing extra or a folder that cannot be used, and on entry for an address
+    that cannot be listened on.
     """
 
     def __init__(
         self,
         server: ApiServer | None = None,
         *,
+        data: Path | None = None,
         host: str = LOOPBACK,
         port: int = 0,
         credentials: Credentials | None = None,
+        rbac: bool = True,
         gate: Gate | None = None,
         caller: WebhookCaller | None = None,
         limits: Limits = LIMITS,
     ) -> None:
-        self.server = server or ApiServer()
-        named = (host,) if host else ()
-        self.credentials = credentials or Credentials.made(self.server.clock.wall(), named)
-        self.front = Front(self.server, gate=gate or TokenGate(self.credentials.token), caller=caller)
+        if server is not None and data is not None:
+            raise ValueError("a server that exists already has its store: give either it or a folder")
+        self._journal = None if data is None else DatabaseJournal(data)
+        self.server = server or ApiServer(journal=self._journal)
+        self.credentials = credentials or self._credentials((host,) if host else ())
+        gate = gate or Identity(
+            self.server,
+            tokens={self.credentials.token: ADMINISTRATOR},
+            rbac=rbac,
+            signing_key=self.credentials.signing_key,
+        )
+        self._own_caller = HttpCaller()
+        self.caller = caller or self._own_caller
+        self.front = Front(self.server, gate=gate, caller=self.caller)
         self._host = host
         self._app = ApiServerApp(self.front)
         self._http = AsgiServer(self._app, host, port, self.credentials.context(), limits)
@@ -82,17 +103,40 @@ class EmbeddedServer:
         write_private(path, self.kubeconfig)
 
     async def __aenter__(self) -> EmbeddedServer:
-        try:
-            await self._http.__aenter__()
-        except ListenError as error:
-            raise ConfigurationError(error.strerror) from error
-        except MissingExtraError as error:
-            raise ConfigurationError(str(error)) from error
+        async with AsyncExitStack() as stack:
+            if self._journal is not None:
+                await stack.enter_async_context(self._journal)
+            stack.push_async_callback(self._own_caller.close)
+            try:
+                await stack.enter_async_context(self._http)
+            except ListenError as error:
+                raise ConfigurationError(error.strerror) from error
+            except MissingExtraError as error:
+                raise ConfigurationError(str(error)) from error
+            stack.callback(self._app.stop)
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._app.stop()
-        await self._http.__aexit__()
+        await self._stack.aclose()
+
+    async def failed(self) -> str:
+        """Returns, with the reason, when it can go on no more because what is written cannot be kept."""
+        if self._journal is None:
+            await asyncio.Event().wait()
+            raise AssertionError("never set")
+        await self._journal.failed.wait()
+        return str(self._journal.failure)
+
+    def _credentials(self, names: tuple[str, ...]) -> Credentials:
+        now = self.server.clock.wall()
+        if self._journal is None:
+            return Credentials.made(now, names)
+        saved = self._journal.setting(_CREDENTIALS)
+        made = Credentials.made(now, names, saved)
+        if saved is None:
+            self._journal.keep(_CREDENTIALS, made.saved())
+        return made
 
 
 def embedded_in_thread(

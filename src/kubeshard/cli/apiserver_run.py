@@ -1,0 +1,109 @@
+"""What `kubeshard apiserver` runs on, from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from kubeshard.apiserver.serving import EmbeddedServer
+from kubeshard.core.errors import ConfigurationError, KubeshardError
+from kubeshard.runtime.environ import home
+from kubeshard.runtime.loop import loop_factory
+
+
+class Options(NamedTuple):
+    """As the command line has them."""
+
+    kubeconfig: Path | None
+    host: str
+    port: int
+    data: Path | None
+    controllers: bool
+    pods: bool
+    ready_after: float
+    rbac: bool
+
+
+def run(options: Options) -> None:
+    """Until the first Ctrl-C or SIGTERM; the second one ends the process at once. Raises ConfigurationError."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_run(options))
+
+
+async def _run(options: Options) -> None:
+    stopping = asyncio.Event()
+    _on_signals(stopping)
+    path = options.kubeconfig or _default_kubeconfig(options.data)
+    async with AsyncExitStack() as stack:
+        served = await stack.enter_async_context(EmbeddedServer(host=options.host, port=options.port))
+        served.write_kubeconfig(path)
+        if options.controllers:
+            from kubeshard.apiserver.controllers import Controllers
+
+            await stack.enter_async_context(
+                Controllers(
+                    served.server,
+                    pods=options.pods,
+                    ready_after=options.ready_after,
+                    root_ca=served.credentials.ca,
+                    caller=served.caller,
+                )
+            )
+        click.echo(_welcome(served.url, path, options))
+        ending = [asyncio.ensure_future(wait) for wait in (stopping.wait(), served.failed())]
+        await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+        for wait in ending:
+            wait.cancel()
+    if not stopping.is_set():
+        raise KubeshardError(await served.failed())
+
+
+def _welcome(url: str, path: Path, options: Options) -> str:
+    kept = f"Everything is kept in {options.data}." if options.data else "Everything is gone when it ends."
+    return (
+        f"The API server listens on {url}. {kept} Ctrl-C ends it.\n\n"
+        f"    export KUBECONFIG={_shown(path)}\n"
+        "    kubectl get namespaces\n"
+    )
+
+
+def _shown(path: Path) -> str:
+    absolute = str(path.absolute())
+    return (
+        absolute if absolute.isprintable() and not set(absolute) & set(" '\"$&;()\\`*?") else repr(absolute)
+    )
+
+
+def _default_kubeconfig(data: Path | None) -> Path:
+    if data is not None:
+        return data / "kubeconfig"
+    folder = home()
+    if folder is None:
+        raise ConfigurationError("there is no home directory to write a kubeconfig to: say --kubeconfig FILE")
+    path = folder / ".kube" / "kubeshard"
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot make {path.parent}: {error.strerror}; say --kubeconfig FILE"
+        ) from error
+    return path
+
+
+def _on_signals(stopping: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+
+    def handle() -> None:
+        if stopping.is_set():
+            os._exit(1)
+        stopping.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with suppress(NotImplementedError):  # Windows
+            loop.add_signal_handler(number, handle)
