@@ -38,17 +38,21 @@ async def learn_zeros(ask: Asker, places: Iterable[Place], types: Types, audit_l
             body = {**bodies[mark][2], "metadata": {"name": "x"}}
             await ask.ask(place.method, f"{place.path}?dryRun=All&{_MARK}={mark}", body)
     decoded = _decoded(audit_log)
-    kept: set[tuple[str, str]] = set()
-    written: set[tuple[str, str]] = set()
+    kept: set[tuple[str, str, bool]] = set()
+    written: set[tuple[str, str, bool]] = set()
+    left_out: set[tuple[str, str, bool]] = set()
     for mark, (name, given, body) in bodies.items():
-        (kept if given else written).update(_present(name, types, body, decoded.get(mark), given=given))
+        for struct, field, present in _empty(name, types, body, decoded.get(mark), given=given):
+            (kept if given else written if present else left_out).add((struct, field, present))
     for name, struct in types.items():
         for field, facts in struct["fields"].items():
             plain = facts["type"].lstrip("*") in _ZEROS
-            if plain and facts["type"].startswith("*") and (name, field) not in kept:
+            if plain and facts["type"].startswith("*") and (name, field, True) not in kept:
                 facts["type"] = facts["type"][1:]
-            if not plain and "int-or-string" not in facts["type"] and (name, field) in written:
+            if not plain and "int-or-string" not in facts["type"] and (name, field, True) in written:
                 facts |= {"always": True, "type": facts["type"].lstrip("*")}
+            elif (name, field, False) in left_out:
+                facts.pop("always", None)
 
 
 def _filled(
@@ -72,19 +76,21 @@ def _filled(
     return body
 
 
-def _present(name: str, types: Types, body: Any, decoded: Any, *, given: bool) -> Iterator[tuple[str, str]]:
-    """The fields that are written empty: of those that were given, or of those that were not."""
+def _empty(
+    name: str, types: Types, body: Any, decoded: Any, *, given: bool
+) -> Iterator[tuple[str, str, bool]]:
+    """Of the fields that were given, or of those that were not: whether they are written, while empty."""
     if not isinstance(body, dict) or not isinstance(decoded, dict):
         return
     for field, facts in types[name]["fields"].items():
         around, inner = unwrapped(facts["type"])
-        if (field in body) == given and field in decoded and not decoded[field]:
-            yield name, field
+        if (field in body) == given and not decoded.get(field):
+            yield name, field, field in decoded
         ours, theirs = body.get(field), decoded.get(field)
         for form in around:
             ours, theirs = _first(ours, form), _first(theirs, form)
         if inner in types:
-            yield from _present(inner, types, ours, theirs, given=given)
+            yield from _empty(inner, types, ours, theirs, given=given)
 
 
 def _first(value: Any, form: str) -> Any:
