@@ -6,20 +6,17 @@ roles that it selects. On the real server that is so a moment later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
-
-import msgspec
+from collections.abc import Callable, Iterable, Iterator
 
 from kubeshard.apiserver.identity.authorizer import Rule
 from kubeshard.apiserver.identity.rbac import CLUSTER_ROLES, GROUP
 from kubeshard.apiserver.model import Target, WriteOptions
 from kubeshard.apiserver.objects import Object, labels_of
+from kubeshard.apiserver.resources.pod_selectors import selects
 from kubeshard.apiserver.server import ApiServer
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.patches import ApplyPatch
-from kubeshard.core.selectors import LabelSelector, Selector
 from kubeshard.runtime.logs import get_logger
 
 log = get_logger("kubeshard.apiserver")
@@ -85,19 +82,14 @@ class _Aggregation:
         return True
 
 
-def _collected(role: Object, roles: Any) -> Iterator[Rule]:
+def _collected(role: Object, roles: Iterable[Object]) -> Iterator[Rule]:
     seen: list[Rule] = []
     by_name = sorted(roles, key=lambda other: str(other["metadata"]["name"]))
     for selector in role["aggregationRule"].get("clusterRoleSelectors") or ():
         for other in by_name:
-            if other is role or not _selects(selector, labels_of(other)):
+            if other is role or not selects(selector, labels_of(other)):
                 continue
             for rule in other.get("rules") or ():
                 if rule not in seen:
                     seen.append(rule)
                     yield rule
-
-
-def _selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """An empty selector selects everything."""
-    return Selector.from_label_selector(msgspec.convert(selector, LabelSelector)).matches(labels)

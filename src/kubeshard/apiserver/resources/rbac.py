@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kubeshard.apiserver.metadata import subdomain_name
 from kubeshard.apiserver.objects import Object
+from kubeshard.apiserver.resources.pod_selectors import label_selector_errors
 from kubeshard.apiserver.resources.typed import Typed
 from kubeshard.apiserver.status import FieldError, invalid_value, required, unsupported
 
@@ -32,9 +33,8 @@ class Roles(Typed):
         rules = enumerate(obj.get("rules") or ())
         errors = [error for index, rule in rules for error in self._rule_errors(rule, f"rules[{index}]")]
         aggregation = obj.get("aggregationRule")
-        if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
-            problem = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-            errors.append(required("aggregationRule.clusterRoleSelectors", problem))
+        if aggregation is not None:
+            errors += _aggregation_errors(aggregation.get("clusterRoleSelectors") or ())
         return errors
 
     def _rule_errors(self, rule: Mapping[str, Any], path: str) -> list[FieldError]:
@@ -56,6 +56,17 @@ class Roles(Typed):
         if not rule.get("resources"):
             errors.append(required(f"{path}.resources", "resource rules must supply at least one resource"))
         return errors
+
+
+def _aggregation_errors(selectors: Sequence[Mapping[str, Any]]) -> list[FieldError]:
+    path = "aggregationRule.clusterRoleSelectors"
+    if not selectors:
+        return [required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil")]
+    errors = []
+    for index, selector in enumerate(selectors):
+        if wrong := label_selector_errors(f"{path}[{index}]", selector):
+            errors += [*wrong, invalid_value(f"{path}[{index}]", None, "invalid label selector.")]
+    return errors
 
 
 class Bindings(Typed):
