@@ -41,7 +41,9 @@ async def _run(options: Options) -> None:
     _on_signals(stopping)
     path = options.kubeconfig or _default_kubeconfig(options.data)
     async with AsyncExitStack() as stack:
-        served = await stack.enter_async_context(EmbeddedServer(host=options.host, port=options.port))
+        served = await stack.enter_async_context(
+            EmbeddedServer(data=options.data, host=options.host, port=options.port, rbac=options.rbac)
+        )
         served.write_kubeconfig(path)
         if options.controllers:
             from kubeshard.apiserver.controllers import Controllers
