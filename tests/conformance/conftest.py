@@ -19,6 +19,7 @@ from conformance_api import WITHIN, Api
 from conformance_kinds import DEFINITIONS, SITE_DEFINITION, SITES
 
 from kubeshard.apiserver import ApiServer, Front, Identity, InMemoryTransport, User
+from kubeshard.apiserver.admission.caller import HttpCaller
 from kubeshard.apiserver.serving import Credentials, EmbeddedServer
 from kubeshard.client import Client, ClusterConfig, load_config
 from kubeshard.client.config import BearerToken, Tls
@@ -49,15 +50,27 @@ def credentials() -> Credentials:
     return Credentials.made(SYSTEM_CLOCK.wall())
 
 
+@pytest.fixture
+async def caller() -> AsyncIterator[HttpCaller]:
+    """Carries the calls of admission webhooks out, where the server is ours."""
+    caller = HttpCaller()
+    yield caller
+    await caller.close()
+
+
 @pytest.fixture(params=["model", "http", pytest.param("real", marks=pytest.mark.kube)])
-async def target(request: pytest.FixtureRequest, credentials: Credentials) -> AsyncIterator[Target]:
+async def target(
+    request: pytest.FixtureRequest, credentials: Credentials, caller: HttpCaller
+) -> AsyncIterator[Target]:
     if request.param == "model":
-        front = _guarded(TOKEN)
+        front = _guarded(TOKEN, caller)
         config = ClusterConfig("http://model", auth=BearerToken(TOKEN))
         yield Target(config, lambda: InMemoryTransport(front), lambda _: front.server.store.compact())
     elif request.param == "http":
-        front = _guarded(credentials.token)
-        async with EmbeddedServer(front.server, credentials=credentials, gate=front.gate) as served:
+        front = _guarded(credentials.token, caller)
+        async with EmbeddedServer(
+            front.server, credentials=credentials, gate=front.gate, caller=caller
+        ) as served:
             tls, auth = Tls(ca=credentials.ca), BearerToken(served.token)
             yield _over_http(ClusterConfig(served.url, tls, auth), lambda _: served.server.store.compact())
     else:
@@ -66,9 +79,9 @@ async def target(request: pytest.FixtureRequest, credentials: Credentials) -> As
         yield _over_http(config, functools.partial(_compact, control_plane.children[0].pid))
 
 
-def _guarded(token: str) -> Front:
+def _guarded(token: str, caller: HttpCaller) -> Front:
     server = ApiServer()
-    return Front(server, gate=Identity(server, tokens={token: ADMIN}))
+    return Front(server, gate=Identity(server, tokens={token: ADMIN}), caller=caller)
 
 
 def _over_http(config: ClusterConfig, forget: Callable[[int], None]) -> Target:

@@ -156,6 +156,7 @@ class Writes(Reads, Admitting):
             check_accepts_new(namespace, target.namespace, resource, name)
         asked = target if target.name else replace(target, name=meta.get("name") or "")
         obj = (yield from self._mutate("CREATE", asked, obj, None, options)) or obj
+        self._check_namespace(target, obj)
         meta = obj["metadata"]
         if not meta.get("name") and (prefix := meta.get("generateName")):
             meta["name"] = generated_name(prefix, self.rng.token())

@@ -25,7 +25,7 @@ from kubeshard.runtime.rng import Rng
 
 _BAD_MANAGED_FIELDS = (
     ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating "
-    "admission controller; please fix your requests"
+    "admission controller; please fix your requests: operation must be `Apply` or `Update`"
 )
 
 

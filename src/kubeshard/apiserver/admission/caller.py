@@ -95,20 +95,33 @@ def read_answer(status: int, body: bytes) -> WebhookReply:
     try:
         review = json.loads(body)
     except ValueError:
-        review = None
-    if status >= 400:
-        return WebhookReply(problem=_refused(status, review, body))
-    if review is None:
-        return WebhookReply(problem=f"the answer is no JSON: {body[:80]!r}")
+        review = body.decode(errors="replace")
+    if not 200 <= status < 300:
+        return WebhookReply(problem=_refused(status, review))
+    if not body:
+        what = f"status code: {status} and content type: application/json"
+        return WebhookReply(problem=f"0-length response with {what}")
     return WebhookReply(review)
 
 
-def _refused(status: int, review: Any, body: bytes) -> str:
-    if isinstance(review, dict) and review.get("kind") == "Status" and review.get("message"):
-        return str(review["message"])
-    known = {404: "the server could not find the requested resource"}
-    text = body.decode(errors="replace").strip()
-    return known.get(status) or f'an error on the server ("{text}") has prevented the request from succeeding'
+def _refused(status: int, answer: Any) -> str:
+    if isinstance(answer, dict) and answer.get("kind") == "Status" and answer.get("message"):
+        return str(answer["message"])
+    if status in _REFUSALS:
+        return _REFUSALS[status]
+    return f"the server responded with the status code {status} but did not return more information"
+
+
+_REFUSALS = {
+    400: "the server rejected our request for an unknown reason",
+    401: "the server has asked for the client to provide credentials",
+    403: "unknown",
+    404: "the server could not find the requested resource",
+    429: "the server has received too many requests and has asked us to try again later",
+    500: 'an error on the server ("unknown") has prevented the request from succeeding',
+    503: "the server is currently unable to handle the request",
+}
+"""What the real server's client says of answers without a Status."""
 
 
 async def _ask(app: AsgiApp, path: str, body: bytes) -> tuple[int, bytes]:

@@ -24,12 +24,12 @@ from kubeshard.apiserver.admission.matching import (
 from kubeshard.apiserver.admission.review import (
     BadReview,
     Verdict,
-    decoded_patch,
     denial,
     failed_call,
     internal_error,
     read_verdict,
     review_of,
+    why_not,
 )
 from kubeshard.apiserver.cel import CelError
 from kubeshard.apiserver.objects import Object, private
@@ -163,32 +163,31 @@ class Webhooks:
             try:
                 verdict = read_verdict(reply.review, uid, mutating=mutating)
             except BadReview as error:
-                problem = f"received invalid webhook response: {error}"
+                problem = str(error)
             else:
                 for text in verdict.warnings:
                     warn(text)
                 if not verdict.allowed:
                     raise denial(hook.name, verdict.status)
-                if verdict.patch and verdict.patch_type != "JSONPatch":
-                    problem = f'unsupported patch type "{verdict.patch_type}"'
-                else:
-                    return verdict
+                return verdict
         if hook.spec.get("failurePolicy") == "Ignore":
             return None
         raise failed_call(hook.name, problem)
 
     def _mutated(self, hook: Hook, asked: Attributes, warn: Warn) -> Steps[Object | None]:
         verdict = yield from self._verdict(hook, asked, warn, mutating=True)
-        ops = decoded_patch(verdict.patch) if verdict and verdict.patch else []
-        if not ops:
+        if verdict is None or not verdict.ops:
             return None
         if asked.object is None:
             problem = "attempted to modify the object, which is not supported for this operation"
             raise internal_error(f'admission webhook "{hook.name}" {problem}')
-        try:
-            return patched(private(asked.object), JsonPatch(ops))
-        except ApiError as error:
-            raise internal_error(str(error.__cause__ or error)) from None
+        obj = asked.object
+        for op in verdict.ops:
+            try:
+                obj = patched(obj, JsonPatch([op]))
+            except ApiError:
+                raise internal_error(why_not(op)) from None
+        return obj
 
     def _taken(self, attributes: Attributes, obj: Object, decode: Callable[[Object], object]) -> Attributes:
         """The patched object, decoded as if it came from a client, in the version of the request."""
@@ -196,5 +195,7 @@ class Webhooks:
         try:
             decode(obj)
         except ApiError as error:
-            raise internal_error(error.message) from None
+            raise internal_error(
+                error.message.partition(f"as a {obj['kind']}: ")[2] or error.message
+            ) from None
         return attributes.with_object(obj)

@@ -23,6 +23,7 @@ from kubeshard.apiserver.front.replies import (
     page_not_found,
     refusal,
     text_reply,
+    warned,
 )
 from kubeshard.apiserver.front.requests import Request
 from kubeshard.apiserver.front.special import REVIEWS, SUBRESOURCES, Question, Special
@@ -54,12 +55,14 @@ class Front:
 
     async def reply(self, request: HttpRequest, peer: Peer = UNKNOWN) -> Reply:
         """Never raises for what a client may send."""
+        read = Request(request)
         try:
-            return await self._reply(Request(request), peer)
+            reply = await self._reply(read, peer)
         except ApiError as error:
-            return refusal(error)
+            reply = refusal(error)
         except RecursionError:
-            return refusal(bad_request("the document is nested too deeply"))
+            reply = refusal(bad_request("the document is nested too deeply"))
+        return warned(reply, read.warnings)
 
     async def _reply(self, request: Request, peer: Peer) -> Reply:
         path = resource_path(request.path)

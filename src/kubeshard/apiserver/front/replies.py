@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -32,6 +32,8 @@ class Reply:
 
 def object_reply(resource: Resource, answer: Answer, format_: Format) -> Reply:
     document = answer.object
+    if answer.code == 204:
+        return Reply(204, {})
     if document.get("kind") != "Status":
         if format_.tables:
             document = format_.tables.of_object(document)
@@ -52,9 +54,7 @@ def list_reply(resource: Resource, page: Page, format_: Format) -> Reply:
 
 def document_reply(status: int, document: Any, format_: Format, warnings: tuple[str, ...] = ()) -> Reply:
     headers = {"content-type": format_.content_type}
-    if warnings:
-        headers["warning"] = ", ".join(f"299 - {_quoted(text)}" for text in warnings)
-    return Reply(status, headers, format_.encode(document), warnings=warnings)
+    return warned(Reply(status, headers, format_.encode(document)), warnings)
 
 
 def refusal(error: ApiError) -> Reply:
@@ -62,6 +62,15 @@ def refusal(error: ApiError) -> Reply:
     if seconds := error.details.get("retryAfterSeconds"):
         headers["retry-after"] = str(seconds)
     return Reply(error.code, headers, msgspec.json.encode(as_status(error)))
+
+
+def warned(reply: Reply, texts: Sequence[str]) -> Reply:
+    """The reply with these warnings beside those that it has."""
+    if not texts:
+        return reply
+    warnings = tuple(dict.fromkeys((*reply.warnings, *texts)))
+    header = ", ".join(f"299 - {_quoted(text)}" for text in warnings)
+    return replace(reply, headers={**reply.headers, "warning": header}, warnings=warnings)
 
 
 def text_reply(status: int, text: str) -> Reply:

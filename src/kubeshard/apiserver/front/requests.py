@@ -55,6 +55,8 @@ class Request:
         self.headers = {name.lower(): value for name, value in request.headers.items()}
         self.body = request.body or b""
         self._given = request.headers
+        self.warnings: list[str] = []
+        """What admission wants to be told to the client, whatever becomes of the request."""
 
     def header_values(self, name: str) -> list[str]:
         """Of a header that may be given several times; `name` in lower case."""
@@ -105,7 +107,11 @@ class Request:
         dry_run = self._dry_run(errors, query.get("dryRun"))
         if errors:
             raise invalid(GroupKind("meta.k8s.io", options_kind), "", errors)
-        return WriteOptions(manager or self._user_agent(), dry_run, force, validation)
+        sent = {name: query[name] for name in ("fieldManager", "fieldValidation") if query.get(name)}
+        sent |= {"dryRun": ["All"]} if dry_run else {}
+        return WriteOptions(
+            manager or self._user_agent(), dry_run, force, validation, sent=sent, warnings=self.warnings
+        )
 
     def delete_options(self) -> DeleteOptions:
         """From the body, or from the query where there is none."""
@@ -120,9 +126,24 @@ class Request:
         propagation = body.get("propagationPolicy") or self.query.get("propagationPolicy", "")
         if body.get("orphanDependents") is not None and not propagation:
             propagation = "Orphan" if body["orphanDependents"] else "Background"
+        sent = {name: value for name, value in body.items() if name not in ("kind", "apiVersion")}
+        if propagation and not body:
+            sent["propagationPolicy"] = propagation
         return DeleteOptions(
-            preconditions.get("uid") or "", preconditions.get("resourceVersion") or "", propagation, dry_run
+            preconditions.get("uid") or "",
+            preconditions.get("resourceVersion") or "",
+            propagation,
+            dry_run,
+            sent=sent | ({"dryRun": ["All"]} if dry_run else {}),
+            warnings=self.warnings,
+            grace=self._grace(body),
         )
+
+    def _grace(self, body: Mapping[str, Any]) -> int | None:
+        given = body.get("gracePeriodSeconds")
+        if given is None and not body and "gracePeriodSeconds" in self.query:
+            return _integer(self.query, "gracePeriodSeconds")
+        return given
 
     def decode(self, kind: str = "DeleteOptions", *, typed: bool = True) -> dict[str, Any]:
         """The body of a create, replace or delete. `typed`: whether protobuf has a form for the kind. Raises
