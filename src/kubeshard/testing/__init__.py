@@ -1,22 +1,56 @@
-"""Testing controllers: a real control plane on demand, and virtual time.
+"""Testing controllers: an embedded or a real API server on demand, and virtual time.
 
-`ControlPlane` starts etcd and kube-apiserver (and more) on loopback and stops them; `virtual_time` runs
-asyncio code whose timers fire at once. Users' tests may import everything here; production code imports
-nothing of it.
+`ControlPlane` starts etcd and kube-apiserver (and more) on loopback and stops them; `EmbeddedApi` and
+`MemoryApi` are the embedded API server, with and without a socket; `plugin` gives them to pytest;
+`virtual_time` runs asyncio code whose timers fire at once. Users' tests may import everything here;
+production code imports nothing of it.
+
+Names are imported when they are asked for: pytest imports this package in every test run.
 """
 
-from kubeshard.testing.assets import RELEASE, cache_folder, find_assets
-from kubeshard.testing.child import Child, is_running
-from kubeshard.testing.control_plane import ControlPlane, ControlPlaneFailed, free_port, wait_until
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kubeshard.testing.assets import RELEASE, cache_folder, find_assets
+    from kubeshard.testing.child import Child, is_running
+    from kubeshard.testing.control_plane import ControlPlane, ControlPlaneFailed, free_port, wait_until
+    from kubeshard.testing.embedded import EmbeddedApi
+    from kubeshard.testing.kube_api import KubeApi
+    from kubeshard.testing.memory import MemoryApi
+    from kubeshard.testing.real import RealApi
 
 __all__ = [
     "RELEASE",
     "Child",
     "ControlPlane",
     "ControlPlaneFailed",
+    "EmbeddedApi",
+    "KubeApi",
+    "MemoryApi",
+    "RealApi",
     "cache_folder",
     "find_assets",
     "free_port",
     "is_running",
     "wait_until",
 ]
+
+_MODULES = {
+    "assets": ("RELEASE", "cache_folder", "find_assets"),
+    "child": ("Child", "is_running"),
+    "control_plane": ("ControlPlane", "ControlPlaneFailed", "free_port", "wait_until"),
+    "embedded": ("EmbeddedApi",),
+    "kube_api": ("KubeApi",),
+    "memory": ("MemoryApi",),
+    "real": ("RealApi",),
+}
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,60 @@
+"""The embedded API server, in a thread of the test session."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from kubeshard.apiserver.controllers import Controllers
+from kubeshard.apiserver.serving import EmbeddedServer
+from kubeshard.runtime.asgi import Limits
+from kubeshard.testing.kube_api import KubeApi
+
+
+class EmbeddedApi(KubeApi):
+    """Serves from its making on. `controllers`: garbage collection, namespaces, expiry of Events; `pods`:
+    workloads get pods, which become ready at once. Raises ConfigurationError, which names the extra, when
+    packages are missing.
+    """
+
+    target = "embedded"
+
+    def __init__(self, *, controllers: bool = True, pods: bool = True) -> None:
+        super().__init__()
+        self._controllers = controllers or pods
+        self._pods = pods
+        self._stack = AsyncExitStack()
+        self._folder = Path(tempfile.mkdtemp(prefix="kubeshard-api-"))
+        self.kubeconfig = self._folder / "kubeconfig"
+        try:
+            self._background.call(self._start())
+        except BaseException:
+            self.stop()
+            raise
+
+    async def _start(self) -> None:
+        self._served = EmbeddedServer(limits=Limits(stop_grace=0, max_header_bytes=1024 * 1024))
+        await self._stack.enter_async_context(self._served)
+        if self._controllers:
+            await self._stack.enter_async_context(
+                Controllers(
+                    self._served.server,
+                    pods=self._pods,
+                    root_ca=self._served.credentials.ca,
+                    caller=self._served.caller,
+                )
+            )
+        self._served.write_kubeconfig(self.kubeconfig)
+
+    def forget(self) -> None:
+        async def work() -> None:
+            self._served.server.store.compact()
+
+        self._background.call(work())
+
+    def stop(self) -> None:
+        self._background.call(self._stack.aclose())
+        shutil.rmtree(self._folder, ignore_errors=True)
+        super().stop()
