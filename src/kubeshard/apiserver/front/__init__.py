@@ -4,7 +4,12 @@
 `memory` under a client in the same process. No rule about objects lives here.
 """
 
-from kubeshard.apiserver.front import reviews, token_requests  # noqa: F401 - they fill the tables of `special`
+from kubeshard.apiserver.front import (  # noqa: F401 - they fill the tables of `special`
+    pods,
+    reviews,
+    scaling,
+    token_requests,
+)
 from kubeshard.apiserver.front.app import ApiServerApp
 from kubeshard.apiserver.front.handlers import Front
 from kubeshard.apiserver.front.identity import Identity

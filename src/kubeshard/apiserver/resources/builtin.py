@@ -8,13 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from kubeshard.apiserver.resources.batch import CronJobs, Jobs
+from kubeshard.apiserver.resources.claims import Claims
 from kubeshard.apiserver.resources.configuration import ConfigMaps, Secrets
 from kubeshard.apiserver.resources.definitions import Definitions
 from kubeshard.apiserver.resources.leases import Leases
 from kubeshard.apiserver.resources.namespaces import Namespaces
+from kubeshard.apiserver.resources.pods import Pods, PodTemplates
 from kubeshard.apiserver.resources.rbac import Bindings, Roles
 from kubeshard.apiserver.resources.registry import Resource
+from kubeshard.apiserver.resources.service_accounts import ServiceAccounts
 from kubeshard.apiserver.resources.typed import Typed
+from kubeshard.apiserver.resources.workload_stateful import StatefulSets
+from kubeshard.apiserver.resources.workloads import (
+    ControllerRevisions,
+    DaemonSets,
+    Deployments,
+    ReplicaSets,
+    ReplicationControllers,
+)
 from kubeshard.apiserver.schema.catalog import served_kinds
 from kubeshard.core.kinds import GroupKind
 
@@ -22,6 +34,18 @@ _RULES: Mapping[GroupKind, type[Typed]] = {
     GroupKind("", "Namespace"): Namespaces,
     GroupKind("", "ConfigMap"): ConfigMaps,
     GroupKind("", "Secret"): Secrets,
+    GroupKind("", "Pod"): Pods,
+    GroupKind("", "PodTemplate"): PodTemplates,
+    GroupKind("", "ReplicationController"): ReplicationControllers,
+    GroupKind("", "ServiceAccount"): ServiceAccounts,
+    GroupKind("", "PersistentVolumeClaim"): Claims,
+    GroupKind("apps", "Deployment"): Deployments,
+    GroupKind("apps", "ReplicaSet"): ReplicaSets,
+    GroupKind("apps", "StatefulSet"): StatefulSets,
+    GroupKind("apps", "DaemonSet"): DaemonSets,
+    GroupKind("apps", "ControllerRevision"): ControllerRevisions,
+    GroupKind("batch", "Job"): Jobs,
+    GroupKind("batch", "CronJob"): CronJobs,
     GroupKind("coordination.k8s.io", "Lease"): Leases,
     GroupKind("apiextensions.k8s.io", "CustomResourceDefinition"): Definitions,
     GroupKind("rbac.authorization.k8s.io", "Role"): Roles,

@@ -105,8 +105,6 @@ class Deployments(Workload):
 
 
 class ReplicaSets(Workload):
-    selectable = ("metadata.name", "metadata.namespace", "status.replicas")
-
     def set_defaults(self, obj: Object) -> None:
         obj["spec"].setdefault("replicas", 1)
         default_template(obj["spec"].setdefault("template", {}))

@@ -1,0 +1,168 @@
+"""The subresource `scale`: how many replicas a workload has and should have, as an `autoscaling/v1` Scale.
+
+A write changes the replicas of the workload and nothing else, and its manager owns them. Source:
+k8s.io/kubernetes `pkg/registry/apps/*/storage`, k8s.io/apimachinery `util/managedfields/scalehandler.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from kubeshard.apiserver.front.special import SUBRESOURCES, Question
+from kubeshard.apiserver.model import Answer, Target, WriteOptions
+from kubeshard.apiserver.objects import Object, private, with_metadata
+from kubeshard.apiserver.patching import patch_of, patched
+from kubeshard.apiserver.resources.registry import Resource
+from kubeshard.apiserver.resources.strategy import Strategy
+from kubeshard.apiserver.resources.typed import Typed
+from kubeshard.apiserver.status import bad_request, conflict, invalid, invalid_value, method_not_allowed
+from kubeshard.apiserver.steps import Steps
+from kubeshard.core.errors import Conflict
+from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.core.patches import ApplyPatch
+from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement, Selector
+
+_KIND = Kind("autoscaling", "v1", "Scale", "scales")
+
+
+class Scales(Typed):
+    """Not a resource: what the subresource is sent."""
+
+    def __init__(self) -> None:
+        Strategy.__init__(self, _KIND, {})
+
+
+def scale(question: Question) -> Steps[Answer]:
+    """Raises Conflict for another resourceVersion or uid than the workload's, Invalid for fewer than none."""
+    target, request = question.target, question.request
+    match request.method:
+        case "GET":
+            live = question.server.get(target, request.query.get("resourceVersion", ""))
+            yield from ()
+            return Answer(200, scale_of(live))
+        case "PUT":
+            options = replace(request.write_options("UpdateOptions"), user=question.user)
+            wanted, warnings = _received(question, request.decode(_KIND.kind), options)
+            return (yield from _written(question, lambda _: wanted, options))._replace(warnings=warnings)
+        case "PATCH":
+            options = replace(request.write_options("PatchOptions"), user=question.user)
+            patch = patch_of(request.content_type, request.decode_patch())
+            if isinstance(patch, ApplyPatch):
+                return (yield from _applied(question, patch.body, options))
+            return (
+                yield from _written(
+                    question,
+                    lambda live: _received(question, private(patched(scale_of(live), patch)), options)[0],
+                    options,
+                )
+            )
+    raise method_not_allowed()
+
+
+def scale_of(workload: Object) -> Object:
+    meta, spec, status = workload["metadata"], workload.get("spec") or {}, workload.get("status") or {}
+    shown = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    replicas = spec.get("replicas") or 0
+    selector = str(Selector.from_label_selector(_selector(spec.get("selector") or {})))
+    return {
+        "kind": _KIND.kind,
+        "apiVersion": _KIND.api_version,
+        "metadata": {name: meta[name] for name in shown if name in meta},
+        "spec": {"replicas": replicas} if replicas else {},
+        "status": {"replicas": status.get("replicas") or 0, **({"selector": selector} if selector else {})},
+    }
+
+
+def _received(question: Question, body: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
+    target = question.target
+    obj, warnings = question.server.received(
+        Target(_resource(), target.namespace, target.name), body, options
+    )
+    name = obj["metadata"].get("name", "")
+    if not name:
+        raise bad_request(
+            f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
+        )
+    if name != target.name:
+        raise bad_request(
+            f"the name of the object ({name}) does not match the name on the URL ({target.name})"
+        )
+    return obj, warnings
+
+
+def _written(
+    question: Question, wanted_of: Callable[[Object], Object], options: WriteOptions
+) -> Steps[Answer]:
+    def change(live: Object) -> Object:
+        wanted = wanted_of(live)
+        given, meta = wanted["metadata"], live["metadata"]
+        if given.get("uid") and given["uid"] != meta["uid"]:
+            problem = f"Precondition failed: UID in precondition: {given['uid']}, "
+            problem += f"UID in object meta: {meta['uid']}"
+            raise conflict(question.target.group_resource, meta["name"], problem)
+        changed = {**live, "spec": {**live["spec"], "replicas": _replicas(wanted, meta["name"])}}
+        return with_metadata(changed, resourceVersion=given.get("resourceVersion"))
+
+    answer = yield from question.server.changing(question.target, change, options)
+    return answer._replace(object=scale_of(answer.object))
+
+
+def _applied(question: Question, config: Mapping[str, Any], options: WriteOptions) -> Steps[Answer]:
+    """As an apply of the workload's replicas; conflicts are told as if all managers had written scales."""
+    target, kind = question.target, question.target.resource.kind
+    if (config.get("apiVersion"), config.get("kind")) != (_KIND.api_version, _KIND.kind):
+        raise bad_request(f"invalid object type: {config.get('apiVersion')}, Kind={config.get('kind')}")
+    named = config.get("metadata") or {}
+    intent = {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {"name": named.get("name") or target.name},
+        "spec": {"replicas": _replicas(config, target.name)},
+    }
+    try:
+        answer = yield from question.server.patching(target, ApplyPatch(intent), options)
+    except Conflict as error:
+        ours, theirs = f"using {kind.api_version}", f"using {_KIND.api_version}"
+        causes = [
+            {**cause, "message": cause["message"].replace(ours, theirs)}
+            for cause in error.details.get("causes", ())
+        ]
+        raise Conflict(
+            error.message.replace(ours, theirs),
+            code=error.code,
+            reason=error.reason,
+            details={**error.details, "causes": causes} if causes else error.details,
+        ) from None
+    return answer._replace(object=scale_of(answer.object))
+
+
+def _replicas(wanted: Mapping[str, Any], name: str) -> int:
+    replicas = (wanted.get("spec") or {}).get("replicas") or 0
+    if replicas < 0:
+        error = invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise invalid(GroupKind(_KIND.group, _KIND.kind), name, [error])
+    return int(replicas)
+
+
+def _selector(given: Mapping[str, Any]) -> LabelSelector:
+    if "matchLabels" not in given and "matchExpressions" not in given:
+        # Of a ReplicationController.
+        return LabelSelector(match_labels=given)
+    expressions = tuple(
+        LabelSelectorRequirement(
+            key=one["key"], operator=one["operator"], values=tuple(one.get("values") or ())
+        )
+        for one in given.get("matchExpressions") or ()
+    )
+    return LabelSelector(match_labels=given.get("matchLabels"), match_expressions=expressions)
+
+
+@cache
+def _resource() -> Resource:
+    return Resource(Scales(), "scale")
+
+
+SUBRESOURCES["scale"] = scale
