@@ -107,7 +107,9 @@ class Writes(Reads, Admitting):
 
         def change(live: Object) -> Object:
             nonlocal warnings
-            obj, warnings = self._decoded_patch(target, patched(live, patch), options)
+            obj, warnings = self._decoded_patch(
+                target, patched(live, patch, target.resource.strategy.type), options
+            )
             return obj
 
         return (yield from self.changing(target, change, options))._replace(warnings=warnings)

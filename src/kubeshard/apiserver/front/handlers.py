@@ -111,7 +111,7 @@ class Front:
                 body = request.decode(resource.kind.kind, typed=not resource.strategy.is_custom)
                 answer = await self._perform(server.replacing(target, body, options))
             case "PATCH":
-                document = request.decode_patch()
+                document = request.decode_patch(typed=not resource.strategy.is_custom)
                 options = replace(request.write_options("PatchOptions"), user=user)
                 patch = patch_of(request.content_type, document)
                 answer = await self._perform(server.patching(target, patch, options))

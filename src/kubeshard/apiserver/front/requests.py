@@ -14,7 +14,7 @@ import yaml
 from kubeshard.apiserver.deleting import DeleteOptions
 from kubeshard.apiserver.front.negotiation import JSON, YAML
 from kubeshard.apiserver.model import WriteOptions
-from kubeshard.apiserver.patching import APPLY, JSON_PATCH, MERGE
+from kubeshard.apiserver.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from kubeshard.apiserver.reading import ListOptions
 from kubeshard.apiserver.schema import protobuf
 from kubeshard.apiserver.schema.go_types import DELETE_OPTIONS, check_fits
@@ -37,6 +37,7 @@ LARGEST_BODY = 3 * 1024 * 1024
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 _BODIES = (JSON, YAML)
 _PATCHES = (JSON_PATCH, MERGE, APPLY)
+_TYPED_PATCHES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
 _LONGEST_MANAGER = 128
 _LONGEST_SHOWN = 1024
 _VALIDATIONS = ("Ignore", "Warn", "Strict")
@@ -174,9 +175,11 @@ class Request:
                 f"the object provided is unrecognized (must be of type {kind}): {told}"
             ) from None
 
-    def decode_patch(self) -> Any:
-        if self.content_type not in _PATCHES:
-            raise unsupported_media_type(_PATCHES)
+    def decode_patch(self, *, typed: bool = True) -> Any:
+        """`typed`: of a kind whose Go type is known."""
+        accepted = _TYPED_PATCHES if typed else _PATCHES
+        if self.content_type not in accepted:
+            raise unsupported_media_type(accepted)
         applies = self.content_type == APPLY
         return self._parsed(applies, "error decoding YAML: " if applies else "error decoding patch: ")
 

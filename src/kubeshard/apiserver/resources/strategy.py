@@ -49,6 +49,11 @@ class Strategy:
         self.subresources = subresources
 
     @cached_property
+    def type(self) -> Struct | None:
+        """The Go type of a built-in kind."""
+        return None
+
+    @cached_property
     def zero(self) -> Mapping[str, Any]:
         """The fields that every object has, with the value they have when nothing was said."""
         return {}

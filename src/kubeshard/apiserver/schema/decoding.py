@@ -37,15 +37,15 @@ class Run:
     def drop(self, at: At, name: str) -> None:
         self.dropped.append(".".join(filter(None, (_indexed(at), name))))
 
-    def unfit(self, value: Any, at: At, go_type: str) -> Exception:
+    def unfit(self, value: Any, at: At, type_: Type) -> Exception:
         given = {"integer": "number", "boolean": "bool"}.get(name := type_name(value), name)
-        if given == "number" and go_type in _NUMBERS:
+        if given == "number" and type_.go in _NUMBERS:
             given = f"number {value}"
         fields = [step for step in _steps(at) if isinstance(step, Field)]
         if not fields:
-            return self.refused(f"json: cannot unmarshal {given} into Go value of type {go_type}")
+            return self.refused(f"json: cannot unmarshal {given} into Go value of type {type_.go}")
         where = f"{fields[-1].struct.name}.{'.'.join(field.go_name for field in fields)}"
-        return self.refused(f"json: cannot unmarshal {given} into Go struct field {where} of type {go_type}")
+        return self.refused(f"json: cannot unmarshal {given} into Go struct field {where} of type {type_.go}")
 
     def refused(self, problem: str) -> Exception:
         return bad_request(
@@ -79,7 +79,7 @@ class Scalar(Type):
 
     def decode(self, value: Any, at: At, run: Run) -> Any:
         if type(value) is not self._python:
-            raise run.unfit(value, at, self.go)
+            raise run.unfit(value, at, self)
         return value
 
     def zero(self) -> Any:
@@ -96,7 +96,7 @@ class Integer(Scalar):
 
     def decode(self, value: Any, at: At, run: Run) -> Any:
         if type(value) is not int or not -self._end <= value < self._end:
-            raise run.unfit(value, at, self.go)
+            raise run.unfit(value, at, self)
         return value
 
 
@@ -168,7 +168,7 @@ class List(Type):
 
     def decode(self, value: Any, at: At, run: Run) -> Any:
         if type(value) is not list:
-            raise run.unfit(value, at, self.go)
+            raise run.unfit(value, at, self)
         items = self.items
         decode = items.decode
         return [
@@ -187,7 +187,7 @@ class Map(Type):
 
     def decode(self, value: Any, at: At, run: Run) -> Any:
         if type(value) is not dict:
-            raise run.unfit(value, at, self.go)
+            raise run.unfit(value, at, self)
         values = self.values
         decode = values.decode
         return {
@@ -232,7 +232,7 @@ class Struct(Type):
 
     def decode(self, value: Any, at: At, run: Run) -> dict[str, Any]:
         if type(value) is not dict:
-            raise run.unfit(value, at, self.go)
+            raise run.unfit(value, at, self)
         fields, decoded = self.fields, {}
         for name, member in value.items():
             field = fields.get(name)
