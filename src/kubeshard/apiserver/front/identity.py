@@ -54,8 +54,7 @@ class Identity:
         self.authorizer: Authorizer = ALLOW_ALL
         if rbac:
             self.authorizer = self._rbac = Rbac(server.store)
-            install(server)
-            keep_aggregated(server)
+            keep_aggregated(server, settled=install(server))
             server.check_write = self._check_write
         self._impersonation = Impersonation(self.authorizer)
 

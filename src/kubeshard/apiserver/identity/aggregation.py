@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from kubeshard.apiserver.identity.authorizer import Rule
 from kubeshard.apiserver.identity.rbac import CLUSTER_ROLES, GROUP
+from kubeshard.apiserver.identity.user import AUTHENTICATED, User, account_groups, account_name
 from kubeshard.apiserver.model import Target, WriteOptions
 from kubeshard.apiserver.objects import Object, labels_of
 from kubeshard.apiserver.resources.pod_selectors import selects
@@ -21,13 +22,15 @@ from kubeshard.runtime.logs import get_logger
 
 log = get_logger("kubeshard.apiserver")
 
-_MANAGER = "clusterrole-aggregation-controller"
+MANAGER = "clusterrole-aggregation-controller"
+_USER = User(account_name("kube-system", MANAGER), groups=(*account_groups("kube-system"), AUTHENTICATED))
 
 
-def keep_aggregated(server: ApiServer) -> Callable[[], None]:
-    """From now on. Returns what ends it."""
+def keep_aggregated(server: ApiServer, *, settled: bool = False) -> Callable[[], None]:
+    """From now on. `settled`: the roles are known to be so already. Returns what ends it."""
     aggregation = _Aggregation(server)
-    aggregation.settle()
+    if not settled:
+        aggregation.settle()
     return server.store.subscribe(aggregation.written)
 
 
@@ -58,7 +61,7 @@ class _Aggregation:
         """Whether something changed."""
         changed = False
         for role in self._made():
-            rules = list(_collected(role, self._server.store.objects(CLUSTER_ROLES).values()))
+            rules = list(collected(role, self._server.store.objects(CLUSTER_ROLES).values()))
             if rules != (role.get("rules") or []):
                 changed = self._write(role["metadata"]["name"], rules) or changed
         return changed
@@ -73,7 +76,7 @@ class _Aggregation:
             "metadata": {"name": name},
             "rules": rules,
         }
-        options = WriteOptions(manager=_MANAGER, force=True)
+        options = WriteOptions(manager=MANAGER, force=True, user=_USER)
         try:
             self._server.patch(Target(resource, "", name), ApplyPatch(body), options)
         except ApiError as error:
@@ -82,12 +85,14 @@ class _Aggregation:
         return True
 
 
-def _collected(role: Object, roles: Iterable[Object]) -> Iterator[Rule]:
+def collected(role: Object, roles: Iterable[Object]) -> Iterator[Rule]:
+    """The rules of those among `roles` that the role selects, each once."""
     seen: list[Rule] = []
+    name = role["metadata"]["name"]
     by_name = sorted(roles, key=lambda other: str(other["metadata"]["name"]))
     for selector in role["aggregationRule"].get("clusterRoleSelectors") or ():
         for other in by_name:
-            if other is role or not selects(selector, labels_of(other)):
+            if other["metadata"]["name"] == name or not selects(selector, labels_of(other)):
                 continue
             for rule in other.get("rules") or ():
                 if rule not in seen:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from kubeshard.apiserver.identity.rbac import GROUP
+from kubeshard.apiserver.identity.aggregation import MANAGER as AGGREGATION
+from kubeshard.apiserver.identity.aggregation import collected
+from kubeshard.apiserver.identity.rbac import CLUSTER_ROLES, GROUP
 from kubeshard.apiserver.model import Model
 from kubeshard.apiserver.objects import Object, key_of
 from kubeshard.core.kinds import GroupResource
@@ -27,32 +29,55 @@ _KINDS = {
 }
 
 
-def install(server: Model) -> None:
-    """Puts what is missing into the store: what is there stays as somebody has made it."""
-    now = server.now()
+class _Template(NamedTuple):
+    """`owned`: what its first manager owns."""
+
+    resource: GroupResource
+    object: Object
+    owned: dict[str, Any]
+
+
+def install(server: Model) -> bool:
+    """Puts what is missing into the store: what is there stays as somebody has made it. Returns whether it
+    was a new cluster.
+    """
+    new, now = not server.store.objects(CLUSTER_ROLES), server.now()
     for resource, template, fields in _templates():
         key = key_of(template)
         if server.store.get(resource, key) is not None:
             continue
-        manager = {
-            "manager": "kube-apiserver",
-            "operation": "Update",
-            "apiVersion": f"{GROUP}/v1",
-            "time": now,
-            "fieldsType": "FieldsV1",
-            "fieldsV1": fields,
-        }
-        own = {"uid": server.rng.token(), "creationTimestamp": now, "managedFields": [manager]}
+        managers = [_manager("kube-apiserver", "Update", fields, now)]
+        if "aggregationRule" in template:
+            managers.insert(0, _manager(AGGREGATION, "Apply", {"f:rules": {}}, now))
+        own = {"uid": server.rng.token(), "creationTimestamp": now, "managedFields": managers}
         server.store.put(resource, key, {**template, "metadata": {**template["metadata"], **own}})
+    return new
+
+
+def _manager(name: str, operation: str, fields: dict[str, Any], now: str) -> dict[str, Any]:
+    return {
+        "manager": name,
+        "operation": operation,
+        "apiVersion": f"{GROUP}/v1",
+        "time": now,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+    }
 
 
 @cache
-def _templates() -> tuple[tuple[GroupResource, Object, dict[str, Any]], ...]:
-    """Each with what its first manager owns."""
-    return tuple(_read())
+def _templates() -> tuple[_Template, ...]:
+    """With aggregated roles as they end up, so that a server starts without that work."""
+    templates = tuple(_read())
+    roles = [template.object for template in templates if template.resource == CLUSTER_ROLES]
+    made = [role for role in roles if "aggregationRule" in role]
+    for _ in made:
+        for role in made:
+            role["rules"] = list(collected(role, roles))
+    return templates
 
 
-def _read() -> Iterator[tuple[GroupResource, Object, dict[str, Any]]]:
+def _read() -> Iterator[_Template]:
     document = msgspec.json.decode((files(__package__) / "bootstrap.json").read_bytes())
     for plural, objects in document.items():
         for given in objects:
@@ -71,7 +96,7 @@ def _read() -> Iterator[tuple[GroupResource, Object, dict[str, Any]]]:
                 fields["f:aggregationRule"] = {".": {}, "f:clusterRoleSelectors": {}}
             fields["f:metadata"] = {"f:annotations": _owned(_ANNOTATIONS), "f:labels": _owned(labels)}
             head = {"kind": _KINDS[plural], "apiVersion": f"{GROUP}/v1", "metadata": meta}
-            yield GroupResource(GROUP, plural), {**head, **content}, fields
+            yield _Template(GroupResource(GROUP, plural), {**head, **content}, fields)
 
 
 def _owned(names: dict[str, str]) -> dict[str, Any]:
