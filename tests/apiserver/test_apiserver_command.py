@@ -1,0 +1,214 @@
+"""`kubeshard apiserver`: what it prints, where it can be reached, how it ends."""
+
+import json
+import os
+import re
+import signal
+import ssl
+import stat
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+WITHOUT = """
+import sys
+sys.modules.update(dict.fromkeys({missing!r}))
+sys.argv[0] = "kubeshard"
+from kubeshard.cli import main
+main()
+"""
+
+
+def environment(home):
+    return {"PATH": os.environ["PATH"], "HOME": str(home)}
+
+
+@contextmanager
+def started(home, *arguments):
+    """The process, and what it printed until it was ready."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kubeshard", "apiserver", "--port", "0", *arguments],
+        env=environment(home),
+        cwd=home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        printed = process.stdout.readline()
+        assert printed, process.stderr.read()
+        while (line := process.stdout.readline()).strip() != "kubectl get namespaces":
+            printed += line
+        yield process, printed
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ended(home, *arguments, missing=()):
+    program = ["-c", WITHOUT.format(missing=missing)] if missing else ["-m", "kubeshard"]
+    return subprocess.run(
+        [sys.executable, *program, "apiserver", *arguments],
+        env=environment(home),
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+def asked(path, target):
+    """The answer to the user of a kubeconfig."""
+    config = yaml.safe_load(path.read_text())
+    cluster = config["clusters"][0]["cluster"]
+    token = config["users"][0]["user"]["token"]
+    request = urllib.request.Request(cluster["server"] + target, headers={"Authorization": f"Bearer {token}"})
+    opened = urllib.request.urlopen(request, context=ssl._create_unverified_context(), timeout=10)
+    return json.load(opened)
+
+
+def test_it_prints_how_to_reach_it_and_ends_in_order(tmp_path):
+    with started(tmp_path) as (process, printed):
+        path = Path(re.search(r"export KUBECONFIG=(\S+)", printed)[1])
+        assert path == tmp_path / ".kube" / "kubeshard"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        names = {obj["metadata"]["name"] for obj in asked(path, "/api/v1/namespaces")["items"]}
+        assert {"default", "kube-system"} <= names
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+        assert process.stderr.read() == ""
+
+
+def test_it_has_the_controllers_of_a_cluster_unless_told_otherwise(tmp_path):
+    deployment = json.dumps(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "web"},
+            "spec": {
+                "replicas": 2,
+                "selector": {"matchLabels": {"app": "web"}},
+                "template": {
+                    "metadata": {"labels": {"app": "web"}},
+                    "spec": {"containers": [{"name": "web", "image": "nginx"}]},
+                },
+            },
+        }
+    ).encode()
+    path = "/apis/apps/v1/namespaces/default/deployments"
+
+    def create(kubeconfig):
+        config = yaml.safe_load(kubeconfig.read_text())
+        token = config["users"][0]["user"]["token"]
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        url = config["clusters"][0]["cluster"]["server"] + path
+        request = urllib.request.Request(url, deployment, headers)
+        urllib.request.urlopen(request, context=ssl._create_unverified_context(), timeout=10)
+
+    with started(tmp_path, "--ready-after", "0", "--kubeconfig", "with"):
+        create(tmp_path / "with")
+        deadline = time.monotonic() + 20
+        while asked(tmp_path / "with", f"{path}/web")["status"].get("replicas") != 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    with started(tmp_path, "--no-controllers", "--kubeconfig", "without"):
+        create(tmp_path / "without")
+        assert asked(tmp_path / "without", "/api/v1/pods")["items"] == []
+
+
+def test_rights_are_asked_for_unless_all_is_allowed(tmp_path):
+    def impersonating(kubeconfig):
+        config = yaml.safe_load(kubeconfig.read_text())
+        token = config["users"][0]["user"]["token"]
+        headers = {"Authorization": f"Bearer {token}", "Impersonate-User": "nobody-special"}
+        url = config["clusters"][0]["cluster"]["server"] + "/api/v1/secrets"
+        request = urllib.request.Request(url, headers=headers)
+        try:
+            context = ssl._create_unverified_context()
+            return urllib.request.urlopen(request, context=context, timeout=10).status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    with started(tmp_path, "--kubeconfig", "asked"):
+        assert impersonating(tmp_path / "asked") == 403
+    with started(tmp_path, "--kubeconfig", "open", "--allow-all"):
+        assert impersonating(tmp_path / "open") == 200
+
+
+def test_idle_it_uses_no_cpu(tmp_path):
+    """Nothing polls: not one switch to it in a while, where a poll of once a second would show."""
+    with started(tmp_path) as (process, _):
+        status = Path(f"/proc/{process.pid}/status")
+        if not status.exists():
+            pytest.skip("did not run: this system has no /proc")
+        asked(tmp_path / ".kube" / "kubeshard", "/version")
+
+        def switches():
+            return re.search(r"^voluntary_ctxt_switches:\s+(\d+)", status.read_text(), re.M)[1]
+
+        deadline = time.monotonic() + 20
+        before = switches()
+        time.sleep(2)  # what is measured is this time
+        while (after := switches()) != before:
+            assert time.monotonic() < deadline, "it never comes to rest"
+            before = after
+            time.sleep(2)
+
+
+def test_a_folder_keeps_objects_and_kubeconfig(tmp_path):
+    with started(tmp_path, "--data", "kept") as (_, printed):
+        assert "Everything is kept in kept." in printed
+        first = asked(tmp_path / "kept" / "kubeconfig", "/api/v1/namespaces/default")
+    with started(tmp_path, "--data", "kept"):
+        assert asked(tmp_path / "kept" / "kubeconfig", "/api/v1/namespaces/default") == first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--port", "0", "--kubeconfig", "no/where"], "cannot write no/where: No such file or directory"),
+        (["--port", "0", "--data", "file"], "Directory 'file' is a file."),
+        (["--port", "99999"], "is not in the range"),
+        (["--port", "0", "--host", "nowhere.invalid"], "cannot listen on nowhere.invalid:0: "),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path, arguments, words):
+    (tmp_path / "file").write_text("")
+    done = ended(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_port_that_is_taken_is_one_line(tmp_path):
+    with started(tmp_path) as (_, printed):
+        port = re.search(r"https://127.0.0.1:(\d+)", printed)[1]
+        done = ended(tmp_path, "--port", port)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"Error: cannot listen on 127.0.0.1:{port}: another process listens there\n"
+
+
+@pytest.mark.parametrize(
+    ("missing", "extra"),
+    [(["uvicorn"], "server"), (["httptools"], "server"), (["cryptography"], "certificates")],
+)
+def test_a_missing_extra_is_named(tmp_path, missing, extra):
+    done = ended(tmp_path, "--port", "0", missing=tuple(missing))
+    assert done.returncode == 2
+    assert f"pip install 'kubeshard[{extra}]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_another_address_than_loopback_is_warned_of(tmp_path):
+    done = ended(tmp_path, "--port", "0", "--host", "192.0.2.1")  # of nobody: RFC 5737
+    assert done.stderr.startswith("WARNING: listening on 192.0.2.1: everybody who can reach this machine")
+    assert (
+        "WARNING" not in ended(tmp_path, "--port", "0", "--host", "localhost", "--data", "/dev/null").stderr
+    )
