@@ -20,14 +20,18 @@ from typing import Self
 from kubeshard.apiserver.controllers.agenda import Agenda
 from kubeshard.apiserver.controllers.cluster import Cluster
 from kubeshard.apiserver.controllers.controller import AnyController
+from kubeshard.apiserver.controllers.daemon_sets import DaemonSetController
 from kubeshard.apiserver.controllers.deployments import DeploymentController
 from kubeshard.apiserver.controllers.events import EventExpiry
 from kubeshard.apiserver.controllers.furnishing import Furnishing
 from kubeshard.apiserver.controllers.garbage import GarbageCollector
+from kubeshard.apiserver.controllers.jobs import JobController
 from kubeshard.apiserver.controllers.kubelet import Kubelet
 from kubeshard.apiserver.controllers.namespaces import NamespaceController
 from kubeshard.apiserver.controllers.replica_sets import ReplicaSetController
 from kubeshard.apiserver.controllers.scheduler import Scheduler
+from kubeshard.apiserver.controllers.stateful_sets import StatefulSetController
+from kubeshard.apiserver.controllers.volumes import VolumeController
 from kubeshard.apiserver.history import Event
 from kubeshard.apiserver.server import ApiServer
 from kubeshard.apiserver.steps import NoCalls, WebhookCaller, perform
@@ -37,6 +41,8 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 
 _log = get_logger("kubeshard.apiserver.controllers")
+_SOONEST = 0.001
+"""Differences of times are never exact: the rest of a delay may be too little for any clock to show."""
 _FIRST_RETRY = 0.05
 _LAST_RETRY = 30.0
 
@@ -72,6 +78,10 @@ class Controllers:
                 Scheduler(cluster),
                 ReplicaSetController(cluster),
                 DeploymentController(cluster),
+                StatefulSetController(cluster),
+                DaemonSetController(cluster),
+                JobController(cluster),
+                VolumeController(cluster),
             ]
         self._cluster = cluster
         self._workers = [_Worker(each, server.clock, caller or NoCalls()) for each in controllers]
@@ -138,7 +148,8 @@ class _Worker:
                 await self._wait()
                 continue
             delay = await self._reconcile(key)
-            self._agenda.set_deadline(key, None if delay is None else self._clock.monotonic() + delay)
+            deadline = None if delay is None else self._clock.monotonic() + max(delay, _SOONEST)
+            self._agenda.set_deadline(key, deadline)
             # Requests have a turn after each key, however much there is to do.
             await asyncio.sleep(0)
 

@@ -81,8 +81,7 @@ class Kubelet(Controller[Node]):
             self._since[uid] = now - self._ready_after if is_ready(pod) else now
         if stages[0] is not Stage.READY:
             return stages[0], None
-        # A nanosecond for rounding: who is woken at a deadline is not to find it still ahead.
-        elapsed = now - self._since[uid] + 1e-9
+        elapsed = now - self._since[uid]
         if elapsed < self._ready_after:
             return Stage.STARTING, self._ready_after - elapsed
         if len(stages) == 1:

@@ -90,12 +90,12 @@ def _is_ours(pod: Object) -> bool:
     spec = pod["spec"]
     if spec.get("nodeName") or spec.get("schedulingGates") or is_deleting(pod) or has_ended(pod):
         return False
-    return spec.get("schedulerName", _NAME) == _NAME
+    return bool(spec.get("schedulerName", _NAME) == _NAME)
 
 
 def _fits(pod: Object, name: str, node: Object) -> bool:
     spec = pod["spec"]
-    named = _named_nodes(spec)
+    named = named_nodes(spec)
     if named is not None:
         return name in named
     if (node.get("spec") or {}).get("unschedulable") or is_deleting(node):
@@ -103,7 +103,7 @@ def _fits(pod: Object, name: str, node: Object) -> bool:
     return bool((spec.get("nodeSelector") or {}).items() <= labels_of(node).items())
 
 
-def _named_nodes(spec: Object) -> list[str] | None:
+def named_nodes(spec: Object) -> list[str] | None:
     """The nodes that the pod of a DaemonSet is meant for."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
