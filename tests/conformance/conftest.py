@@ -9,8 +9,10 @@ import functools
 import itertools
 import json
 import os
+import ssl
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,15 @@ from conformance_kinds import DEFINITIONS, SITE_DEFINITION, SITES
 
 from kubeshard.apiserver import ApiServer, Front, Identity, InMemoryTransport, User
 from kubeshard.apiserver.admission.caller import HttpCaller
+from kubeshard.apiserver.front.gate import Peer
 from kubeshard.apiserver.serving import Credentials, EmbeddedServer
 from kubeshard.client import Client, ClusterConfig, load_config
 from kubeshard.client.config import BearerToken, Tls
 from kubeshard.client.tls import ssl_context
 from kubeshard.runtime.clock import SYSTEM_CLOCK
 from kubeshard.runtime.http import AiohttpTransport
+from kubeshard.runtime.issuing import new_client_leaf
+from kubeshard.runtime.tls import CertificatePair
 from kubeshard.runtime.transport import Transport
 
 TOKEN = "conformance"
@@ -35,13 +40,21 @@ _numbers = itertools.count(1)
 
 
 class Target:
-    """`transport` makes a connection, `forget` makes the server forget the states of the past."""
+    """`transport` makes a connection, `certified` one with a client certificate; `forget` makes the server
+    forget the states of the past.
+    """
 
     def __init__(
-        self, config: ClusterConfig, transport: Callable[[], Transport], forget: Callable[[int], None]
+        self,
+        config: ClusterConfig,
+        transport: Callable[[], Transport],
+        certified: Callable[[CertificatePair], Transport],
+        forget: Callable[[int], None],
+        authority: Callable[[str, Sequence[str]], CertificatePair],
     ) -> None:
         self.config = config
         self.transport = transport
+        self.certified = lambda user, *groups: certified(authority(user, groups))
         self.forget = forget
 
 
@@ -62,21 +75,35 @@ async def caller() -> AsyncIterator[HttpCaller]:
 async def target(
     request: pytest.FixtureRequest, credentials: Credentials, caller: HttpCaller
 ) -> AsyncIterator[Target]:
+    issued = functools.partial(_issued, credentials.authority)
     if request.param == "model":
         front = _guarded(TOKEN, caller)
         config = ClusterConfig("http://model", auth=BearerToken(TOKEN))
-        yield Target(config, lambda: InMemoryTransport(front), lambda _: front.server.store.compact())
+        yield Target(
+            config,
+            lambda: InMemoryTransport(front),
+            lambda pair: InMemoryTransport(
+                front, peer=Peer(ssl.PEM_cert_to_DER_cert(pair.certificate.decode()))
+            ),
+            lambda _: front.server.store.compact(),
+            issued,
+        )
     elif request.param == "http":
         front = _guarded(credentials.token, caller)
         async with EmbeddedServer(
             front.server, credentials=credentials, gate=front.gate, caller=caller
         ) as served:
-            tls, auth = Tls(ca=credentials.ca), BearerToken(served.token)
-            yield _over_http(ClusterConfig(served.url, tls, auth), lambda _: served.server.store.compact())
+            config = ClusterConfig(served.url, Tls(ca=credentials.ca), BearerToken(served.token))
+            yield _over_http(config, lambda _: served.server.store.compact(), issued)
     else:
         control_plane = request.getfixturevalue("control_plane")
         config = await load_config(kubeconfig=str(control_plane.kubeconfig))
-        yield _over_http(config, functools.partial(_compact, control_plane.children[0].pid))
+        forget = functools.partial(_compact, control_plane.children[0].pid)
+        yield _over_http(config, forget, control_plane.client_certificate)
+
+
+def _issued(authority: CertificatePair, user: str, groups: Sequence[str]) -> CertificatePair:
+    return new_client_leaf(authority, user, groups, SYSTEM_CLOCK.wall(), 3600.0)
 
 
 def _guarded(token: str, caller: HttpCaller) -> Front:
@@ -84,8 +111,19 @@ def _guarded(token: str, caller: HttpCaller) -> Front:
     return Front(server, gate=Identity(server, tokens={token: ADMIN}), caller=caller)
 
 
-def _over_http(config: ClusterConfig, forget: Callable[[int], None]) -> Target:
-    return Target(config, functools.partial(AiohttpTransport, config.server, ssl_context(config)), forget)
+def _over_http(
+    config: ClusterConfig,
+    forget: Callable[[int], None],
+    authority: Callable[[str, Sequence[str]], CertificatePair],
+) -> Target:
+    def connected(config: ClusterConfig) -> Transport:
+        return AiohttpTransport(config.server, ssl_context(config))
+
+    def certified(pair: CertificatePair) -> Transport:
+        certificate, key = pair.certificate.decode(), pair.private_key.decode()
+        return connected(replace(config, tls=replace(config.tls, certificate=certificate, key=key)))
+
+    return Target(config, lambda: connected(config), certified, forget, authority)
 
 
 def _compact(etcd: int, revision: int) -> None:

@@ -2,9 +2,11 @@
 
 import base64
 import json
+import re
 
 import pytest
 from conformance_access import TOKEN_REVIEWS, WHOAMI, account, grant, rule, token_of, told
+from conformance_api import Api
 
 from conftest import until
 
@@ -79,6 +81,45 @@ async def test_what_is_no_bearer_token_is_nobody(api, header):
 
 async def test_the_scheme_is_read_in_any_case(api):
     assert (await api.with_headers(Authorization="bEaReR wrong").get("/version")).status == 401
+
+
+# Client certificates.
+
+
+@pytest.fixture
+async def certified(target):
+    """Makes who shows a certificate of this user and these groups."""
+    transports = []
+
+    def make(user, *groups, token=""):
+        transports.append(target.certified(user, *groups))
+        return Api(transports[-1], token)
+
+    yield make
+    for transport in transports:
+        await transport.close()
+
+
+async def test_a_certificate_says_who_its_bearer_is(certified):
+    info = await told(certified("jane", "dev", "ops"))
+    (fingerprint,) = info.pop("extra")[ID]
+    assert re.fullmatch("X509SHA256=[0-9a-f]{64}", fingerprint)
+    assert info == {"username": "jane", "groups": ["dev", "ops", "system:authenticated"]}
+
+
+async def test_a_certificate_comes_before_a_token(certified):
+    assert (await told(certified("jane", token="wrong")))["username"] == "jane"
+
+
+async def test_a_certificate_of_the_masters_opens_everything(certified):
+    assert (await certified("root", "system:masters").get("/api/v1/secrets")).status == 200
+    refused = await certified("jane", "dev").get("/api/v1/secrets")
+    assert refused.message.startswith('secrets is forbidden: User "jane" cannot list resource "secrets"')
+
+
+async def test_who_shows_a_certificate_acts_as_others_if_allowed(certified):
+    acting = certified("root", "system:masters").acting_as("jo", "dev")
+    assert (await told(acting))["groups"] == ["dev", "system:authenticated"]
 
 
 # Tokens of ServiceAccounts.

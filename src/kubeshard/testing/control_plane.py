@@ -31,12 +31,14 @@ from types import TracebackType
 from typing import Self
 
 from kubeshard.core.errors import KubeshardError
+from kubeshard.runtime.tls import CertificatePair
 from kubeshard.testing.assets import CORE_PROGRAMS, find_assets
 from kubeshard.testing.child import Child
 
 _READY_WITHIN = 120.0
 """It takes four seconds; a machine with other work may be many times slower."""
 _POLL = 0.05
+_DAY = 86400.0
 _given_ports: set[int] = set()
 _CONTROLLERS = (
     "deployment-controller",
@@ -148,6 +150,12 @@ class ControlPlane:
         """The programs in the order of their start, for tests that stop one."""
         return tuple(self._children)
 
+    def client_certificate(self, user: str, groups: Sequence[str] = ()) -> CertificatePair:
+        """With which kube-apiserver takes its bearer for this user, for a day."""
+        from kubeshard.runtime.issuing import new_client_leaf
+
+        return new_client_leaf(self._authority, user, groups, time.time(), _DAY)
+
     @property
     def _certificate(self) -> Path:
         """Self-signed by kube-apiserver."""
@@ -192,6 +200,8 @@ class ControlPlane:
         )
         key = self.folder / "service-account.key"
         _write_rsa_key(key)
+        self._authority, clients = _new_authority(), self.folder / "client-ca.crt"
+        clients.write_bytes(self._authority.certificate)
         tokens = self.folder / "tokens.csv"
         tokens.touch(mode=0o600)
         tokens.write_text(f'{self._token},admin,admin,"system:masters"\n')
@@ -205,6 +215,7 @@ class ControlPlane:
             f"--service-account-signing-key-file={key}",
             f"--service-account-key-file={key}",
             f"--token-auth-file={tokens}",
+            f"--client-ca-file={clients}",
             "--authorization-mode=RBAC",
             "--service-cluster-ip-range=10.96.0.0/16",
             "--advertise-address=10.9.9.9",
@@ -322,6 +333,12 @@ _NODE = {
         "capacity": {"cpu": "1000", "memory": "1Ti", "pods": "100000"},
     },
 }
+
+
+def _new_authority() -> CertificatePair:
+    from kubeshard.runtime.issuing import new_authority
+
+    return new_authority("kubeshard-clients", time.time(), _DAY)
 
 
 def _write_rsa_key(path: Path) -> None:

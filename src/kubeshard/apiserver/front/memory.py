@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
+from kubeshard.apiserver.front.gate import UNKNOWN, Peer
 from kubeshard.apiserver.front.handlers import Front
 from kubeshard.apiserver.front.replies import Reply
 from kubeshard.apiserver.server import ApiServer
@@ -27,10 +28,11 @@ from kubeshard.runtime.transport import (
 
 
 class InMemoryTransport:
-    """Implements `kubeshard.runtime.transport.Transport`."""
+    """Implements `kubeshard.runtime.transport.Transport`. `peer`: what a connection would say of this end."""
 
-    def __init__(self, server: ApiServer | Front) -> None:
+    def __init__(self, server: ApiServer | Front, *, peer: Peer = UNKNOWN) -> None:
         self._front = server if isinstance(server, Front) else Front(server)
+        self._peer = peer
         self._streams: set[_Stream] = set()
         self._closed = False
 
@@ -65,7 +67,7 @@ class InMemoryTransport:
     async def _reply(self, request: HttpRequest) -> Reply:
         if self._closed:
             raise TransportError("the transport is closed", sent=False)
-        reply = await self._front.reply(request)
+        reply = await self._front.reply(request, self._peer)
         await self._front.server.store.settled()
         return reply
 
