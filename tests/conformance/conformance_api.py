@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,8 +17,10 @@ from kubeshard.runtime.transport import HttpRequest, Transport
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 WITHIN = 30.0
+_WARNING = re.compile(r'299 - "((?:[^"\\]|\\.)*)"')
 
 
 class Answer:
@@ -63,6 +66,12 @@ class Answer:
     @property
     def fields(self) -> set[str]:
         return {field for field, _, _ in self.causes}
+
+    @property
+    def warnings(self) -> list[str]:
+        """The texts of Warning headers."""
+        found = _WARNING.findall(self.headers.get("warning", ""))
+        return [text.replace('\\"', '"') for text in found]
 
 
 class Api:
@@ -127,6 +136,9 @@ class Api:
 
     async def merge(self, path: str, body: Any, **query: Any) -> Answer:
         return await self.call("PATCH", path, body, content_type=MERGE, **query)
+
+    async def strategic(self, path: str, body: Any, **query: Any) -> Answer:
+        return await self.call("PATCH", path, body, content_type=STRATEGIC, **query)
 
     async def json_patch(self, path: str, *ops: Mapping[str, Any], **query: Any) -> Answer:
         return await self.call("PATCH", path, list(ops), content_type=JSON_PATCH, **query)
