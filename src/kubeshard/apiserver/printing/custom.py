@@ -6,6 +6,7 @@ Source: the table convertor of apiextensions-apiserver.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from kubeshard.apiserver.printing.durations import human_duration
 from kubeshard.apiserver.printing.jsonpath import NotFound, parse
 from kubeshard.core.times import parse_time
 
+_LARGE_EXPONENT = 6
 _AGE: Mapping[str, Any] = {
     "name": "Age",
     "type": "date",
@@ -48,7 +50,7 @@ def custom_printer(columns: Sequence[Mapping[str, Any]] | None) -> Printer:
     return Printer(tuple(printed))
 
 
-def _cell(find: Callable[[Any], list[Any]], shown: Cell_) -> Cell:
+def _cell(find: Callable[[Any], list[Any]], shown: Shown) -> Cell:
     def cell(obj: Object, now: float) -> Any:
         try:
             found = find(obj)
@@ -59,7 +61,7 @@ def _cell(find: Callable[[Any], list[Any]], shown: Cell_) -> Cell:
     return cell
 
 
-Cell_ = Callable[[Any, float], Any]
+Shown = Callable[[Any, float], Any]
 
 
 def _string(value: Any, _: float) -> str | None:
@@ -70,9 +72,24 @@ def _string(value: Any, _: float) -> str | None:
             return str(value).lower()
         case dict() | list():
             return msgspec.json.encode(value, order="sorted").decode()
+        case float():
+            return _go_float(value)
         case None:
-            return "<nil>"
+            return "<no value>"
     return str(value)
+
+
+def _go_float(value: float) -> str:
+    """As Go's `%v` writes it, once what is a whole number has been read back from the storage as one."""
+    if value.is_integer() and abs(value) < 1 << 63:
+        return str(int(value))
+    _, digits, _ = (exact := Decimal(repr(value)).normalize()).as_tuple()
+    exponent = exact.adjusted()
+    if -5 < exponent < _LARGE_EXPONENT:
+        return f"{exact:f}"
+    first, *rest = (str(digit) for digit in digits)
+    mantissa = f"{first}.{''.join(rest)}" if rest else first
+    return f"{'-' if value < 0 else ''}{mantissa}e{exponent:+03d}"
 
 
 def _integer(value: Any, _: float) -> int | None:
@@ -100,7 +117,7 @@ def _nothing(value: Any, now: float) -> None:
     return None
 
 
-_SHOWN: Mapping[str, Cell_] = {
+_SHOWN: Mapping[str, Shown] = {
     "string": _string,
     "integer": _integer,
     "number": _number,

@@ -17,16 +17,16 @@ Step = Callable[[list[Any]], list[Any]]
 _TOKEN = re.compile(
     r"""
     (?P<recursive>\.\.)
-  | \.?(?P<wild>\*|\[\*\])
+  | \.?(?P<wild>\*)
   | \.(?P<field>(?:\\.|[^.,\[\]${}@\s\\])+)
   | (?P<dot>\.)
   | \[\?\((?P<filter>(?:"[^"]*"|'[^']*'|[^"'])*?)\)\]
-  | \[(?P<names>\s*(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?:\s*,\s*(?:'[^']*'|"[^"]*"))*\s*)\]
-  | \[(?P<range>-?\d*(?::-?\d*){0,2}|-?\d+(?:,-?\d+)+)\]
+  | \[(?P<array>[^\]\n]*)\]
   | (?P<bare>[A-Za-z_][\w-]*)
     """,
     re.VERBOSE,
 )
+_SLICE = re.compile(r"^-?\d*(:-?\d*){0,2}$")
 _COMPARISON = re.compile(r"^(?P<left>.*?)\s*(?P<operator>==|!=|<=|>=|<|>)\s*(?P<right>.*)$")
 _OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -46,10 +46,14 @@ def parse(path: str) -> Callable[[Any], list[Any]]:
     """What finds the values at the path, in order; none where a field is missing. Raises ValueError for what
     is no path; what it returns raises NotFound.
     """
+    find = _path(path)
+    return lambda obj: find([obj])
+
+
+def _path(path: str) -> Step:
     steps = list(_steps(path))
 
-    def find(obj: Any) -> list[Any]:
-        found = [obj]
+    def find(found: list[Any]) -> list[Any]:
         for step in steps:
             found = step(found)
         return found
@@ -69,21 +73,34 @@ def _steps(path: str) -> Iterator[Step]:
                 yield _recursive
             case "wild", _:
                 yield _children
+            case "dot", _:
+                yield _field("")
             case "field" | "bare", name:
-                yield _fields([re.sub(r"\\(.)", r"\1", name)])
-            case "names", names:
-                yield _fields([a or b for a, b in re.findall(r"""'([^']*)'|"([^"]*)\"""", names)])
-            case "range", text:
-                yield _items(text)
+                yield _field(re.sub(r"\\(.)", r"\1", name))
+            case "array", text:
+                yield _union([_member(part.strip()) for part in text.split(",")])
             case "filter", text:
                 yield _filter(text.strip())
 
 
-def _fields(names: list[str]) -> Step:
+def _field(name: str) -> Step:
     def step(found: list[Any]) -> list[Any]:
-        return [obj[name] for name in names for obj in found if isinstance(obj, Mapping) and name in obj]
+        return [obj[name] for obj in found if isinstance(obj, Mapping) and name in obj]
 
     return step
+
+
+def _union(steps: list[Step]) -> Step:
+    return lambda found: [value for step in steps for value in step(found)]
+
+
+def _member(text: str) -> Step:
+    """Of what stands in brackets: a name in quotes, which may itself be a path, or a place in a list."""
+    if len(text) > 1 and text[0] == text[-1] == "'":
+        return _path(f".{text[1:-1]}")
+    if text != "*" and not _SLICE.match(text):
+        raise ValueError(f"invalid array index {text}")
+    return _items(":" if text == "*" else text)
 
 
 def _children(found: list[Any]) -> list[Any]:
@@ -113,8 +130,7 @@ def _items(text: str) -> Step:
                 continue
             if not isinstance(obj, list):
                 raise NotFound(f"{obj} is no list")
-            for part in text.split(","):
-                chosen += _slice(obj, part)
+            chosen += _slice(obj, text)
         return chosen
 
     return step

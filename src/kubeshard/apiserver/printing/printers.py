@@ -65,7 +65,6 @@ _PRINTERS: Mapping[str, Printer] = {
     "priorityclasses.scheduling.k8s.io": cluster.PRIORITY_CLASSES,
     "csidrivers.storage.k8s.io": storage.CSI_DRIVERS,
     "csinodes.storage.k8s.io": storage.CSI_NODES,
-    "csistoragecapacities.storage.k8s.io": storage.CSI_STORAGE_CAPACITIES,
     "storageclasses.storage.k8s.io": storage.STORAGE_CLASSES,
     "volumeattachments.storage.k8s.io": storage.VOLUME_ATTACHMENTS,
     "volumeattributesclasses.storage.k8s.io": storage.VOLUME_ATTRIBUTES_CLASSES,

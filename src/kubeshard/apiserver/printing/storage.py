@@ -140,10 +140,3 @@ CSI_DRIVERS = Printer(
         AGE,
     )
 )
-CSI_STORAGE_CAPACITIES = Printer(
-    (
-        NAME,
-        text("StorageClassName", "storageClassName", "Of which class of storage"),
-        text("Capacity", "capacity", "How much is left", "<unset>"),
-    )
-)
