@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kubeshard.apiserver.cel import CelError, compile_expression
+from kubeshard.apiserver.status import internal
+from kubeshard.core.errors import ConfigurationError
 
 Condition = Mapping[str, Any]
 
-WEBHOOK_NAMES = ("object", "oldObject", "request", "authorizer")
+WEBHOOK_NAMES = ("object", "oldObject", "request", "authorizer", "namespaceObject")
 
 
 def conditions_hold(
@@ -34,5 +36,7 @@ def conditions_hold(
 def evaluated(expression: str, names: tuple[str, ...], variables: Mapping[str, Any]) -> Any:
     try:
         return compile_expression(expression, names).evaluate(variables)
+    except ConfigurationError as error:
+        raise internal(str(error)) from None
     except CelError as error:
         raise CelError(f"expression '{expression}' resulted in error: {error}") from None

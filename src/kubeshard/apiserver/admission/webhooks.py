@@ -143,8 +143,13 @@ class Webhooks:
         conditions = hook.spec.get("matchConditions")
         if not conditions:
             return True
-        request = asked.request()
-        variables = {"object": asked.object, "oldObject": asked.old, "request": request, "authorizer": {}}
+        variables = {
+            "object": asked.object,
+            "oldObject": asked.old,
+            "request": asked.request(),
+            "authorizer": {},
+            "namespaceObject": None,
+        }
         try:
             return conditions_hold(conditions, WEBHOOK_NAMES, variables)
         except CelError as error:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from kubeshard.apiserver.cel.compiler_words import compiler_words
 from kubeshard.apiserver.cel.library import EXTENSIONS, Functions, functions
 from kubeshard.core.errors import ConfigurationError
 
@@ -45,7 +46,8 @@ def compile_expression(expression: str, names: tuple[str, ...]) -> Program:
         returns = _type_name(compiled.return_type())
         error = cel.Type.ERROR
     except RuntimeError as problem:
-        raise CelError(_compiler_words(str(problem))) from None
+        words = compiler_words(_CODE.sub("", str(problem)), expression)
+        raise CelError(f"compilation failed: {words}") from None
 
     def evaluate(variables: Mapping[str, Any]) -> Any:
         try:
@@ -111,10 +113,6 @@ _WORDS = (
         "no such overload",
     ),
 )
-
-
-def _compiler_words(text: str) -> str:
-    return f"compilation failed: {_CODE.sub('', text)}"
 
 
 def _runtime_words(text: str) -> str:

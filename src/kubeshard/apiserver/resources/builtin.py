@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from kubeshard.apiserver.resources.admission_policies import AdmissionPolicies, PolicyBindings
 from kubeshard.apiserver.resources.batch import CronJobs, Jobs
 from kubeshard.apiserver.resources.claims import Claims
 from kubeshard.apiserver.resources.configuration import ConfigMaps, Secrets
@@ -19,6 +20,7 @@ from kubeshard.apiserver.resources.rbac import Bindings, Roles
 from kubeshard.apiserver.resources.registry import Resource
 from kubeshard.apiserver.resources.service_accounts import ServiceAccounts
 from kubeshard.apiserver.resources.typed import Typed
+from kubeshard.apiserver.resources.webhook_configurations import WebhookConfigurations
 from kubeshard.apiserver.resources.workload_stateful import StatefulSets
 from kubeshard.apiserver.resources.workloads import (
     ControllerRevisions,
@@ -48,6 +50,10 @@ _RULES: Mapping[GroupKind, type[Typed]] = {
     GroupKind("batch", "CronJob"): CronJobs,
     GroupKind("coordination.k8s.io", "Lease"): Leases,
     GroupKind("apiextensions.k8s.io", "CustomResourceDefinition"): Definitions,
+    GroupKind("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): WebhookConfigurations,
+    GroupKind("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): WebhookConfigurations,
+    GroupKind("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"): AdmissionPolicies,
+    GroupKind("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"): PolicyBindings,
     GroupKind("rbac.authorization.k8s.io", "Role"): Roles,
     GroupKind("rbac.authorization.k8s.io", "ClusterRole"): Roles,
     GroupKind("rbac.authorization.k8s.io", "RoleBinding"): Bindings,

@@ -1,0 +1,62 @@
+"""The compiler's errors in the words of the real server's: the two agree but for three habits of theirs.
+
+Theirs come in the order of the text; an unknown name is told without its members; a method that does not fit shows
+what it was called on in front of its arguments.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_ERROR = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*?)(?=\nERROR: <input>:|\Z)", re.S)
+_UNDECLARED = re.compile(r"undeclared reference to '([\w.]+)\.\w+' \(in container ''\)")
+_MISFIT = re.compile(r"found no matching overload for '(\w+)' applied to '\((.*)\)'", re.S)
+
+
+class _Problem(NamedTuple):
+    row: int
+    column: int
+    message: str
+
+    def shown(self, lines: list[str]) -> str:
+        line = lines[self.row - 1] if self.row <= len(lines) else ""
+        caret = "." * (self.column - 1) + "^"
+        return f"ERROR: <input>:{self.row}:{self.column}: {self.message}\n | {line}\n | {caret}"
+
+
+def compiler_words(text: str, expression: str) -> str:
+    lines = expression.split("\n")
+    found = [
+        _Problem(int(row), int(column), message.partition("\n | ")[0])
+        for row, column, message in _ERROR.findall(text)
+    ]
+    if not found:
+        return text
+    return "\n".join(problem.shown(lines) for problem in sorted(_theirs(each, lines) for each in found))
+
+
+def _theirs(problem: _Problem, lines: list[str]) -> _Problem:
+    if undeclared := _UNDECLARED.fullmatch(problem.message):
+        root = undeclared[1].partition(".")[0]
+        column = max(1, problem.column - len(undeclared[1]))
+        return _Problem(problem.row, column, f"undeclared reference to '{root}' (in container '')")
+    if misfit := _MISFIT.fullmatch(problem.message):
+        name, operands = misfit[1], _operands(misfit[2])
+        before = lines[problem.row - 1][: problem.column - 1].rstrip()
+        if before.removesuffix(name).rstrip().endswith(".") and operands:
+            applied = f"{operands[0]}.({', '.join(operands[1:])})"
+            return problem._replace(message=f"found no matching overload for '{name}' applied to '{applied}'")
+    return problem
+
+
+def _operands(text: str) -> list[str]:
+    """Types, parted at the commas that are in no brackets."""
+    parts, depth = [""], 0
+    for char in text:
+        depth += (char in "(<") - (char in ")>")
+        if char == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return [part.strip() for part in parts if part.strip()]
