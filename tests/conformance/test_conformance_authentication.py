@@ -79,6 +79,13 @@ async def test_what_is_no_bearer_token_is_nobody(api, header):
     assert (await nobody.get("/api")).status == 403
 
 
+@pytest.mark.parametrize("path", ["/version", "/healthz", "/api"])
+async def test_a_second_space_before_the_token_is_warned_of(api, path):
+    answer = await api.with_headers(Authorization="Bearer  wrong").get(path)
+    told = "the provided Authorization header contains extra space before the bearer token, and is ignored"
+    assert answer.headers["warning"] == f'299 - "{told}"'
+
+
 async def test_the_scheme_is_read_in_any_case(api):
     assert (await api.with_headers(Authorization="bEaReR wrong").get("/version")).status == 401
 

@@ -33,6 +33,9 @@ from kubeshard.apiserver.objects import Object
 from kubeshard.apiserver.server import ApiServer
 
 _EXTRA = "impersonate-extra-"
+_EXTRA_SPACE = (
+    "the provided Authorization header contains extra space before the bearer token, and is ignored"
+)
 
 
 class Identity:
@@ -59,7 +62,9 @@ class Identity:
         self._impersonation = Impersonation(self.authorizer)
 
     def enter(self, request: Request, attributes: Attributes, peer: Peer) -> User:
-        authorization = request.headers.get("authorization", "")
+        authorization = request.headers.get("authorization", "").strip()
+        if authorization[:8].lower() == "bearer  ":
+            request.warnings.append(_EXTRA_SPACE)
         user = self.authentication.user_of(authorization, peer.certificate)
         wanted = _wanted(request)
         if wanted is not None and wanted.check():
