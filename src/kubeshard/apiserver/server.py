@@ -8,7 +8,7 @@ listed in docs/apiserver.md.
 from __future__ import annotations
 
 from kubeshard.apiserver.deleting import Deletions
-from kubeshard.apiserver.model import Target
+from kubeshard.apiserver.model import Target, WriteOptions
 from kubeshard.apiserver.objects import is_deleting, version_of
 from kubeshard.apiserver.resources.definitions import DEFINITIONS
 from kubeshard.apiserver.resources.namespaces import NAMESPACES
@@ -43,7 +43,9 @@ class ApiServer(Deletions, Watches):
             raise AssertionError("namespaces are built in")
         for name in INITIAL_NAMESPACES:
             if self.store.get(NAMESPACES, Key("", name)) is None:
-                self.create(Target(namespaces), {"metadata": {"name": name}})
+                self.create(
+                    Target(namespaces), {"metadata": {"name": name}}, WriteOptions(manager="kube-apiserver")
+                )
 
     def _resume(self, journal: Journal) -> None:
         self.store.resume(journal)

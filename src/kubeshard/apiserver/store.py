@@ -41,6 +41,11 @@ class Journal(Protocol):
 
     def remove(self, resource: GroupResource, key: Key, revision: int) -> None: ...
 
+    @property
+    def problem(self) -> str:
+        """Why it remembers nothing any more, or nothing."""
+        ...
+
     async def settled(self) -> None:
         """Returns when every write so far is remembered. Raises ApiError when it cannot be."""
         ...
@@ -80,6 +85,15 @@ class Store:
             self.open(resource)
             self._objects[resource][key] = obj
         self._journal = journal
+
+    @property
+    def problem(self) -> str:
+        """Why writes cannot be kept any more, or nothing."""
+        return "" if self._journal is None else self._journal.problem
+
+    def has(self, resource: GroupResource) -> bool:
+        """Whether there is room for it."""
+        return resource in self._objects
 
     async def settled(self) -> None:
         """Returns when no crash can undo what is there now. Raises ApiError when that cannot be."""

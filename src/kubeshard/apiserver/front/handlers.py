@@ -12,9 +12,11 @@ from kubeshard.apiserver.front.attributes import attributes_of
 from kubeshard.apiserver.front.discovery import aggregated_discovery, discovery
 from kubeshard.apiserver.front.documents import VERSION
 from kubeshard.apiserver.front.gate import UNKNOWN, Gate, Open, Peer
+from kubeshard.apiserver.front.metrics import Metrics
 from kubeshard.apiserver.front.negotiation import JSON, Format, negotiate, negotiate_discovery
 from kubeshard.apiserver.front.openapi import OpenApi
 from kubeshard.apiserver.front.paths import resource_path
+from kubeshard.apiserver.front.probes import Probes
 from kubeshard.apiserver.front.replies import (
     Reply,
     document_reply,
@@ -22,7 +24,6 @@ from kubeshard.apiserver.front.replies import (
     object_reply,
     page_not_found,
     refusal,
-    text_reply,
     warned,
 )
 from kubeshard.apiserver.front.requests import Request
@@ -39,7 +40,7 @@ from kubeshard.apiserver.steps import NoCalls, Steps, WebhookCaller, perform
 from kubeshard.core.errors import ApiError
 from kubeshard.runtime.transport import HttpRequest
 
-_PROBES = ("/readyz", "/livez", "/healthz")
+_LONGEST_AUDIT_ID = 64
 
 
 class Front:
@@ -52,9 +53,12 @@ class Front:
         self.gate = gate or Open()
         self._caller = caller or NoCalls()
         self._openapi = OpenApi(server.registry)
+        self._probes = Probes(server.store)
+        self.metrics = Metrics(server)
 
     async def reply(self, request: HttpRequest, peer: Peer = UNKNOWN) -> Reply:
         """Never raises for what a client may send."""
+        begin = self.server.clock.monotonic()
         read = Request(request)
         try:
             reply = await self._reply(read, peer)
@@ -62,7 +66,13 @@ class Front:
             reply = refusal(error)
         except RecursionError:
             reply = refusal(bad_request("the document is nested too deeply"))
-        return warned(reply, read.warnings)
+        if reply.stream is not None:
+            reply = replace(reply, stream=self.metrics.watched(read, reply.stream))
+        else:
+            self.metrics.answered(read, reply.status, self.server.clock.monotonic() - begin)
+        audit = read.headers.get("audit-id", "")[:_LONGEST_AUDIT_ID] or self.server.rng.token()
+        headers = {"audit-id": audit, "cache-control": "no-cache, private", **reply.headers}
+        return warned(replace(reply, headers=headers), read.warnings)
 
     async def _reply(self, request: Request, peer: Peer) -> Reply:
         path = resource_path(request.path)
@@ -156,20 +166,28 @@ class Front:
         return Reply(200, {"content-type": JSON}, stream=stream)
 
     def _document(self, request: Request) -> Reply:
-        path = request.path.rstrip("/")
-        if request.method == "GET":
-            if path in _PROBES:
-                return text_reply(200, "ok")
-            if path.startswith("/openapi/"):
-                return self._openapi.reply(request)
-            registry, accept = self.server.registry, request.headers.get("accept", "")
-            if aggregated := aggregated_discovery(registry, path):
-                format_, wanted = negotiate_discovery(accept)
-                return document_reply(200, aggregated if wanted else discovery(registry, path), format_)
-            document = VERSION if path == "/version" else discovery(registry, path)
-            if document is not None:
-                return document_reply(200, document, negotiate(accept))
-        return page_not_found()
+        if probe := self._probes.reply(request):
+            return probe
+        if request.path == "/metrics":
+            return self.metrics.page()
+        path, registry = request.path.rstrip("/"), self.server.registry
+        accept = request.headers.get("accept", "")
+        if path.startswith("/openapi/"):
+            return self._openapi.reply(request)
+        document = VERSION if path == "/version" else discovery(registry, path)
+        if document is None:
+            return page_not_found()
+        if request.method != "GET" and not _takes_any_method(path):
+            raise method_not_allowed()
+        if aggregated := aggregated_discovery(registry, path):
+            format_, wanted = negotiate_discovery(accept)
+            return document_reply(200, aggregated if wanted else document, format_)
+        return document_reply(200, document, negotiate(accept))
+
+
+def _takes_any_method(path: str) -> bool:
+    """The index of groups, and of each group its index."""
+    return path.startswith("/apis") and path.count("/") < 3
 
 
 def _special(target: Target) -> Special | None:

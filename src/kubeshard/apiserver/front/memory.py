@@ -42,6 +42,8 @@ class InMemoryTransport:
         body = reply.body
         if reply.stream is not None:
             body = b"".join([chunk async for chunk in reply.stream])
+        if request.method == "HEAD":
+            body = b""
         return HttpResponse(reply.status, reply.headers, body)
 
     @asynccontextmanager

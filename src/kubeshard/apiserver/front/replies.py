@@ -74,7 +74,7 @@ def warned(reply: Reply, texts: Sequence[str]) -> Reply:
 
 
 def text_reply(status: int, text: str) -> Reply:
-    return Reply(status, {"content-type": TEXT}, text.encode())
+    return Reply(status, {"content-type": TEXT, "x-content-type-options": "nosniff"}, text.encode())
 
 
 def page_not_found() -> Reply:

@@ -53,11 +53,16 @@ class Request:
         self.query: dict[str, str] = {}
         for name, value in parse_qsl(parts.query, keep_blank_values=True):
             self.query.setdefault(name, value)
+        self._query = parts.query
         self.headers = {name.lower(): value for name, value in request.headers.items()}
         self.body = request.body or b""
         self._given = request.headers
         self.warnings: list[str] = []
         """What admission wants to be told to the client, whatever becomes of the request."""
+
+    def every(self, name: str) -> list[str]:
+        """Of a query parameter that may be given several times."""
+        return [value for given, value in parse_qsl(self._query, keep_blank_values=True) if given == name]
 
     def header_values(self, name: str) -> list[str]:
         """Of a header that may be given several times; `name` in lower case."""

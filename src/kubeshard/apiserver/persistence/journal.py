@@ -36,7 +36,7 @@ class DatabaseJournal:
     """Implements `kubeshard.apiserver.store.Journal`. Writes reach the file inside `async with`; leaving it
     waits for those that are left, and closes the file. Raises ConfigurationError when it is made.
 
-    `failure` is why nothing is written any more, or None; it stays, and `failed` is set.
+    `problem` is why nothing is written any more; it stays, and `failed` is set.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -48,7 +48,7 @@ class DatabaseJournal:
         self._closing = False
         self._worker = Worker("kubeshard-journal")
         self._task: asyncio.Task[None] | None = None
-        self.failure: ConfigurationError | None = None
+        self.problem = ""
         self.failed = asyncio.Event()
 
     @property
@@ -82,8 +82,8 @@ class DatabaseJournal:
         batch = self._collecting if self._collecting.rows else self._writing
         if batch is not None:
             await batch.done.wait()
-        if self.failure is not None:
-            raise internal(str(self.failure))
+        if self.problem:
+            raise internal(self.problem)
 
     async def __aenter__(self) -> DatabaseJournal:
         self._task = asyncio.create_task(self._run(), name="journal")
@@ -115,12 +115,12 @@ class DatabaseJournal:
         batch, revision = self._collecting, self._revision
         self._collecting, self._writing = _Batch(), batch
         try:
-            if self.failure is None:
+            if not self.problem:
                 settings = [(_REVISION, str(revision).encode())]
                 await self._worker.call(self._database.write, batch.rows, settings)
         except ConfigurationError as error:
             _LOG.error("Cannot keep what was written, and refuse all from now on", error=error)
-            self.failure = error
+            self.problem = str(error)
             self.failed.set()
         finally:
             self._writing = None

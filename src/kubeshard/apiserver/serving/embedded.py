@@ -126,7 +126,7 @@ class EmbeddedServer:
             await asyncio.Event().wait()
             raise AssertionError("never set")
         await self._journal.failed.wait()
-        return str(self._journal.failure)
+        return self._journal.problem
 
     def _credentials(self, names: tuple[str, ...]) -> Credentials:
         now = self.server.clock.wall()
