@@ -218,6 +218,23 @@ async def test_an_undeclared_field_of_an_apply_is_refused(api, maps):
     assert refused.message.endswith(".bogus: field not declared in schema")
 
 
+async def test_an_apply_with_two_items_of_one_key_is_refused(api, sites):
+    ports = [{"name": "a", "port": 1}, {"name": "a", "port": 1}]
+    refused = await api.apply(f"{sites}/a", site(spec={"theme": "dark", "ports": ports}))
+    assert refused.refusal == (500, None)
+    assert refused.message.endswith('.spec.ports: duplicate entries for key [name="a"]')
+    refused = await api.apply(
+        f"{sites}/a", site(spec={"theme": "dark", "tags": ["x", "y", "x", "x"], "ports": ports})
+    )
+    # In the order of Go's maps, which is none.
+    assert sorted(refused.message.partition("errors:")[2].split("\n  ")) == [
+        "",
+        '.spec.ports: duplicate entries for key [name="a"]',
+        '.spec.tags: duplicate entries for key [="x"]',
+        '.spec.tags: duplicate entries for key [="x"]',
+    ]
+
+
 async def test_a_dry_run_applies_nothing(api, maps):
     told = await api.apply(f"{maps}/a", config_map(data={"a": "1"}), dryRun="All")
     assert (told.status, told["data"]) == (201, {"a": "1"})

@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from kubeshard.apiserver.admission.admitting import Admitting
-from kubeshard.apiserver.apply.fieldset import undeclared
-from kubeshard.apiserver.apply.shape import readable
+from kubeshard.apiserver.apply.fieldset import mistakes
 from kubeshard.apiserver.apply.tracker import Writer, applied, updated
 from kubeshard.apiserver.metadata import (
     generated_name,
@@ -127,10 +126,10 @@ class Writes(Reads, Admitting):
         if config["metadata"]["name"] != target.name:
             raise _other_name(config["metadata"]["name"], target)
         strategy = target.resource.strategy
-        if field := undeclared(strategy.shape, config):
+        if problems := mistakes(strategy.shape, config):
             where = f"{config['metadata'].get('namespace', '')}/{target.name}; {kind.api_version}, Kind={kind.kind}"
             where = where if kind.group else where.replace("; ", "; /", 1)
-            problem = f"{readable(field)}: field not declared in schema"
+            problem = problems[0] if len(problems) == 1 else "\n  ".join(("errors:", *problems))
             raise internal(f"failed to create typed patch object ({where}): {problem}")
         writer = self._writer(target, options)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kubeshard.apiserver.apply.shape import Path, Shape, parts
+from kubeshard.apiserver.apply.shape import Path, Shape, item_element, parts, readable
 
 FieldSet = frozenset[Path]
 EMPTY: FieldSet = frozenset()
@@ -36,15 +36,25 @@ def compare(shape: Shape, before: Any, after: Any) -> Comparison:
     return Comparison(frozenset(added), frozenset(modified), frozenset(removed))
 
 
-def undeclared(shape: Shape, value: Any, path: Path = ()) -> Path | None:
-    """The first field that the schema does not know, if any."""
-    for element, part in (parts(shape, value) or {}).items():
-        here = (*path, element)
+def mistakes(shape: Shape, value: Any, path: Path = ()) -> list[str]:
+    """Fields that the schema does not know and keys that two items of a list have, in the server's words."""
+    inner = parts(shape, value)
+    if inner is None:
+        return []
+    found = []
+    if isinstance(value, list) and len(inner) < len(value):
+        seen = set()
+        for element in (item_element(shape, item) for item in value):
+            if element in seen:
+                found.append(f"{readable(path)}: duplicate entries for key {readable((element,))}")
+            seen.add(element)
+    for element in sorted(inner):
+        part, here = inner[element], (*path, element)
         if shape.closed and not part.declared:
-            return here
-        if found := undeclared(part.shape, part.value, here):
-            return found
-    return None
+            found.append(f"{readable(here)}: field not declared in schema")
+        else:
+            found += mistakes(part.shape, part.value, here)
+    return found
 
 
 def to_fields_v1(paths: FieldSet) -> dict[str, Any]:
