@@ -1,11 +1,11 @@
-"""Fixtures on a real control plane. It is started by the first test that needs it and serves the whole
-session.
+"""Fixtures on the API servers of the plugin (`kubeshard.testing.plugin`): every test that uses them runs on the
+embedded one, and, marked `kube`, on a real one. Each is started by the first test that needs it and serves
+the whole session.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from kubeshard.client import Client, load_config
+from kubeshard.client import Client
 from kubeshard.core import ConfigMap, Namespace, ObjectMeta
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.testing.control_plane import ControlPlane, wait_until
+from kubeshard.testing.control_plane import ControlPlane
+from kubeshard.testing.kube_api import KubeApi
 
 _numbers = itertools.count(1)
 
@@ -30,7 +31,7 @@ _logs_kept = pytest.StashKey[Path]()
 
 
 @pytest.fixture(scope="session")
-def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+def kube_control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """etcd and kube-apiserver, without controllers: nothing is garbage-collected, no pod runs. The logs stay
     when a test failed.
     """
@@ -51,15 +52,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture(scope="session")
-def kubeconfig(control_plane: ControlPlane) -> Path:
-    return control_plane.kubeconfig
+def control_plane(kube_control_plane: ControlPlane) -> ControlPlane:
+    return kube_control_plane
 
 
-@pytest.fixture
-async def kube_client(kubeconfig: Path) -> AsyncIterator[Client]:
-    """A cluster administrator's client."""
-    async with Client(await load_config(kubeconfig=str(kubeconfig))) as client:
-        yield client
+@pytest.fixture(scope="session")
+def kube_options() -> dict[str, bool]:
+    """The embedded server like the real one here: nothing beside it."""
+    return {"controllers": False, "pods": False}
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(kube_api: KubeApi) -> Path:
+    return kube_api.kubeconfig
 
 
 @pytest.fixture
@@ -78,25 +83,9 @@ InstallCrd = Callable[[Mapping[str, Any]], None]
 
 
 @pytest.fixture(scope="session")
-def install_crd(control_plane: ControlPlane) -> InstallCrd:
+def install_crd(kube_api: KubeApi) -> InstallCrd:
     """Applies a CustomResourceDefinition manifest and waits until its kind is served."""
-
-    def install(manifest: Mapping[str, Any]) -> None:
-        control_plane.kubectl(
-            "apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(manifest)
-        )
-        name = manifest["metadata"]["name"]
-        control_plane.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=20s")
-        plural, _, group = name.partition(".")
-        version = manifest["spec"]["versions"][0]["name"]
-        path = f"/apis/{group}/{version}/{plural}"
-        wait_until(
-            lambda: '"items"' in control_plane.kubectl("get", "--raw", path, check=False),
-            20,
-            f"{path} served",
-        )
-
-    return install
+    return kube_api.install
 
 
 @pytest.fixture(scope="session")

@@ -19,8 +19,6 @@ from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding import RING_LABEL, ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
 
-pytestmark = pytest.mark.kube
-
 SECRETS = {"group": "", "resource": "secrets"}
 
 

@@ -29,8 +29,6 @@ from kubeshard.core.objects import Key, KubeObject
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream, Transport, TransportError
 
-pytestmark = pytest.mark.kube
-
 SHARD = "shard.alpha.sharding.timebertt.dev/cache-test"
 
 

@@ -8,16 +8,12 @@ import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-import pytest
-
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, MergePatch, Namespace, NotFound, ObjectMeta, Secret
 from kubeshard.examples.checksum import build_checksum_controller
 from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import drain_label, shard_label
-
-pytestmark = pytest.mark.kube
 
 
 @asynccontextmanager

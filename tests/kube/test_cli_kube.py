@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,13 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kubeshard.client import Client
 from kubeshard.core import Namespace
 from kubeshard.examples.webhosting.api import SKIP_WORKLOAD_LABEL, Website
-from kubeshard.testing import ControlPlane
-
-pytestmark = pytest.mark.kube
+from kubeshard.testing import KubeApi
 
 
 def command(kubeconfig: Path, *arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
@@ -45,24 +45,34 @@ def running(kubeconfig: Path, *arguments: str) -> Iterator[subprocess.Popen[str]
 
 
 @pytest.fixture
-def expired(kubeconfig: Path, tmp_path: Path) -> Path:
+def expired(kube_api: KubeApi, tmp_path: Path) -> Path:
     """The cluster's kubeconfig with a token that the server does not know."""
-    document = kubeconfig.read_text()
-    token = document.split('"token": "')[1].split('"')[0]
-    changed = tmp_path / "expired"
-    changed.write_text(document.replace(token, "expired"))
-    return changed
+    return with_token(kube_api, "expired", tmp_path)
 
 
 @pytest.fixture
-def powerless(control_plane: ControlPlane, tmp_path: Path) -> Path:
+def powerless(kube_api: KubeApi, tmp_path: Path) -> Path:
     """The kubeconfig of a service account without any rights."""
-    control_plane.kubectl("create", "serviceaccount", "powerless", "--namespace=default", check=False)
-    token = control_plane.kubectl("create", "token", "powerless", "--namespace=default").strip()
-    document = control_plane.kubeconfig.read_text()
-    admin = document.split('"token": "')[1].split('"')[0]
-    changed = tmp_path / "powerless"
-    changed.write_text(document.replace(admin, token))
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    kube_api.install(
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": "powerless", "namespace": "default"},
+        }
+    )
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    answer = kube_api.call(
+        lambda client: client.raw("POST", f"{accounts}/powerless/token", json.dumps(request).encode())
+    )
+    return with_token(kube_api, json.loads(answer.body)["status"]["token"], tmp_path)
+
+
+def with_token(kube_api: KubeApi, token: str, folder: Path) -> Path:
+    document = yaml.safe_load(kube_api.kubeconfig.read_text())
+    document["users"][0]["user"] = {"token": token}
+    changed = folder / "kubeconfig"
+    changed.write_text(yaml.safe_dump(document))
     return changed
 
 

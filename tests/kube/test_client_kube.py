@@ -29,8 +29,6 @@ from kubeshard.core import (
 )
 from kubeshard.core.patches import add, test
 
-pytestmark = pytest.mark.kube
-
 LABEL = "shard.example.com/ring"
 
 

@@ -22,8 +22,6 @@ from kubeshard.shard import Sharding
 from kubeshard.sharding import shard_label
 from kubeshard.sharding.crd import controller_ring_crd
 
-pytestmark = pytest.mark.kube
-
 EXAMPLES = Path(__file__).parents[2] / "examples"
 InstallCrd = Callable[[Mapping[str, Any]], None]
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
-import pytest
-
 from kubeshard.client import Client
 from kubeshard.controller.events import Event, EventRecorder
 from kubeshard.core import ConfigMap, Lease, ObjectMeta
 from kubeshard.manager.leader_election import LeaderElection, LeaderElector
-
-pytestmark = pytest.mark.kube
 
 
 def candidate(client: Client, namespace: str, identity: str = "") -> LeaderElector:

@@ -13,7 +13,6 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import msgspec
-import pytest
 
 from kubeshard.cache import Scope
 from kubeshard.client import Client
@@ -30,8 +29,6 @@ from kubeshard.core import (
 from kubeshard.core.patches import replace
 from kubeshard.manager import LeaderElection, Manager
 from kubeshard.testing.control_plane import ControlPlane
-
-pytestmark = pytest.mark.kube
 
 
 class Shouting(Reconciler[ConfigMap]):

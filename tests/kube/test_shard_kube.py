@@ -27,8 +27,6 @@ from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingGroupReso
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL, drain_label, shard_label
 
-pytestmark = pytest.mark.kube
-
 CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",

@@ -17,8 +17,6 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.testing.control_plane import ControlPlane
 
-pytestmark = pytest.mark.kube
-
 PAGE = Path(__file__).parents[2] / "docs" / "shard-in-any-language.md"
 
 

@@ -33,8 +33,6 @@ from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding import RING_LABEL, STATE_LABEL, ControllerRing, HashRing
 from kubeshard.sharding.crd import controller_ring_crd
 
-pytestmark = pytest.mark.kube
-
 _numbers = itertools.count(1)
 OFF = Endpoint(bind_address="0")
 NO_WEBHOOK = WebhookSettings(server=WebhookServerConfig(bind_address="0"))

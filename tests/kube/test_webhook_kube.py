@@ -20,8 +20,6 @@ from kubeshard.sharding import ControllerRing, ControllerRingSpec, HashRing, Rin
 from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
 from kubeshard.webhook import WebhookServer
 
-pytestmark = pytest.mark.kube
-
 RING = "webhook-test"
 SHARD_LABEL = f"shard.alpha.sharding.timebertt.dev/{RING}"
 DRAIN_LABEL = f"drain.alpha.sharding.timebertt.dev/{RING}"

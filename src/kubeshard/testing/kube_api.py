@@ -84,7 +84,6 @@ class KubeApi(ABC):
     def forget(self) -> None:
         """Forgets the past: who resumes a watch or a list from there is answered 410 Gone."""
 
-    @abstractmethod
     def stop(self) -> None:
         if self._client is not None:
             self._background.call(self._client.close())

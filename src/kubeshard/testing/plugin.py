@@ -25,6 +25,7 @@ import pytest
 
 if TYPE_CHECKING:
     from kubeshard.client import Client
+    from kubeshard.testing.control_plane import ControlPlane
     from kubeshard.testing.kube_api import KubeApi
     from kubeshard.testing.memory import MemoryApi
 
@@ -48,6 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     targets = TARGETS[metafunc.config.getoption("--kube")]
+    if "kube_control_plane" in metafunc.fixturenames:
+        targets = ("real",)
     if "kube_api" not in metafunc.fixturenames or targets == ("embedded",):
         return
     marked = [
@@ -57,35 +60,58 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("kube_api", marked, indirect=True, scope="session")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "kube_control_plane" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.kube)
+
+
 @pytest.fixture(scope="session")
-def kube_options() -> dict[str, Any]:
-    """Options of the server: `controllers` (garbage collection, namespaces, workloads), `pods` (they become
-    ready). To be overridden in a conftest.py.
+def kube_options() -> dict[str, bool]:
+    """What works beside the server: `controllers` (garbage collection, namespaces), `pods` (workloads get pods
+    that become ready). To be overridden in a conftest.py.
     """
-    return {}
+    return {"controllers": True, "pods": True}
 
 
 @pytest.fixture(scope="session")
-def kube_api(request: pytest.FixtureRequest, kube_options: dict[str, Any]) -> Iterator[KubeApi]:
-    """An API server that all tests share: for what is cluster-scoped, use names of the test's own."""
+def kube_control_plane(kube_options: dict[str, bool]) -> Iterator[ControlPlane]:
+    """The programs behind the real API server. A test that asks for them runs on the real one only."""
     from kubeshard.core.errors import ConfigurationError
+    from kubeshard.testing.control_plane import ControlPlane
 
     try:
-        api = _start(getattr(request, "param", "embedded"), kube_options)
+        control_plane = ControlPlane(
+            controller_manager=kube_options["controllers"], pods=kube_options["pods"]
+        )
     except ConfigurationError as error:
         pytest.fail(str(error), pytrace=False)
+    with control_plane:
+        yield control_plane
+
+
+@pytest.fixture(scope="session")
+def kube_api(request: pytest.FixtureRequest) -> Iterator[KubeApi]:
+    """An API server that all tests share: for what is cluster-scoped, use names of the test's own."""
+    api = _real(request) if getattr(request, "param", "embedded") == "real" else _embedded(request)
     yield api
     api.stop()
 
 
-def _start(target: str, options: dict[str, Any]) -> KubeApi:
-    if target == "real":
-        from kubeshard.testing.real import RealApi
+def _real(request: pytest.FixtureRequest) -> KubeApi:
+    from kubeshard.testing.real import RealApi
 
-        return RealApi(**options)
+    return RealApi(request.getfixturevalue("kube_control_plane"))
+
+
+def _embedded(request: pytest.FixtureRequest) -> KubeApi:
+    from kubeshard.core.errors import ConfigurationError
     from kubeshard.testing.embedded import EmbeddedApi
 
-    return EmbeddedApi(**options)
+    try:
+        return EmbeddedApi(**request.getfixturevalue("kube_options"))
+    except ConfigurationError as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 @pytest.fixture

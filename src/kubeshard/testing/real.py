@@ -11,33 +11,25 @@ from kubeshard.testing.kube_api import KubeApi
 
 
 class RealApi(KubeApi):
-    """Starts the control plane when it is made. `controllers`: garbage collection, namespaces and workloads;
-    `pods`: pods become ready. Raises ConfigurationError when its programs are missing, ControlPlaneFailed.
-    """
+    """On a control plane that runs, and that is somebody else's to stop."""
 
     target = "real"
 
-    def __init__(self, *, controllers: bool = True, pods: bool = True) -> None:
+    def __init__(self, control_plane: ControlPlane) -> None:
         super().__init__()
-        try:
-            self.control_plane = ControlPlane(controller_manager=controllers, pods=pods).__enter__()
-        except BaseException:
-            super().stop()
-            raise
-        self.kubeconfig = self.control_plane.kubeconfig
+        self.control_plane = control_plane
+        self.kubeconfig = control_plane.kubeconfig
 
     def forget(self) -> None:
-        version = self.call(lambda client: client.raw("GET", "/api/v1/namespaces?limit=1"))
-        revision = int(json.loads(version.body)["metadata"]["resourceVersion"])
-        compact(self.control_plane.children[0].pid, revision)
-
-    def stop(self) -> None:
-        super().stop()
-        self.control_plane.stop()
+        answer = self.call(lambda client: client.raw("GET", "/api/v1/namespaces?limit=1"))
+        compact(self.control_plane, int(json.loads(answer.body)["metadata"]["resourceVersion"]))
 
 
-def compact(etcd: int, revision: int) -> None:
-    """Through the gateway that etcd has for clients without gRPC; its address is on its command line."""
+def compact(control_plane: ControlPlane, revision: int) -> None:
+    """Has etcd forget what was before a revision. Through the gateway that it has for clients without gRPC;
+    its address is on its command line.
+    """
+    etcd = control_plane.children[0].pid
     arguments = Path(f"/proc/{etcd}/cmdline").read_text().split("\0")
     flag = "--listen-client-urls="
     url = next(argument.removeprefix(flag) for argument in arguments if argument.startswith(flag))
