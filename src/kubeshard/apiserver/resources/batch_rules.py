@@ -76,9 +76,8 @@ def job_status_errors(new: Given, old: Given) -> list[FieldError]:
         conditions.append("cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
     if done or failed:
         errors += _finished_errors(status, idle=bool(spec.get("suspend")) and spec.get("completions") == 0)
-    if status.get("ready", 0) > status.get("active", 0):
-        problem = "cannot set more ready pods than active"
-        errors.append(invalid_value("status.ready", status["ready"], problem))
+    if (ready := status.get("ready")) is not None and ready > status.get("active", 0):
+        errors.append(invalid_value("status.ready", ready, "cannot set more ready pods than active"))
     if met and failed:
         conditions.append("cannot set SuccessCriteriaMet=True and Failed=true conditions")
     if met and target:
