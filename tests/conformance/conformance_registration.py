@@ -73,3 +73,49 @@ class Registration:
         for path in self.made:
             await self._api.delete(path)
         self.made.clear()
+
+
+class PolicyRegistration:
+    """Brings policies into force for the namespace of a case, under the case's name."""
+
+    def __init__(self, api: Any, ns: str) -> None:
+        self._api = api
+        self._ns = ns
+        self._made: list[str] = []
+
+    async def create(self, binding: dict[str, Any] | None = None, *, bound: bool = True, **spec: Any) -> None:
+        """A policy about ConfigMaps unless `spec` says otherwise, and a binding that denies."""
+        constraints = {"resourceRules": [CONFIG_MAPS], **spec.pop("matchConstraints", {})}
+        await self._policy(self._ns, {"validations": [{"expression": "true"}], **spec}, constraints)
+        if bound:
+            await self._binding(self._ns, binding or {})
+        ready = {"resourceRules": [CONFIG_MAPS], "objectSelector": {"matchLabels": {READY_LABEL: "yes"}}}
+        await self._policy(f"{self._ns}-ready", {"validations": [{"expression": "false"}]}, ready)
+        await self._binding(f"{self._ns}-ready", {})
+        await until(self._in_force)
+
+    async def _policy(self, name: str, spec: dict[str, Any], constraints: dict[str, Any]) -> None:
+        here = {"matchLabels": {"kubernetes.io/metadata.name": self._ns}}
+        constraints = {"namespaceSelector": here, **constraints}
+        await self._create("validatingadmissionpolicies", name, {**spec, "matchConstraints": constraints})
+
+    async def _binding(self, name: str, spec: dict[str, Any]) -> None:
+        spec = {"policyName": name, "validationActions": ["Deny"], **spec}
+        await self._create("validatingadmissionpolicybindings", name, spec)
+
+    async def _create(self, plural: str, name: str, spec: dict[str, Any]) -> None:
+        body = {"metadata": {"name": name}, "spec": spec}
+        answer = await self._api.create(f"{REGISTRATION}/{plural}", body)
+        assert answer.status == 201, answer.text
+        self._made.append(f"{REGISTRATION}/{plural}/{name}")
+
+    async def _in_force(self) -> bool:
+        body = config_map("ready", labels={READY_LABEL: "yes"})
+        maps = f"/api/v1/namespaces/{self._ns}/configmaps"
+        answer = await self._api.create(maps, body, dryRun="All")
+        return answer.status != 201
+
+    async def remove(self) -> None:
+        for path in reversed(self._made):
+            await self._api.delete(path)
+        self._made.clear()

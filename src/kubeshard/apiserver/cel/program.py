@@ -39,7 +39,9 @@ class Program:
 
 @lru_cache(maxsize=1024)
 def compile_expression(expression: str, names: tuple[str, ...]) -> Program:
-    """`names` are the variables that it may use. Raises CelError, or ConfigurationError without the library."""
+    """`names` are the variables that it may use: `name`, or `name: type` where that is known; a name with dots is
+    that of a member. Raises CelError, or ConfigurationError without the library.
+    """
     cel, environment = _library(), _environment(names)
     try:
         compiled = environment.compile(expression)
@@ -68,7 +70,8 @@ def _environment(names: tuple[str, ...]) -> Any:
     cel = _library()
     config = cel.NewEnvConfigFromYaml(json.dumps({"name": "kubernetes", "extensions": EXTENSIONS}))
     declared = [_declaration(cel, name, overloads) for name, overloads in functions().items()]
-    return cel.NewEnv(config=config, variables=dict.fromkeys(names, cel.Type.DYN), functions=declared)
+    variables = {name: _type(cel, kind) for name, _, kind in (given.partition(": ") for given in names)}
+    return cel.NewEnv(config=config, variables=variables, functions=declared)
 
 
 def _declaration(cel: Any, name: str, overloads: Functions) -> Any:
@@ -95,6 +98,18 @@ def _library() -> Any:
             f"CEL expressions need cel-expr-python: pip install 'kubeshard[apiserver]' ({error})"
         ) from error
     return cel
+
+
+def _type(cel: Any, name: str) -> Any:
+    """From the form that `Program.returns` has. What is not known may be anything."""
+    if name.startswith("list(") and name.endswith(")"):
+        return cel.Type.List(_type(cel, name[5:-1]))
+    if name == "map(string, string)":
+        return cel.Type.Map(cel.Type.STRING, cel.Type.STRING)
+    return getattr(cel.Type, name.upper() if name in _SIMPLE else "DYN")
+
+
+_SIMPLE = frozenset(("bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration"))
 
 
 def _type_name(kind: Any) -> str:

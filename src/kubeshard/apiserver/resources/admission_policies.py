@@ -1,6 +1,5 @@
 """ValidatingAdmissionPolicy and its binding: defaults and validation, expressions compiled.
 
-Not checked: the types of variables, and the fields of `request` and `namespaceObject`.
 Source: k8s.io/kubernetes `pkg/apis/admissionregistration/validation`.
 """
 
@@ -8,7 +7,9 @@ from __future__ import annotations
 
 import re
 
+from kubeshard.apiserver.cel import CelError, compile_expression
 from kubeshard.apiserver.objects import Object
+from kubeshard.apiserver.resources.admission_names import NAMES
 from kubeshard.apiserver.resources.admission_rules import (
     Given,
     condition_errors,
@@ -32,9 +33,7 @@ from kubeshard.apiserver.status import (
     unsupported,
 )
 
-_NAMES = ("object", "oldObject", "request", "authorizer", "namespaceObject")
-_REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
-_SHOWN_REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
+_REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
 _ACTIONS = ("Audit", "Deny", "Warn")
 _NOT_FOUND = ("Deny", "Allow")
 _IDENTIFIER = re.compile("[_a-zA-Z][_a-zA-Z0-9]*")
@@ -53,27 +52,24 @@ class AdmissionPolicies(Typed):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
-        names = (*_NAMES, "params") if spec.get("paramKind") is not None else _NAMES
+        names = (*NAMES, "params") if spec.get("paramKind") is not None else NAMES
         errors = one_of("spec.failurePolicy", spec.get("failurePolicy"), ("Fail", "Ignore"))
         errors += _param_kind_errors("spec.paramKind", spec.get("paramKind"))
         errors += _constraint_errors("spec.matchConstraints", spec.get("matchConstraints"))
         errors += condition_errors("spec.matchConditions", spec.get("matchConditions"), names)
-        composed: list[str] = []
         for index, variable in enumerate(spec.get("variables") or ()):
-            in_scope = (*names, "variables")
-            errors += _variable_errors(f"spec.variables[{index}]", variable, in_scope, composed)
-            composed.append(variable.get("name") or "")
-        if composed:
-            names = (*names, "variables")
+            in_scope = names if "variables" in names else (*names, "variables")
+            errors += _variable_errors(f"spec.variables[{index}]", variable, in_scope)
+            names = (*in_scope, _composed(variable, in_scope))
         validations, annotations = spec.get("validations") or (), spec.get("auditAnnotations") or ()
         if not validations and not annotations:
             problem = "validations or auditAnnotations must contain at least one item"
             errors += [required(f"spec.{field}", problem) for field in ("validations", "auditAnnotations")]
         for index, validation in enumerate(validations):
-            errors += _validation_errors(f"spec.validations[{index}]", validation, names, composed)
+            errors += _validation_errors(f"spec.validations[{index}]", validation, names)
         for index, annotation in enumerate(annotations):
             key = f"{obj['metadata'].get('name', '')}/{annotation.get('key') or ''}"
-            errors += _annotation_errors(f"spec.auditAnnotations[{index}]", key, annotation, names, composed)
+            errors += _annotation_errors(f"spec.auditAnnotations[{index}]", key, annotation, names)
         return errors
 
 
@@ -163,9 +159,7 @@ def _param_ref_errors(path: str, ref: Given | None) -> list[FieldError]:
     return errors + one_of(f"{path}.parameterNotFoundAction", action, _NOT_FOUND)
 
 
-def _variable_errors(
-    path: str, variable: Given, names: tuple[str, ...], composed: list[str]
-) -> list[FieldError]:
+def _variable_errors(path: str, variable: Given, names: tuple[str, ...]) -> list[FieldError]:
     name, expression = variable.get("name") or "", variable.get("expression") or ""
     errors = []
     if not name.strip():
@@ -174,22 +168,29 @@ def _variable_errors(
         errors.append(invalid_value(f"{path}.name", name, "must be a valid CEL identifier"))
     if not expression.strip():
         return [*errors, required(f"{path}.expression", "expression is not specified")]
-    return errors + expression_errors(f"{path}.expression", expression, names, (), composed)
+    return errors + expression_errors(f"{path}.expression", expression, names)
 
 
-def _validation_errors(
-    path: str, validation: Given, names: tuple[str, ...], composed: list[str]
-) -> list[FieldError]:
+def _composed(variable: Given, names: tuple[str, ...]) -> str:
+    """As later expressions may name it."""
+    name = f"variables.{variable.get('name') or ''}"
+    try:
+        return f"{name}: {compile_expression(variable.get('expression') or '', names).returns}"
+    except CelError:
+        return name
+
+
+def _validation_errors(path: str, validation: Given, names: tuple[str, ...]) -> list[FieldError]:
     expression, message = validation.get("expression") or "", validation.get("message") or ""
     errors: list[FieldError] = []
     if expression.strip():
-        errors += expression_errors(f"{path}.expression", expression, names, ("bool",), composed)
+        errors += expression_errors(f"{path}.expression", expression, names, ("bool",))
     else:
         errors.append(required(f"{path}.expression", "expression is not specified"))
     if made := validation.get("messageExpression"):
         at = f"{path}.messageExpression"
         if made.strip():
-            errors += expression_errors(at, made, names, ("string",), composed)
+            errors += expression_errors(at, made, names, ("string",))
         else:
             errors.append(invalid_value(at, made, "must be non-empty if specified"))
     if message and not message.strip():
@@ -198,16 +199,14 @@ def _validation_errors(
         errors.append(invalid_value(f"{path}.message", message, "must not contain line breaks"))
     reason = validation.get("reason")
     if reason is not None and reason not in _REASONS:
-        errors.append(unsupported(f"{path}.reason", reason, _SHOWN_REASONS))
+        errors.append(unsupported(f"{path}.reason", reason, _REASONS))
     return errors
 
 
-def _annotation_errors(
-    path: str, key: str, annotation: Given, names: tuple[str, ...], composed: list[str]
-) -> list[FieldError]:
+def _annotation_errors(path: str, key: str, annotation: Given, names: tuple[str, ...]) -> list[FieldError]:
     errors = wrong(f"{path}.key", key, qualified_name)
     expression = annotation.get("valueExpression") or ""
     if not expression.strip():
         return [*errors, required(f"{path}.valueExpression", "valueExpression is not specified")]
     returns = ("string", "null_type")
-    return errors + expression_errors(f"{path}.valueExpression", expression, names, returns, composed)
+    return errors + expression_errors(f"{path}.valueExpression", expression, names, returns)

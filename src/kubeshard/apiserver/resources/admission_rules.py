@@ -5,11 +5,11 @@ Source: k8s.io/kubernetes `pkg/apis/admissionregistration/validation`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kubeshard.apiserver.cel import CelError, compile_expression
+from kubeshard.apiserver.resources.admission_names import asks_for_presence, undefined_field
 from kubeshard.apiserver.resources.pod_names import qualified_name, wrong
 from kubeshard.apiserver.resources.pod_selectors import label_selector_errors
 from kubeshard.apiserver.status import (
@@ -28,7 +28,6 @@ Given = Mapping[str, Any]
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _SCOPES = ("*", "Cluster", "Namespaced")
 _MOST_CONDITIONS = 64
-_MENTIONED = re.compile(r"\bvariables(\.)([A-Za-z_]\w*)")
 
 
 def one_of(path: str, value: str | None, choices: Sequence[str]) -> list[FieldError]:
@@ -92,32 +91,25 @@ def expression_errors(
     expression: str,
     names: tuple[str, ...],
     returns: tuple[str, ...] = (),
-    variables: Sequence[str] = (),
 ) -> list[FieldError]:
-    """`names` may be mentioned, and `variables` as members of one of them; `returns` are the types it may have,
-    any for none.
-    """
+    """`names` may be mentioned; `returns` are the types it may have, any for none."""
+    declared = names
+    if asks_for_presence(expression):
+        # The library takes a member that has a name of its own for present.
+        names = tuple(name for name in names if "." not in name)
+        returns = (*returns, "dyn") if returns else ()
     try:
         program = compile_expression(expression, names)
     except CelError as error:
         return [invalid_value(path, expression, str(error))]
     except ConfigurationError as error:
         raise internal(str(error)) from None
-    for mention in _MENTIONED.finditer(expression):
-        if mention[2] not in variables:
-            problem = _undefined(expression, mention.start(1), mention[2])
-            return [invalid_value(path, expression, f"compilation failed: {problem}")]
+    if problem := undefined_field(expression, declared):
+        return [invalid_value(path, expression, f"compilation failed: {problem}")]
     if returns and program.returns not in returns:
         wanted = returns[0] if len(returns) == 1 else f"one of [{' '.join(returns)}]"
         return [invalid_value(path, expression, f"must evaluate to {wanted} but got {program.returns}")]
     return []
-
-
-def _undefined(expression: str, at: int, name: str) -> str:
-    before = expression[:at]
-    row, column = before.count("\n") + 1, at - before.rfind("\n")
-    line = expression.splitlines()[row - 1]
-    return f"ERROR: <input>:{row}:{column}: undefined field '{name}'\n | {line}\n | {'.' * (column - 1)}^"
 
 
 def _rule_errors(path: str, rule: Given) -> list[FieldError]:

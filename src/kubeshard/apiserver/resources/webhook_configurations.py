@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kubeshard.apiserver.objects import Object
+from kubeshard.apiserver.resources.admission_names import NAMES
 from kubeshard.apiserver.resources.admission_rules import (
     Given,
     condition_errors,
@@ -25,7 +26,6 @@ from kubeshard.apiserver.status import FieldError, duplicate, invalid_value, req
 
 _SIDE_EFFECTS = ("None", "NoneOnDryRun")
 _KNOWN_VERSIONS = ("v1", "v1beta1")
-_CONDITION_NAMES = ("object", "oldObject", "request", "authorizer", "namespaceObject")
 _DNS_1035 = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 _NO_DNS_1035 = (
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
@@ -80,9 +80,7 @@ def _webhook_errors(path: str, webhook: Given) -> list[FieldError]:
         errors.append(invalid_value(f"{path}.timeoutSeconds", timeout, problem))
     errors += selector_errors(path, webhook)
     errors += _client_errors(f"{path}.clientConfig", webhook.get("clientConfig") or {})
-    return errors + condition_errors(
-        f"{path}.matchConditions", webhook.get("matchConditions"), _CONDITION_NAMES
-    )
+    return errors + condition_errors(f"{path}.matchConditions", webhook.get("matchConditions"), NAMES)
 
 
 def _name_errors(path: str, name: str) -> list[FieldError]:
