@@ -10,14 +10,14 @@ STAMP  := $(VENV)/.installed
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-demo: $(STAMP) kube ## Watch a ring of shards work, grow, crash and recover on a real API server
+demo: $(STAMP) ## Watch a ring of shards work, grow, crash and recover (ARGS=--real: on a real kube-apiserver, after `make kube`)
 	@$(BIN)/kubeshard demo $(ARGS)
 
-test: $(STAMP) ## Run the tests that need no control plane (under 2 minutes)
-	$(BIN)/pytest -m "not kube and not interop" $(ARGS)
+test: $(STAMP) ## Run the tests that need neither Go nor a real kube-apiserver (about 3 minutes)
+	$(BIN)/pytest -m "not kube and not interop and not go" $(ARGS)
 
 test-kube: $(STAMP) kube ## Run the tests against a real kube-apiserver
-	$(BIN)/pytest -m "kube or interop" $(ARGS)
+	$(BIN)/pytest -m "kube or interop or go" $(ARGS)
 
 kube: $(STAMP) ## Build etcd, kube-apiserver and friends once (skipped where KUBEBUILDER_ASSETS is set)
 	@if [ -n "$$KUBEBUILDER_ASSETS" ]; then echo "using the control plane in $$KUBEBUILDER_ASSETS"; \
