@@ -71,8 +71,10 @@ class Pods(Typed):
             if quality and not new["status"].get("qosClass"):
                 new["status"] = {**new["status"], "qosClass": quality}
         elif subresource == "ephemeralcontainers":
-            added = new["spec"].get("ephemeralContainers")
-            new["spec"] = {**old["spec"], **({"ephemeralContainers": added} if added else {})}
+            added = new["spec"].get("ephemeralContainers") or []
+            new["spec"] = {**old["spec"], "ephemeralContainers": added}
+            if not added:
+                del new["spec"]["ephemeralContainers"]
         elif subresource == "resize":
             new["spec"] = _resized(new["spec"], old["spec"])
         else:
