@@ -149,6 +149,8 @@ def _field(schema: Mapping[str, Any], required: bool) -> dict[str, Any]:
     expression = _expression(schema)
     # A default that is zero is none: it is told of fields that are always written.
     pointer = expression in _PLAIN and schema.get("default", "none") and not required
+    if expression == "*int-or-string" and required:
+        expression = "int-or-string"
     field: dict[str, Any] = {"type": f"*{expression}" if pointer else expression}
     for extension, name in _EXTENSIONS.items():
         if extension in schema:

@@ -41,9 +41,9 @@ async def learn_zeros(ask: Asker, places: Iterable[Place], types: Types, audit_l
     kept: set[tuple[str, str, bool]] = set()
     written: set[tuple[str, str, bool]] = set()
     left_out: set[tuple[str, str, bool]] = set()
-    for mark, (name, given, body) in bodies.items():
-        for struct, field, present in _empty(name, types, body, decoded.get(mark), given=given):
-            (kept if given else written if present else left_out).add((struct, field, present))
+    for mark, (root, given, body) in bodies.items():
+        for fact in _empty(root, types, body, decoded.get(mark), given=given):
+            (kept if given else written if fact[-1] else left_out).add(fact)
     for name, struct in types.items():
         for field, facts in struct["fields"].items():
             plain = facts["type"].lstrip("*") in _ZEROS

@@ -11,8 +11,12 @@ from kubeshard.apiserver.apply.shape import Path, Shape, item_element, parts
 
 
 def merge(shape: Shape, live: Any, applied: Any) -> Any:
-    """Granular parts are merged, leaves replaced. Items of lists keep the live order; new ones follow."""
+    """Granular parts are merged, leaves replaced; null states nothing of what has parts. Items of lists keep the
+    live order; new ones follow.
+    """
     ours, theirs = parts(shape, applied), parts(shape, live)
+    if applied is None and theirs:
+        return live
     if ours is None or theirs is None:
         return applied
     if isinstance(applied, dict):
@@ -28,26 +32,24 @@ def merge(shape: Shape, live: Any, applied: Any) -> Any:
 
 
 def remove(shape: Shape, value: Any, paths: FieldSet, kept: FieldSet) -> Any:
-    """The value without `paths`, as far as nothing in or below them is `kept`; a declared field that has
-    become empty by it goes too.
+    """The value without `paths` and the declared fields that hold them, as far as nothing in or below them is
+    `kept`.
     """
     safe = {path[:length] for path in kept for length in range(1, len(path) + 1)}
-    return _remove(shape, value, (), paths, safe)
+    above = {path[:length] for path in paths for length in range(1, len(path))}
+    return _remove(shape, value, (), (paths, above), safe)
 
 
-def _remove(shape: Shape, value: Any, path: Path, paths: FieldSet, safe: set[Path]) -> Any:
+def _remove(shape: Shape, value: Any, path: Path, doomed: tuple[FieldSet, set[Path]], safe: set[Path]) -> Any:
     inner = parts(shape, value)
     if inner is None:
         return value
+    paths, above = doomed
     left: dict[str, Any] = {}
     for element, part in inner.items():
         here = (*path, element)
-        if here in paths and here not in safe:
-            continue
-        rest = _remove(part.shape, part.value, here, paths, safe)
-        emptied = part.declared and not rest and rest != part.value and here not in safe
-        if not emptied:
-            left[element] = rest
+        if here in safe or not (here in paths or (part.declared and here in above)):
+            left[element] = _remove(part.shape, part.value, here, doomed, safe)
     if isinstance(value, dict):
         return {element[2:]: rest for element, rest in left.items()}
     return [left[element] for item in value if (element := item_element(shape, item)) in left]

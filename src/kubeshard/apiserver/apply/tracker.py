@@ -84,7 +84,7 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
     managers[manager] = Owned(ours, writer.api_version, last.time if last else None)
     if last is not None:
         kept = frozenset().union(*(owned.fields for owned in managers.values()))
-        merged = remove(shape, merged, last.fields - ours, kept | _NEVER_OWNED)
+        merged = remove(shape, merged, last.fields, kept | _NEVER_OWNED)
     comparison = _heeded(compare(shape, before, merged), writer)
     changed = comparison.modified | comparison.added
     conflicts = {
