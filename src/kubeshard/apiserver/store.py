@@ -21,6 +21,7 @@ from kubeshard.core.objects import Key
 __all__ = ["Event", "History", "Journal", "Store", "TooOld"]
 
 Subscriber = Callable[[GroupResource], None]
+Watcher = Callable[[], None]
 
 
 class Journal(Protocol):
@@ -61,6 +62,7 @@ class Store:
         self._objects: dict[GroupResource, dict[Key, Object]] = {}
         self._histories: dict[GroupResource, History] = {}
         self._subscribers: list[Subscriber] = []
+        self._watchers: dict[GroupResource, dict[object, Watcher]] = {}
 
     def open(self, resource: GroupResource) -> None:
         """Makes room for a resource. Its history begins now, as a watch cache does that has just been
@@ -73,6 +75,8 @@ class Store:
     def close(self, resource: GroupResource) -> None:
         self._objects.pop(resource, None)
         self._histories.pop(resource, None)
+        for watcher in tuple(self._watchers.get(resource, {}).values()):
+            watcher()
 
     def resume(self, journal: Journal) -> None:
         """Goes on where the journal ends, and tells it of every write from now on. The past is not there any
@@ -154,7 +158,20 @@ class Store:
         self._subscribers.append(subscriber)
         return lambda: self._subscribers.remove(subscriber)
 
+    def watch(self, resource: GroupResource, watcher: Watcher) -> Callable[[], None]:
+        """Calls `watcher` after each write to this resource, and when it is closed. Returns what ends it."""
+        watchers = self._watchers.setdefault(resource, {})
+        mine = object()
+        watchers[mine] = watcher
+        return lambda: watchers.pop(mine, None) and None
+
+    def watchers(self, resource: GroupResource) -> int:
+        return len(self._watchers.get(resource, ()))
+
     def _tell(self, resource: GroupResource, event: Event) -> None:
         self._histories[resource].append(event)
         for subscriber in tuple(self._subscribers):
             subscriber(resource)
+        if watchers := self._watchers.get(resource):
+            for watcher in tuple(watchers.values()):
+                watcher()

@@ -20,7 +20,6 @@ from kubeshard.apiserver.resources.registry import Resource
 from kubeshard.apiserver.selection import Selection, select
 from kubeshard.apiserver.status import as_status, expired, no_such_path
 from kubeshard.apiserver.store import Store, TooOld
-from kubeshard.core.kinds import GroupResource
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
@@ -70,13 +69,7 @@ class Watch:
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Calls back when there may be something to take; returns what ends that."""
-        mine = self._resource.group_resource
-
-        def changed(resource: GroupResource) -> None:
-            if resource == mine:
-                callback()
-
-        return self._store.subscribe(changed)
+        return self._store.watch(self._resource.group_resource, callback)
 
     def _seen(self, events: Sequence[Event]) -> Iterator[WatchEvent]:
         selects = self._selection.selects

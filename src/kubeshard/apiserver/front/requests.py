@@ -13,6 +13,7 @@ import yaml
 
 from kubeshard.apiserver.deleting import DeleteOptions
 from kubeshard.apiserver.front.negotiation import JSON, YAML
+from kubeshard.apiserver.front.yaml_bodies import decode_yaml
 from kubeshard.apiserver.model import WriteOptions
 from kubeshard.apiserver.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from kubeshard.apiserver.reading import ListOptions
@@ -113,7 +114,9 @@ class Request:
         dry_run = self._dry_run(errors, query.get("dryRun"))
         if errors:
             raise invalid(GroupKind("meta.k8s.io", options_kind), "", errors)
-        sent = {name: query[name] for name in ("fieldManager", "fieldValidation") if query.get(name)}
+        sent: dict[str, Any] = {
+            name: query[name] for name in ("fieldManager", "fieldValidation") if query.get(name)
+        }
         sent |= {"dryRun": ["All"]} if dry_run else {}
         return WriteOptions(
             manager or self._user_agent(), dry_run, force, validation, sent=sent, warnings=self.warnings
@@ -193,7 +196,7 @@ class Request:
             raise too_large_body(LARGEST_BODY)
         try:
             if is_yaml and not self.body.lstrip().startswith(b"{"):
-                return yaml.load(self.body, Loader=_Loader)  # noqa: S506 - a safe loader
+                return decode_yaml(self.body)
             return msgspec.json.decode(self.body)
         except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
             raise bad_request(problem + " ".join(str(error).split())) from None
@@ -208,16 +211,6 @@ class Request:
         """The manager of who does not name one: the program that the User-Agent begins with."""
         program = self.headers.get("user-agent", "").partition("/")[0]
         return program[:_LONGEST_MANAGER] or "unknown"
-
-
-class _Loader(yaml.SafeLoader):
-    """JSON's types only: a timestamp stays the text it is."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 def _flag(query: Mapping[str, str], name: str) -> bool:
