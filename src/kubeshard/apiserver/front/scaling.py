@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from kubeshard.apiserver.front.special import SUBRESOURCES, Question
@@ -35,6 +34,9 @@ class Scales(Typed):
         Strategy.__init__(self, _KIND, {})
 
 
+_SCALES = Scales()
+
+
 def scale(question: Question) -> Steps[Answer]:
     """Raises Conflict for another resourceVersion or uid than the workload's, Invalid for fewer than none."""
     target, request = question.target, question.request
@@ -55,7 +57,9 @@ def scale(question: Question) -> Steps[Answer]:
             return (
                 yield from _written(
                     question,
-                    lambda live: _received(question, private(patched(scale_of(live), patch)), options)[0],
+                    lambda live: _received(
+                        question, private(patched(scale_of(live), patch, _SCALES.type)), options
+                    )[0],
                     options,
                 )
             )
@@ -79,7 +83,7 @@ def scale_of(workload: Object) -> Object:
 def _received(question: Question, body: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
     target = question.target
     obj, warnings = question.server.received(
-        Target(_resource(), target.namespace, target.name), body, options
+        Target(Resource(_SCALES, "scale"), target.namespace, target.name), body, options
     )
     name = obj["metadata"].get("name", "")
     if not name:
@@ -158,11 +162,6 @@ def _selector(given: Mapping[str, Any]) -> LabelSelector:
         for one in given.get("matchExpressions") or ()
     )
     return LabelSelector(match_labels=given.get("matchLabels"), match_expressions=expressions)
-
-
-@cache
-def _resource() -> Resource:
-    return Resource(Scales(), "scale")
 
 
 SUBRESOURCES["scale"] = scale
