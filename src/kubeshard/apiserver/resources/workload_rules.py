@@ -103,7 +103,7 @@ def replicas_errors(status: Given, fields: Iterable[str], ready: str) -> list[Fi
     what messages call `readyReplicas`.
     """
     errors = [
-        invalid_value(f"status.{field}", status[field], "cannot be greater than status.replicas")
+        invalid_value(f"status.{field}", status.get(field, 0), "cannot be greater than status.replicas")
         for field in fields
         if status.get(field, 0) > status.get("replicas", 0)
     ]
