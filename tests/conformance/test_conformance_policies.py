@@ -10,6 +10,8 @@ from conformance_api import Api
 from conformance_kinds import config_map, site
 from conformance_registration import CONFIG_MAPS, REGISTRATION, PolicyRegistration
 
+from conftest import until
+
 POLICIES = f"{REGISTRATION}/validatingadmissionpolicies"
 BINDINGS = f"{REGISTRATION}/validatingadmissionpolicybindings"
 SPEC = {"matchConstraints": {"resourceRules": [CONFIG_MAPS]}, "validations": [{"expression": "true"}]}
@@ -220,6 +222,49 @@ async def test_optional_fields_and_the_functions_of_kubernetes_can_be_used(api, 
     assert (await api.create(maps, config_map(data={"size": "9Gi"}))).status == 201
     assert (await api.create(maps, config_map("b", data={"size": "10Gi"}))).status == 422
     assert (await api.create(maps, config_map("c", data={"other": "9Gi"}))).status == 422
+
+
+async def test_expressions_may_ask_what_the_user_may_do(api, maps, ns, policies):
+    await policies.create(
+        validations=[
+            check(
+                "authorizer.group('').resource('secrets').namespace(request.namespace).check('delete').allowed()"
+            ),
+        ]
+    )
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]}]
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}"
+    await api.create(f"{roles}/roles", {"metadata": {"name": "writer"}, "rules": rules})
+    subjects = [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": ns}]
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "writer"}
+    binding = {"metadata": {"name": "writer"}, "subjects": subjects, "roleRef": reference}
+    await api.create(f"{roles}/rolebindings", binding)
+    assert (await api.create(maps, config_map("a"))).status == 201
+
+    async def refused() -> bool:
+        return (await api.acting_as(ns).create(maps, config_map("b"))).status == 422
+
+    await until(refused)  # until the role is in force
+
+
+@pytest.mark.parametrize(
+    ("asked", "holds"),
+    [
+        ("authorizer.path('/healthz').check('get').allowed()", True),
+        ("authorizer.requestResource.check('anything').allowed()", True),
+        ("authorizer.serviceAccount('a', 'b').group('').resource('pods').check('get').allowed()", False),
+        ("authorizer.serviceAccount('a', 'b').path('/healthz').check('get').allowed()", False),
+        ("authorizer.serviceAccount('a', 'b').path('/other').check('get').errored()", False),
+        ("authorizer.serviceAccount('a', 'b').path('/other').check('get').reason() == ''", True),
+        (
+            "authorizer.group('apps').resource('deployments').subresource('scale').check('get').error() == ''",
+            True,
+        ),
+    ],
+)
+async def test_an_authorizer_answers(api, maps, policies, asked, holds):
+    await policies.create(validations=[check(asked)])
+    assert (await api.create(maps, config_map())).status == (201 if holds else 422)
 
 
 # To what it speaks
@@ -471,6 +516,17 @@ COMPILED = "Invalid value: {0}: compilation failed: ERROR: <input>:1:{1}: {2}\n 
             {"validations": [check("true", messageExpression="1")]},
             "validations[0].messageExpression",
             'Invalid value: "1": must evaluate to string but got int',
+        ),
+        (
+            {"validations": [check("true", messageExpression="string(authorizer == null)")]},
+            "validations[0].messageExpression",
+            COMPILED.format(
+                '"string(authorizer == null)"',
+                8,
+                "undeclared reference to 'authorizer' (in container '')",
+                "string(authorizer == null)",
+                ".......",
+            ),
         ),
         (
             {"variables": [{"name": "a-b", "expression": "1"}]},

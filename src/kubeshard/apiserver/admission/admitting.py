@@ -8,12 +8,16 @@ their objects was written.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from kubeshard.apiserver.admission.attributes import Asking, Attributes
+from kubeshard.apiserver.admission.conditions import decided
 from kubeshard.apiserver.admission.matching import BINDINGS, GROUP, MUTATING, POLICIES, VALIDATING
 from kubeshard.apiserver.admission.policies import Policies, Policy, policies_of
 from kubeshard.apiserver.admission.webhooks import Hook, Webhooks, hooks_of
 from kubeshard.apiserver.apply.managers import read_managers
+from kubeshard.apiserver.cel.authorization import deciding
+from kubeshard.apiserver.identity.authorizer import ALLOW_ALL, Authorizer
 from kubeshard.apiserver.model import Model, Target
 from kubeshard.apiserver.objects import Object, with_metadata
 from kubeshard.apiserver.resources.namespaces import NAMESPACES
@@ -32,7 +36,9 @@ _BAD_MANAGED_FIELDS = (
 class Admitting(Model):
     def __init__(self, *, clock: Clock, rng: Rng, window: int) -> None:
         super().__init__(clock=clock, rng=rng, window=window)
-        self._webhooks = Webhooks(self.registry, self._namespace, self.rng.token)
+        self.authorizer: Authorizer = ALLOW_ALL
+        """Whom expressions ask what somebody may do."""
+        self._webhooks = Webhooks(self.registry, self._namespace, self.rng.token, lambda: self.authorizer)
         self._policies = Policies(self.registry, self.store, self._namespace)
         self._mutating: tuple[Hook, ...] | None = ()
         self._validating: tuple[Hook, ...] | None = ()
@@ -65,7 +71,8 @@ class Admitting(Model):
         if not (self._validating or self._judging) or not options.asks:
             return
         attributes, warn = _attributes(operation, target, new, old, options), _sink(options)
-        self._policies.judge(self._judging, attributes, warn)
+        with deciding(partial(decided, self.authorizer, attributes.user)):
+            self._policies.judge(self._judging, attributes, warn)
         yield from self._webhooks.validate(self._validating, attributes, warn)
 
     def _forget(self, written: GroupResource) -> None:

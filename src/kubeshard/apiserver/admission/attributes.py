@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from kubeshard.apiserver.identity.user import User
+from kubeshard.apiserver.cel.authorization import authorizer
+from kubeshard.apiserver.identity.user import User, user_info
 from kubeshard.apiserver.model import Target, in_version
 from kubeshard.apiserver.objects import Object
 from kubeshard.apiserver.resources.namespaces import NAMESPACES
@@ -72,6 +73,17 @@ class Attributes:
         meta = (self.object or {}).get("metadata") or {}
         return meta.get("name") or meta.get("generateName") or ""
 
+    def authorizer(self) -> dict[str, Any]:
+        """The variable of expressions, with the resource of the request."""
+        kind = self.target.resource.kind
+        return authorizer(
+            group=kind.group,
+            resource=kind.plural,
+            subresource=self.target.subresource,
+            namespace=self.namespace,
+            name=self.name,
+        )
+
     def with_object(self, obj: Object | None) -> Attributes:
         return replace(self, object=obj)
 
@@ -89,13 +101,6 @@ class Attributes:
     def request(self) -> dict[str, Any]:
         """The `request` of an AdmissionReview without its uid and objects."""
         kind, asked = self.target.resource.kind, self.requested.kind
-        user: dict[str, Any] = {"username": self.user.name}
-        if self.user.uid:
-            user["uid"] = self.user.uid
-        if self.user.groups:
-            user["groups"] = list(self.user.groups)
-        if self.user.extra:
-            user["extra"] = {key: list(values) for key, values in self.user.extra.items()}
         request: dict[str, Any] = {
             "kind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
             "resource": {"group": kind.group, "version": kind.version, "resource": kind.plural},
@@ -106,7 +111,7 @@ class Attributes:
             "name": self.name,
             "namespace": self.namespace,
             "operation": self.operation,
-            "userInfo": user,
+            "userInfo": user_info(self.user),
             "dryRun": self.dry_run,
             "options": {
                 "kind": OPTIONS_KIND[self.operation],

@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kubeshard.apiserver.cel import CelError, compile_expression
+from kubeshard.apiserver.identity.attributes import Attributes
+from kubeshard.apiserver.identity.authorizer import Authorizer
+from kubeshard.apiserver.identity.user import User, account_groups, account_name
 from kubeshard.apiserver.status import internal
 from kubeshard.core.errors import ConfigurationError
 
@@ -40,3 +43,14 @@ def evaluated(expression: str, names: tuple[str, ...], variables: Mapping[str, A
         raise internal(str(error)) from None
     except CelError as error:
         raise CelError(f"expression '{expression}' resulted in error: {error}") from None
+
+
+def decided(authorizer: Authorizer, user: User, wish: Mapping[str, Any]) -> tuple[bool, str]:
+    """What the authorizer says of a wish that an expression has put together."""
+    if account := wish.get("account"):
+        namespace, name = account
+        user = User(account_name(namespace, name), groups=account_groups(namespace))
+    fields = ("path", "group", "resource", "subresource", "namespace", "name")
+    wanted = Attributes(wish["verb"], **{field: wish.get(field, "") for field in fields})
+    decision = authorizer.decide(user, wanted)
+    return decision.allowed, decision.reason

@@ -40,7 +40,7 @@ class Scope:
             "request": asked.request(),
             "params": params,
             "namespaceObject": namespace and _as_seen(namespace),
-            "authorizer": {},
+            "authorizer": asked.authorizer(),
         }
         self._definitions = {variable["name"]: variable["expression"] for variable in variables}
         self._values: dict[str, Any] = {}

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kubeshard.apiserver.admission.attributes import Attributes
-from kubeshard.apiserver.admission.conditions import WEBHOOK_NAMES, conditions_hold
+from kubeshard.apiserver.admission.conditions import WEBHOOK_NAMES, conditions_hold, decided
 from kubeshard.apiserver.admission.matching import (
     GROUP,
     NamespaceOf,
@@ -32,6 +33,8 @@ from kubeshard.apiserver.admission.review import (
     why_not,
 )
 from kubeshard.apiserver.cel import CelError
+from kubeshard.apiserver.cel.authorization import deciding
+from kubeshard.apiserver.identity.authorizer import Authorizer
 from kubeshard.apiserver.objects import Object, private
 from kubeshard.apiserver.patching import patched
 from kubeshard.apiserver.resources.registry import Registry, Resource
@@ -71,12 +74,19 @@ def hooks_of(configurations: Iterable[Object]) -> tuple[Hook, ...]:
 
 
 class Webhooks:
-    """Of one server. `token` makes the uids of reviews."""
+    """Of one server. `token` makes the uids of reviews, `authorizer` answers match conditions."""
 
-    def __init__(self, registry: Registry, namespace_of: NamespaceOf, token: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        namespace_of: NamespaceOf,
+        token: Callable[[], str],
+        authorizer: Callable[[], Authorizer],
+    ) -> None:
         self._registry = registry
         self._namespace_of = namespace_of
         self._token = token
+        self._authorizer = authorizer
 
     def mutate(
         self, hooks: tuple[Hook, ...], attributes: Attributes, decode: Callable[[Object], object], warn: Warn
@@ -147,11 +157,12 @@ class Webhooks:
             "object": asked.object,
             "oldObject": asked.old,
             "request": asked.request(),
-            "authorizer": {},
+            "authorizer": asked.authorizer(),
             "namespaceObject": None,
         }
         try:
-            return conditions_hold(conditions, WEBHOOK_NAMES, variables)
+            with deciding(partial(decided, self._authorizer(), asked.user)):
+                return conditions_hold(conditions, WEBHOOK_NAMES, variables)
         except CelError as error:
             if hook.spec.get("failurePolicy") == "Ignore":
                 return False

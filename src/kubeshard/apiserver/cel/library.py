@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from kubeshard.apiserver.cel import addresses, lists, quantities, regex, urls, versions
+from kubeshard.apiserver.cel import addresses, authorization, lists, quantities, regex, urls, versions
 
 _LATEST = ("sets", "lists", "optional", "two-var-comprehensions")
 EXTENSIONS = ({"name": "strings", "version": 2}, *({"name": name} for name in _LATEST))
@@ -74,6 +74,16 @@ def functions() -> dict[str, Functions]:
         ("ip", "MAP", ("MAP",), addresses.ip_of),
         ("masked", "MAP", ("MAP",), addresses.masked),
         ("prefixLength", "INT", ("MAP",), addresses.prefix_length),
+        *(
+            (field, "MAP", ("MAP", "STRING"), authorization.step(field))
+            for field in ("path", "group", "resource", "subresource", "namespace", "name")
+        ),
+        ("serviceAccount", "MAP", ("MAP", "STRING", "STRING"), authorization.service_account),
+        ("check", "MAP", ("MAP", "STRING"), authorization.check),
+        ("allowed", "BOOL", ("MAP",), authorization.allowed),
+        ("reason", "STRING", ("MAP",), authorization.reason),
+        ("errored", "BOOL", ("MAP",), authorization.errored),
+        ("error", "STRING", ("MAP",), authorization.error),
     ]
     plain: list[Entry] = [
         ("url", "MAP", ("STRING",), urls.url),

@@ -59,6 +59,7 @@ class Identity:
             self.authorizer = self._rbac = Rbac(server.store)
             keep_aggregated(server, settled=install(server))
             server.check_write = self._check_write
+        server.authorizer = self.authorizer
         self._impersonation = Impersonation(self.authorizer)
 
     def enter(self, request: Request, attributes: Attributes, peer: Peer) -> User:

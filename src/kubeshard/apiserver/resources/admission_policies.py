@@ -190,7 +190,8 @@ def _validation_errors(path: str, validation: Given, names: tuple[str, ...]) -> 
     if made := validation.get("messageExpression"):
         at = f"{path}.messageExpression"
         if made.strip():
-            errors += expression_errors(at, made, names, ("string",))
+            seen = tuple(name for name in names if name != "authorizer")
+            errors += expression_errors(at, made, seen, ("string",))
         else:
             errors.append(invalid_value(at, made, "must be non-empty if specified"))
     if message and not message.strip():

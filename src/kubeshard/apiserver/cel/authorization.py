@@ -1,0 +1,81 @@
+"""Asking in an expression what somebody may do: `authorizer.group('').resource('pods').check('get').allowed()`.
+
+The wish is put together step by step in a map; who decides is said around the evaluation by `deciding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+Decide = Callable[[Mapping[str, Any]], tuple[bool, str]]
+"""Whether a wish is allowed, and why. Its fields: `verb`, `path`, `group`, `resource`, `subresource`, `namespace`,
+`name`, and `account` (namespace and name) for somebody else than who asks.
+"""
+
+_DECIDE: ContextVar[Decide] = ContextVar("decide")
+_MARK = "$wish"
+
+
+@contextmanager
+def deciding(decide: Decide) -> Iterator[None]:
+    token = _DECIDE.set(decide)
+    try:
+        yield
+    finally:
+        _DECIDE.reset(token)
+
+
+def authorizer(**request: str) -> dict[str, Any]:
+    """The variable. `request` is the wish that `authorizer.requestResource` stands for, without its verb."""
+    return {_MARK: True, "requestResource": {_MARK: True, **request}}
+
+
+def step(field: str) -> Callable[[dict[str, Any], str], dict[str, Any]]:
+    """A function that adds a field to the wish."""
+
+    def with_field(wish: dict[str, Any], value: str) -> dict[str, Any]:
+        return {**_checked(wish), field: value}
+
+    return with_field
+
+
+def service_account(wish: dict[str, Any], namespace: str, name: str) -> dict[str, Any]:
+    return {**_checked(wish), "account": [namespace, name]}
+
+
+def check(wish: dict[str, Any], verb: str) -> dict[str, Any]:
+    allowed, reason = _DECIDE.get()({**_checked(wish), "verb": verb})
+    return {"$allowed": allowed, "$reason": reason}
+
+
+def allowed(decision: dict[str, Any]) -> bool:
+    return bool(_decided(decision)["$allowed"])
+
+
+def reason(decision: dict[str, Any]) -> str:
+    return str(_decided(decision)["$reason"])
+
+
+def errored(decision: dict[str, Any]) -> bool:
+    _decided(decision)
+    return False
+
+
+def error(decision: dict[str, Any]) -> str:
+    _decided(decision)
+    return ""
+
+
+def _checked(wish: dict[str, Any]) -> dict[str, Any]:
+    if _MARK not in wish:
+        raise ValueError("no such overload")
+    return wish
+
+
+def _decided(decision: dict[str, Any]) -> dict[str, Any]:
+    if "$allowed" not in decision:
+        raise ValueError("no such overload")
+    return decision
