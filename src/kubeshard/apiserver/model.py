@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from kubeshard.apiserver.identity.user import ADMINISTRATOR, User
 from kubeshard.apiserver.objects import Object
 from kubeshard.apiserver.resources.builtin import builtin_resources
+from kubeshard.apiserver.resources.events import EVENTS
 from kubeshard.apiserver.resources.registry import Registry, Resource
 from kubeshard.apiserver.status import not_found
 from kubeshard.apiserver.store import Store
@@ -82,6 +83,7 @@ class Model:
         for resource in builtin_resources():
             self.registry.add(resource)
             self.store.open(resource.group_resource)
+        self.store.share(*EVENTS)
 
     def now(self) -> str:
         return second_time(self.clock.wall())
@@ -102,6 +104,4 @@ class Model:
 
 
 def in_version(resource: Resource, obj: Object) -> Object:
-    """Versions of a kind differ in nothing but their name: there is no conversion."""
-    api_version = resource.kind.api_version
-    return obj if obj["apiVersion"] == api_version else {**obj, "apiVersion": api_version}
+    return obj if obj["apiVersion"] == resource.kind.api_version else resource.strategy.converted(obj)

@@ -63,6 +63,7 @@ class Store:
         self._histories: dict[GroupResource, History] = {}
         self._subscribers: list[Subscriber] = []
         self._watchers: dict[GroupResource, dict[object, Watcher]] = {}
+        self._kept_as: dict[GroupResource, GroupResource] = {}
 
     def open(self, resource: GroupResource) -> None:
         """Makes room for a resource. Its history begins now, as a watch cache does that has just been
@@ -71,6 +72,10 @@ class Store:
         if resource not in self._objects:
             self._objects[resource] = {}
             self._histories[resource] = History(self.revision, self._window)
+
+    def share(self, resource: GroupResource, other: GroupResource) -> None:
+        """From now on `other` is another name of `resource`; nothing has been written to it."""
+        self._kept_as[other] = resource
 
     def close(self, resource: GroupResource) -> None:
         self._objects.pop(resource, None)
@@ -97,6 +102,7 @@ class Store:
 
     def has(self, resource: GroupResource) -> bool:
         """Whether there is room for it."""
+        resource = self._kept_as.get(resource, resource)
         return resource in self._objects
 
     async def settled(self) -> None:
@@ -105,14 +111,17 @@ class Store:
             await self._journal.settled()
 
     def get(self, resource: GroupResource, key: Key) -> Object | None:
+        resource = self._kept_as.get(resource, resource)
         return self._objects[resource].get(key)
 
     def objects(self, resource: GroupResource) -> Mapping[Key, Object]:
         """The present. Copy it before something is written."""
+        resource = self._kept_as.get(resource, resource)
         return self._objects[resource]
 
     def at(self, resource: GroupResource, revision: int) -> Mapping[Key, Object]:
         """The state after the write with this revision (or the last one before it). Raises TooOld."""
+        resource = self._kept_as.get(resource, resource)
         later = self._histories[resource].after(revision)
         if not later:
             return self._objects[resource]
@@ -125,10 +134,12 @@ class Store:
         return state
 
     def history(self, resource: GroupResource) -> History:
+        resource = self._kept_as.get(resource, resource)
         return self._histories[resource]
 
     def put(self, resource: GroupResource, key: Key, obj: Object) -> Object:
         """Stores the object; returns it with its new resource version."""
+        resource = self._kept_as.get(resource, resource)
         self.revision += 1
         stored = with_metadata(obj, resourceVersion=str(self.revision))
         objects = self._objects[resource]
@@ -141,6 +152,7 @@ class Store:
 
     def remove(self, resource: GroupResource, key: Key) -> Object:
         """Removes the object; returns its last state with the resource version of the removal."""
+        resource = self._kept_as.get(resource, resource)
         self.revision += 1
         old = self._objects[resource].pop(key)
         if self._journal is not None:
@@ -160,12 +172,14 @@ class Store:
 
     def watch(self, resource: GroupResource, watcher: Watcher) -> Callable[[], None]:
         """Calls `watcher` after each write to this resource, and when it is closed. Returns what ends it."""
+        resource = self._kept_as.get(resource, resource)
         watchers = self._watchers.setdefault(resource, {})
         mine = object()
         watchers[mine] = watcher
         return lambda: watchers.pop(mine, None) and None
 
     def watchers(self, resource: GroupResource) -> int:
+        resource = self._kept_as.get(resource, resource)
         return len(self._watchers.get(resource, ()))
 
     def _tell(self, resource: GroupResource, event: Event) -> None:

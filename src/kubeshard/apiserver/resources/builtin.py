@@ -13,6 +13,7 @@ from kubeshard.apiserver.resources.batch import CronJobs, Jobs
 from kubeshard.apiserver.resources.claims import Claims
 from kubeshard.apiserver.resources.configuration import ConfigMaps, Secrets
 from kubeshard.apiserver.resources.definitions import Definitions
+from kubeshard.apiserver.resources.events import Events
 from kubeshard.apiserver.resources.leases import Leases
 from kubeshard.apiserver.resources.namespaces import Namespaces
 from kubeshard.apiserver.resources.pods import Pods, PodTemplates
@@ -36,6 +37,8 @@ _RULES: Mapping[GroupKind, type[Typed]] = {
     GroupKind("", "Namespace"): Namespaces,
     GroupKind("", "ConfigMap"): ConfigMaps,
     GroupKind("", "Secret"): Secrets,
+    GroupKind("", "Event"): Events,
+    GroupKind("events.k8s.io", "Event"): Events,
     GroupKind("", "Pod"): Pods,
     GroupKind("", "PodTemplate"): PodTemplates,
     GroupKind("", "ReplicationController"): ReplicationControllers,
