@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kubeshard.apiserver.resources.admission_policies import AdmissionPolicies, PolicyBindings
+from kubeshard.apiserver.resources.autoscalers import Autoscalers
 from kubeshard.apiserver.resources.batch import CronJobs, Jobs
 from kubeshard.apiserver.resources.claims import Claims
 from kubeshard.apiserver.resources.configuration import ConfigMaps, Secrets
@@ -37,6 +38,7 @@ _RULES: Mapping[GroupKind, type[Typed]] = {
     GroupKind("", "Namespace"): Namespaces,
     GroupKind("", "ConfigMap"): ConfigMaps,
     GroupKind("", "Secret"): Secrets,
+    GroupKind("autoscaling", "HorizontalPodAutoscaler"): Autoscalers,
     GroupKind("", "Event"): Events,
     GroupKind("events.k8s.io", "Event"): Events,
     GroupKind("", "Pod"): Pods,
