@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from kubeshard.apiserver.controllers.conditions import with_condition
 from kubeshard.apiserver.controllers.ownership import Node, Ownership, controller_of
 from kubeshard.apiserver.deleting import DeleteOptions
 from kubeshard.apiserver.identity.user import User
@@ -107,13 +108,21 @@ class Account:
         if live is not None and live.get("status") != status:
             yield from self.change(node, lambda live: {**live, "status": status}, "status")
 
-    def bind(self, pod: Node, node: str) -> Steps[None]:
-        """Through the subresource where there is one: nothing else may give a pod a node."""
-        resource = self._cluster.resource(pod.resource)
-        binding = "binding" if resource and "binding" in resource.subresources else ""
-        yield from self.change(
-            pod, lambda live: {**live, "spec": {**live["spec"], "nodeName": node}}, binding
+    def bind(self, pod: Node, node: str) -> None:
+        """What the subresource `binding` writes: no manager owns it, and nobody else may say it."""
+        live = self._cluster.get(pod)
+        if live is None or live["spec"].get("nodeName"):
+            return
+        status = live.get("status") or {}
+        conditions = with_condition(
+            status.get("conditions") or [], "PodScheduled", "True", "", "", self._cluster.now()
         )
+        bound = {
+            **live,
+            "spec": {**live["spec"], "nodeName": node},
+            "status": {**status, "conditions": conditions},
+        }
+        self._server.store.put(pod.resource, pod.key, bound)
 
     def delete(
         self,
@@ -126,7 +135,9 @@ class Account:
         """This very object: another one of the same name stays. `grace`: seconds instead of the pod's own."""
         meta = obj["metadata"]
         target = self._target(Node(resource, Key(meta.get("namespace", ""), meta["name"])))
-        options = DeleteOptions(uid=meta["uid"], propagation=propagation, user=self._options.user)
+        options = DeleteOptions(
+            uid=meta["uid"], propagation=propagation, user=self._options.user, grace=grace
+        )
         try:
             yield from self._server.deleting(target, options)
         except NotFound:

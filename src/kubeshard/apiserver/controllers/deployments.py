@@ -69,7 +69,10 @@ class DeploymentController(Controller[Key]):
         limits = _limits(live)
         status = status_of(live, sets, new, limits.min_available, self.cluster.now(), created)
         if new is not None and (revision := revision_of(new)) != revision_of(live):
-            yield from self._account.change(node, lambda obj: _annotated(obj, {REVISION: str(revision)}))
+            # As a change of status: one of annotations alone would count as a new generation.
+            yield from self._account.change(
+                node, lambda obj: _annotated(obj, {REVISION: str(revision)}), "status"
+            )
         yield from self._account.set_status(node, status)
         return seconds_until_deadline(live, status, self.cluster.wall())
 

@@ -40,7 +40,7 @@ class GarbageCollector(Controller[Node]):
         super().__init__(cluster)
         self._account = Account(cluster, service_account("generic-garbage-collector"))
         # Removed objects that still have dependents: the kind itself may be gone, so looking is no way to tell.
-        self._removed: set[str] = set()
+        self._removed: dict[str, Node] = {}
         self._waiting: dict[str, Node] = {}
         self._undecided: dict[Node, None] = {}
 
@@ -48,7 +48,7 @@ class GarbageCollector(Controller[Node]):
         old, new = event.old, event.new
         node = Node(resource, event.key)
         if new is None:
-            yield from self._without_owner(old)
+            yield from self._without_owner(node, old)
         elif is_deleting(new):
             yield from self._of_deleting(node, new)
         elif references_of(new) != references_of(old):
@@ -58,7 +58,7 @@ class GarbageCollector(Controller[Node]):
             if uid in self._waiting:
                 yield self._waiting[uid]
             if uid in self._removed and not self.cluster.ownership.dependents(uid):
-                self._removed.discard(uid)
+                self._removed.pop(uid)
         if resource == DEFINITIONS:
             yield from self._undecided
             self._undecided.clear()
@@ -77,11 +77,11 @@ class GarbageCollector(Controller[Node]):
             yield from self._judge(key, obj)
         return None
 
-    def _without_owner(self, old: Object | None) -> Iterator[Node]:
+    def _without_owner(self, node: Node, old: Object | None) -> Iterator[Node]:
         uid = old["metadata"]["uid"] if old else ""
         self._waiting.pop(uid, None)
         if dependents := self.cluster.ownership.dependents(uid):
-            self._removed.add(uid)
+            self._removed[uid] = node
             yield from dependents
 
     def _of_deleting(self, node: Node, obj: Object) -> Iterator[Node]:
@@ -118,7 +118,8 @@ class GarbageCollector(Controller[Node]):
             yield from self._account.delete(obj, node.resource, policy)
 
     def _owner(self, reference: Reference, dependent: Node) -> Owner:
-        if reference["uid"] in self._removed:
+        removed = self._removed.get(reference["uid"])
+        if removed is not None and removed.key.namespace in ("", dependent.key.namespace):
             return Owner.ABSENT
         group, _, version = reference["apiVersion"].rpartition("/")
         of = self.cluster.server.registry.of(group, version)

@@ -71,7 +71,7 @@ def _finalizers(namespace: Object) -> list[str]:
 
 def _finalized(live: Object) -> Object:
     left = [name for name in _finalizers(live) if name != _FINALIZER]
-    return {**live, "spec": {**live["spec"], "finalizers": left}}
+    return {**live, "spec": {"finalizers": left} if left else {}}
 
 
 def _conditions(

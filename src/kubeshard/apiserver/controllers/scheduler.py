@@ -45,7 +45,7 @@ class Scheduler(Controller[Key]):
             return None
         place, problem = self._place(pod)
         if place:
-            yield from self._account.bind(node, place)
+            self._account.bind(node, place)
             return None
         self._unplaced[key] = None
         status = pod.get("status") or {}
