@@ -2,7 +2,10 @@
 
 import pytest
 from conformance_api import owned
-from conformance_workloads import NOT_NEGATIVE, invalid, workload
+from conformance_kinds import DEFINITIONS
+from conformance_workloads import NOT_NEGATIVE, invalid, required, workload
+
+from conftest import install
 
 PLURALS = ("deployments", "replicasets", "statefulsets")
 REPLICAS = {"f:spec": {"f:replicas": {}}}
@@ -191,3 +194,133 @@ async def test_a_dry_run_scales_nothing(api, deployment):
     answer = await api.merge(f"{deployment}/scale", {"spec": {"replicas": 9}}, dryRun="All")
     assert answer["spec"] == {"replicas": 9}
     assert (await api.get(deployment))["spec"]["replicas"] == 2
+
+
+GROUP = "scale.example.com"
+PATHS = {
+    "specReplicasPath": ".spec.count",
+    "statusReplicasPath": ".status.count",
+    "labelSelectorPath": ".status.selector",
+}
+
+
+def definition(scale, plural="herds"):
+    number, text = {"type": "integer", "maximum": 10}, {"type": "string"}
+    schema = {
+        "type": "object",
+        "properties": {
+            "spec": {"type": "object", "properties": {"count": number}},
+            "status": {"type": "object", "properties": {"count": number, "selector": text}},
+        },
+    }
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}, "scale": scale},
+    }
+    names = {"plural": plural, "kind": "Herd"}
+    return {
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+@pytest.fixture
+async def herds(api, ns):
+    await install(api, definition(PATHS))
+    return f"/apis/{GROUP}/v1/namespaces/{ns}/herds"
+
+
+def herd(**spec):
+    return {"apiVersion": f"{GROUP}/v1", "kind": "Herd", "metadata": {"name": "a"}, "spec": spec}
+
+
+def scale_of_herd(replicas):
+    return {"apiVersion": "autoscaling/v1", "kind": "Scale", **scaled(replicas)}
+
+
+async def test_a_definition_says_where_the_replicas_are(api, herds):
+    await api.create(herds, herd(count=2))
+    await api.merge(f"{herds}/a/status", {"status": {"count": 1, "selector": "x=y"}})
+    scale = await api.get(f"{herds}/a/scale")
+    assert (scale["kind"], scale["apiVersion"]) == ("Scale", "autoscaling/v1")
+    assert scale["spec"] == {"replicas": 2}
+    assert scale["status"] == {"replicas": 1, "selector": "x=y"}
+
+
+async def test_a_custom_resource_is_scaled(api, herds):
+    await api.create(herds, herd(count=2))
+    patched = await api.merge(f"{herds}/a/scale", {"spec": {"replicas": 3}}, fieldManager="two")
+    assert patched["spec"] == {"replicas": 3}
+    replaced = await api.replace(f"{herds}/a/scale", scale_of_herd(4), fieldManager="two")
+    assert replaced["spec"] == {"replicas": 4}
+    stored = await api.get(f"{herds}/a")
+    assert stored["spec"] == {"count": 4}
+    assert stored.meta["generation"] == 3
+    assert owned(stored)["two", "Update", "scale"] == {"f:spec": {"f:count": {}}}
+
+
+async def test_a_custom_resource_that_wants_nothing_has_no_scale_but_can_be_given_one(api, herds):
+    await api.create(herds, herd())
+    refused = await api.get(f"{herds}/a/scale")
+    assert refused.refusal == (500, "InternalError")
+    problem = 'the spec replicas field ".spec.count" does not exist'
+    assert refused.message == f"Internal error occurred: {problem}"
+    given = await api.replace(f"{herds}/a/scale", scale_of_herd(1))
+    assert given["spec"] == {"replicas": 1}
+
+
+async def test_the_schema_holds_for_scales(api, herds):
+    await api.create(herds, herd(count=2))
+    many = await api.replace(f"{herds}/a/scale", scale_of_herd(40))
+    problem = "spec.count in body should be less than or equal to 10"
+    assert many.causes == {invalid("spec.count", "40", problem)}
+    few = await api.replace(f"{herds}/a/scale", scale_of_herd(-4))
+    assert few.causes == {invalid(".spec.count", "-4", "should be a non-negative integer")}
+
+
+async def test_a_scale_of_a_custom_resource_cannot_be_applied(api, herds):
+    await api.create(herds, herd(count=2))
+    refused = await api.apply(f"{herds}/a/scale", scale_of_herd(4), "three", force=True)
+    assert refused.refusal == (500, None)
+    assert refused.message == (
+        "failed to convert new object (/a; autoscaling/v1, Kind=Scale) to proper version: request to convert CR to an "
+        "invalid group/version: autoscaling/v1"
+    )
+
+
+PATH = "spec.subresources.scale"
+
+
+@pytest.mark.parametrize(
+    ("scale", "causes"),
+    [
+        ({}, {required(f"{PATH}.specReplicasPath"), required(f"{PATH}.statusReplicasPath")}),
+        (
+            {
+                "specReplicasPath": "spec.count",
+                "statusReplicasPath": ".foo.count",
+                "labelSelectorPath": ".x",
+            },
+            {
+                invalid(
+                    f"{PATH}.specReplicasPath", '"spec.count"', "must be a simple json path starting with ."
+                ),
+                invalid(f"{PATH}.statusReplicasPath", '".foo.count"', "should be a json path under .status"),
+                invalid(
+                    f"{PATH}.labelSelectorPath", '".x"', "should be a json path under either .spec or .status"
+                ),
+            },
+        ),
+        (
+            {"specReplicasPath": ".spec.count", "statusReplicasPath": ".status"},
+            {invalid(f"{PATH}.statusReplicasPath", '".status"', "should be a json path under .status")},
+        ),
+    ],
+)
+async def test_what_the_paths_of_a_scale_must_be(api, scale, causes):
+    refused = await api.create(DEFINITIONS, definition(scale, "flocks"))
+    assert refused.refusal == (422, "Invalid")
+    assert refused.causes == causes

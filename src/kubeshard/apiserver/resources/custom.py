@@ -7,6 +7,7 @@ from typing import Any
 
 from kubeshard.apiserver.apply.shape import Path
 from kubeshard.apiserver.objects import Object
+from kubeshard.apiserver.resources.scale_paths import ScalePaths
 from kubeshard.apiserver.resources.strategy import Strategy
 from kubeshard.apiserver.schema import fill, prune, validate
 from kubeshard.apiserver.status import FieldError, bad_request, shown
@@ -31,8 +32,10 @@ class CustomResources(Strategy):
         *,
         subresources: frozenset[str],
         selectable: tuple[str, ...] = (),
+        scales: ScalePaths | None = None,
     ) -> None:
         super().__init__(kind, schema, subresources=subresources)
+        self.scales = scales
         self.selectable = (*Strategy.selectable, *selectable)
         properties = schema.get("properties") or {}
         self._root = {

@@ -15,6 +15,7 @@ from kubeshard.apiserver.objects import Object, with_metadata
 from kubeshard.apiserver.printing import custom_printer
 from kubeshard.apiserver.resources.custom import CustomResources
 from kubeshard.apiserver.resources.registry import Resource
+from kubeshard.apiserver.resources.scale_paths import scale_path_errors, scale_paths
 from kubeshard.apiserver.resources.typed import Typed
 from kubeshard.apiserver.status import FieldError, immutable, invalid_value, required, unsupported
 from kubeshard.core.kinds import GroupResource, Kind
@@ -103,7 +104,8 @@ def kinds_of(definition: Object) -> Iterator[Resource]:
             strategy = CustomResources(
                 kind,
                 (version.get("schema") or {}).get("openAPIV3Schema") or {},
-                subresources=frozenset({"status"} & (version.get("subresources") or {}).keys()),
+                subresources=frozenset({"status", "scale"} & (version.get("subresources") or {}).keys()),
+                scales=scale_paths((version.get("subresources") or {}).get("scale")),
                 selectable=tuple(
                     field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or ()
                 ),
@@ -153,6 +155,9 @@ def _versions(versions: list[dict[str, Any]]) -> Iterator[FieldError]:
         else:
             # Of a single version the server still names the field by the place it had in v1beta1.
             yield from _structural(schema, "spec.validation.openAPIV3Schema" if len(versions) == 1 else path)
+        if (scale := (version.get("subresources") or {}).get("scale")) is not None:
+            place = "spec" if len(versions) == 1 else f"spec.versions[{index}]"
+            yield from scale_path_errors(f"{place}.subresources.scale", scale)
     if sum(bool(version.get("storage")) for version in versions) != 1:
         yield invalid_value(
             "spec.versions", versions, "must have exactly one version marked as storage version"
