@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kubeshard.apiserver.apply.fieldset import EMPTY, Comparison, FieldSet, compare, fields_of
+from kubeshard.apiserver.apply.last_applied import MANAGER as KUBECTL
+from kubeshard.apiserver.apply.last_applied import kept_up, upgradable
 from kubeshard.apiserver.apply.managers import (
     Manager,
     Managers,
@@ -93,13 +95,19 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
         if other != manager and (fields := owned.fields & changed)
     }
     if conflicts and not force:
-        raise _conflict(conflicts)
+        free = upgradable(shape, before, writer.api_version) if writer.manager == KUBECTL else EMPTY
+        if left := {
+            one: (owned, rest) for one, (owned, fields) in conflicts.items() if (rest := fields - free)
+        }:
+            raise _conflict(left)
     managers = {
         other: owned if other == manager else without(owned, changed | comparison.removed)
         for other, owned in managers.items()
     }
     if any(comparison) or last is None or last.fields != ours or last.api_version != writer.api_version:
         managers[manager] = replace(managers[manager], time=writer.now)
+    if writer.manager == KUBECTL:
+        merged = kept_up(merged, config)
     return with_metadata(merged, managedFields=written(_owning(managers)))
 
 
