@@ -18,8 +18,6 @@ from kubeshard.client import Client, load_config
 from kubeshard.core import Lease
 from kubeshard.testing import find_assets, is_running, wait_until
 
-pytestmark = pytest.mark.kube
-
 MARK = "KUBESHARD_TEST_RUN"
 
 
@@ -79,13 +77,19 @@ def demo(temporary: Path, *arguments: str) -> Iterator[Demo]:
         run.process.communicate()
 
 
-@pytest.fixture(autouse=True)
-def assets() -> None:
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.kube)])
+def target(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """Arguments of the demo."""
+    if request.param == "embedded":
+        return ()
     find_assets(["etcd", "kube-apiserver"])
+    return ("--real",)
 
 
-def test_it_shows_every_step_sums_up_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    with demo(tmp_path, "--websites", "12") as run:
+def test_it_shows_every_step_sums_up_and_leaves_nothing_behind(
+    tmp_path: Path, target: tuple[str, ...]
+) -> None:
+    with demo(tmp_path, *target, "--websites", "12") as run:
         assert run.end(within=240) == 0, "".join(run.said)
         said = "".join(run.said)
         titles = re.findall(r"^✓ (.*): ([\d.]+) s$", said, re.M)
@@ -98,25 +102,27 @@ def test_it_shows_every_step_sums_up_and_leaves_nothing_behind(tmp_path: Path) -
         assert sum(int(count) for count in re.findall(r" (\d+)\+", last)) == 12
 
 
+@pytest.mark.kube
 def test_it_can_be_stopped_while_the_control_plane_starts(tmp_path: Path) -> None:
-    with demo(tmp_path) as run:
+    find_assets(["etcd", "kube-apiserver"])
+    with demo(tmp_path, "--real") as run:
         wait_until(lambda: len(run.processes()) > 1, 30, "etcd runs")
         run.interrupt()
         assert run.end(within=15) == 130
         assert run.said[-1].endswith("stopped; nothing is left running\n")
 
 
-def test_it_can_be_stopped_in_the_middle(tmp_path: Path) -> None:
-    with demo(tmp_path, "--websites", "5") as run:
+def test_it_can_be_stopped_in_the_middle(tmp_path: Path, target: tuple[str, ...]) -> None:
+    with demo(tmp_path, *target, "--websites", "5") as run:
         run.until(r"^✓ two sharders and three shards start")
-        assert len(run.processes()) == 8
+        assert len(run.processes()) == (8 if target else 6)
         run.interrupt()
         assert run.end(within=15) == 130
 
 
-def test_it_stays_when_asked_and_says_how_to_look_around(tmp_path: Path) -> None:
+def test_it_stays_when_asked_and_says_how_to_look_around(tmp_path: Path, target: tuple[str, ...]) -> None:
     logs = tmp_path / "logs"
-    with demo(tmp_path, "--websites", "3", "--keep", "--logs", str(logs)) as run:
+    with demo(tmp_path, *target, "--websites", "3", "--keep", "--logs", str(logs)) as run:
         kubeconfig = Path(run.until(r"export KUBECONFIG=").split("=", 1)[1].strip())
         run.until("samples generate")
         assert _leader(kubeconfig).startswith("sharder-")
@@ -125,10 +131,13 @@ def test_it_stays_when_asked_and_says_how_to_look_around(tmp_path: Path) -> None
         assert (logs / "sharder-1.log").exists()
 
 
-def test_the_kernel_ends_the_children_of_a_demo_that_is_killed(tmp_path: Path) -> None:
-    run = Demo(temporary=tmp_path)
+def test_the_kernel_ends_the_children_of_a_demo_that_is_killed(
+    tmp_path: Path, target: tuple[str, ...]
+) -> None:
+    run = Demo(*target, temporary=tmp_path)
     try:
-        run.until("etcd and kube-apiserver run")
+        run.until("^✓ two sharders and three shards start")
+        assert len(run.processes()) > 5
         run.process.kill()
         run.process.communicate()
         wait_until(lambda: run.processes() == [], 10, "no process is left")

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("kubeshard.runtime.http")
 _LOG.setLevel(logging.ERROR)
 
+_LAST_STEPS = 0.5
+"""How long a request may go on once its connection is lost."""
+
 
 class _Waiting(enum.Enum):
     """What of a request is missing at the end of the bytes received so far."""
@@ -79,8 +82,10 @@ class Connections:
         for connection in list(self.state.connections):
             connection.transport.abort()
         await self.drain()
-        await asyncio.sleep(0)  # what waits for the client hears that it has gone
-        tasks = list(self.state.tasks)
+        if not self.state.tasks:
+            return
+        # What waits for the client hears that it has gone, and tidies up.
+        _, tasks = await asyncio.wait(list(self.state.tasks), timeout=_LAST_STEPS)
         for task in tasks:
             task.cancel()
         if tasks:

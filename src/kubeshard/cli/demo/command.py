@@ -23,7 +23,14 @@ from kubeshard.core.errors import ConfigurationError, KubeshardError
         "kubeshard demo",
         "# more of everything, and a cluster to look around in afterwards",
         "kubeshard demo --websites 1000 --keep",
+        "# on etcd and kube-apiserver, after `make kube`",
+        "kubeshard demo --real",
     ),
+)
+@click.option(
+    "--real",
+    is_flag=True,
+    help="On a real kube-apiserver and etcd instead of kubeshard's own API server.",
 )
 @click.option(
     "--websites",
@@ -36,9 +43,9 @@ from kubeshard.core.errors import ConfigurationError, KubeshardError
 @click.option(
     "--lease-seconds",
     metavar="SECONDS",
-    default=6,
-    show_default=True,
-    type=click.IntRange(6, 60),
+    default=None,
+    show_default="3, with --real 6",
+    type=click.IntRange(3, 60),
     help="Duration of all Leases (outside of the demo 15); a dead shard is replaced after two of them.",
 )
 @click.option(
@@ -56,18 +63,22 @@ from kubeshard.core.errors import ConfigurationError, KubeshardError
     type=click.Path(file_okay=False, path_type=Path),
     help="A new folder for data and logs, which stays (default: a temporary one, which stays after a failure).",
 )
-def demo(websites: int, lease_seconds: int, patience: int, keep: bool, logs: Path | None) -> None:
-    """Watch a ring of shards work on this machine, for about a minute.
+def demo(
+    real: bool, websites: int, lease_seconds: int | None, patience: int, keep: bool, logs: Path | None
+) -> None:
+    """Watch a ring of shards work on this machine, for half a minute.
 
-    Starts a real Kubernetes API server, two sharders and three shards of the webhosting operator as processes
-    of their own, and creates Websites. Then a shard joins, one is killed, one stops in order, and the leading
-    sharder is killed; after each, the time is shown until every object was owned again. Nothing is left
-    running, and no other cluster is touched.
+    Starts a Kubernetes API server, two sharders and three shards of the webhosting operator, these as
+    processes of their own, and creates Websites. Then a shard joins, one is killed, one stops in order, and
+    the leading sharder is killed; after each, the time is shown until every object was owned again. Most of
+    it is waiting for Leases to run out, which are shorter here than they would be on a cluster. Nothing is
+    left running, and no other cluster is touched.
 
-    Needs the control plane that `make kube` builds, or KUBEBUILDER_ASSETS.
+    With --real it needs the control plane that `make kube` builds, or KUBEBUILDER_ASSETS.
     """
     try:
         from kubeshard.cli.demo.play import play
+        from kubeshard.runtime.loop import loop_factory
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"the demo needs the package {(error.name or '').partition('.')[0]}: pip install 'kubeshard[all]'"
@@ -75,11 +86,19 @@ def demo(websites: int, lease_seconds: int, patience: int, keep: bool, logs: Pat
 
     folder = _new_folder(logs)
     try:
-        finished = asyncio.run(
-            _until_interrupted(
-                play(folder, websites=websites, lease_seconds=lease_seconds, patience=patience, keep=keep)
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            finished = runner.run(
+                _until_interrupted(
+                    play(
+                        folder,
+                        real=real,
+                        websites=websites,
+                        lease_seconds=lease_seconds or (6 if real else 3),
+                        patience=patience,
+                        keep=keep,
+                    )
+                )
             )
-        )
     except KubeshardError:
         click.echo(f"the logs are in {folder}", err=True)
         raise

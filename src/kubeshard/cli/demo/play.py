@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
+from kubeshard.apiserver.controllers import Controllers
+from kubeshard.apiserver.serving import EmbeddedServer
 from kubeshard.cli.demo.cluster import install, sharded_kinds
 from kubeshard.cli.demo.fleet import Fleet
 from kubeshard.cli.demo.observer import Observer
@@ -24,12 +27,24 @@ from kubeshard.testing import ControlPlane
 _LOOK = 0.1
 
 
-async def play(folder: Path, *, websites: int, lease_seconds: int, patience: int, keep: bool) -> None:
-    """The whole demo, with data and logs in `folder`. Cancelling stops everything that it started. Raises
-    KubeshardError when something did not work.
+class Server(NamedTuple):
+    """A running API server, and how to call kubectl for it."""
+
+    kubeconfig: Path
+    kubectl: str
+
+
+async def play(
+    folder: Path, *, real: bool, websites: int, lease_seconds: int, patience: int, keep: bool
+) -> None:
+    """The whole demo, with data and logs in `folder`; on a `real` control plane or the embedded API server.
+    Cancelling stops everything that it started. Raises KubeshardError when something did not work.
     """
     console = Console(highlight=False)
-    async with _control_plane(console, folder / "control-plane", patience) as kube:
+    serving = (
+        _control_plane(console, folder / "control-plane", patience) if real else _embedded(console, folder)
+    )
+    async with serving as kube:
         fleet = Fleet(kube.kubeconfig, folder, lease_seconds)
         try:
             async with Client(await load_config(kubeconfig=kube.kubeconfig)) as client:
@@ -50,7 +65,22 @@ async def play(folder: Path, *, websites: int, lease_seconds: int, patience: int
 
 
 @asynccontextmanager
-async def _control_plane(console: Console, folder: Path, patience: float) -> AsyncIterator[ControlPlane]:
+async def _embedded(console: Console, folder: Path) -> AsyncIterator[Server]:
+    """In this process and event loop."""
+    began = SYSTEM_CLOCK.monotonic()
+    async with EmbeddedServer() as served, Controllers(served.server, caller=served.caller):
+        kubeconfig = folder / "kubeconfig"
+        served.write_kubeconfig(kubeconfig)
+        seconds = SYSTEM_CLOCK.monotonic() - began
+        console.print(
+            f"kubeshard's own API server runs in this process: {seconds:.1f} s (--real: etcd and kube-apiserver)",
+            soft_wrap=True,
+        )
+        yield Server(kubeconfig, "kubectl")
+
+
+@asynccontextmanager
+async def _control_plane(console: Console, folder: Path, patience: float) -> AsyncIterator[Server]:
     """Started without blocking the event loop, so that it can be cancelled."""
     kube = ControlPlane(folder=folder)
     began = SYSTEM_CLOCK.monotonic()
@@ -62,20 +92,20 @@ async def _control_plane(console: Console, folder: Path, patience: float) -> Asy
                     await asyncio.sleep(_LOOK)
         seconds = SYSTEM_CLOCK.monotonic() - began
         console.print(f"etcd and kube-apiserver run on this machine: {seconds:.1f} s", soft_wrap=True)
-        yield kube
+        yield Server(kube.kubeconfig, str(kube.kubectl_path))
     except TimeoutError:
         raise NotSettled(f"kube-apiserver is not ready after {patience:.0f} s") from None
     finally:
         kube.stop()
 
 
-async def _keep(console: Console, kube: ControlPlane, fleet: Fleet) -> None:
+async def _keep(console: Console, kube: Server, fleet: Fleet) -> None:
     """Until cancelled, which is how this ends well."""
     for text in (
         "everything keeps running until Ctrl-C; in another terminal:",
         f"  export KUBECONFIG={kube.kubeconfig}",
-        f"  {kube.kubectl_path} get websites --all-namespaces --label-columns {shard_label(RING)}",
-        f"  {kube.kubectl_path} get leases --all-namespaces --show-labels",
+        f"  {kube.kubectl} get websites --all-namespaces --label-columns {shard_label(RING)}",
+        f"  {kube.kubectl} get leases --all-namespaces --show-labels",
         "  kubeshard samples generate --count 20 --skip-workload",
     ):
         console.print(text, soft_wrap=True)
