@@ -27,7 +27,7 @@ from kubeshard.apiserver.patching import Patch, patched
 from kubeshard.apiserver.reading import Reads
 from kubeshard.apiserver.resources.definitions import DEFINITIONS, established, kinds_of
 from kubeshard.apiserver.resources.namespaces import NAMESPACES, check_accepts_new
-from kubeshard.apiserver.schema.go_types import check_type_meta
+from kubeshard.apiserver.schema.type_meta import check_type_meta
 from kubeshard.apiserver.status import (
     FieldError,
     already_exists,

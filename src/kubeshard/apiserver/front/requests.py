@@ -18,7 +18,8 @@ from kubeshard.apiserver.model import WriteOptions
 from kubeshard.apiserver.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from kubeshard.apiserver.reading import ListOptions
 from kubeshard.apiserver.schema import protobuf
-from kubeshard.apiserver.schema.go_types import DELETE_OPTIONS, check_fits
+from kubeshard.apiserver.schema.catalog import struct
+from kubeshard.apiserver.schema.decoding import Run
 from kubeshard.apiserver.schema.validation import type_name
 from kubeshard.apiserver.status import (
     FieldError,
@@ -125,7 +126,7 @@ class Request:
     def delete_options(self) -> DeleteOptions:
         """From the body, or from the query where there is none."""
         body = self.decode() if self.body else {}
-        check_fits(DELETE_OPTIONS, body, "DeleteOptions", "v1")
+        body = struct("meta.v1.DeleteOptions").decode(body, None, Run("DeleteOptions", "v1"))
         preconditions = body.get("preconditions") or {}
         errors: list[FieldError] = []
         given = body.get("dryRun") or ([self.query["dryRun"]] if "dryRun" in self.query else [])

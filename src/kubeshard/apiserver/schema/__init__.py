@@ -1,5 +1,5 @@
 """Structural schemas: pruning, defaulting and validation of JSON values by them, as the API server does for
-custom resources.
+custom resources; the Go types of built-in kinds (`catalog`, `decoding`) with their texts (`quantities`, `times`).
 
 Pure functions over plain schema dicts (`openAPIV3Schema`). Not covered: `allOf`/`anyOf`/`oneOf`/`not`,
 `format`, CEL rules (`x-kubernetes-validations`): a schema that uses them is accepted, and what they would
