@@ -3,6 +3,8 @@
 import pytest
 from conformance_workloads import QUALIFIED, SUBDOMAIN, claim, forbidden, invalid, required, unsupported
 
+from conftest import until
+
 FIXED = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
 
 
@@ -148,3 +150,31 @@ async def test_a_deleted_service_account_is_the_answer(api, ns):
     gone = await api.delete(f"{path}/a")
     assert (gone.status, gone["kind"], gone.meta["uid"]) == (200, "ServiceAccount", made.meta["uid"])
     assert (await api.get(f"{path}/a")).status == 404
+
+
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+
+
+async def test_a_bound_claim_grows_if_its_class_lets_it(api, claims, name):
+    for expands, code in ((True, 200), (False, 403)):
+        storage_class = f"{name}-{code}"
+        body = {
+            "metadata": {"name": storage_class},
+            "provisioner": "x",
+            "allowVolumeExpansion": expands,
+        }
+        assert (await api.create(CLASSES, body)).status == 201
+        path = f"{claims}/{storage_class}"
+        await api.create(claims, claim(storage_class, storageClassName=storage_class))
+        await api.merge(f"{path}/status", {"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}})
+        await until_grown(api, path, code)
+
+
+async def until_grown(api, path, code):
+    """The server's admission learns of classes a moment after they are there."""
+
+    async def holds():
+        answer = await api.merge(path, {"spec": {"resources": {"requests": {"storage": "2Gi"}}}})
+        return answer.status == code
+
+    await until(holds)

@@ -565,6 +565,21 @@ async def test_the_classes_of_the_system_have_their_priority(api, pods):
     assert made["spec"]["priority"] == 2_000_000_000
 
 
+async def test_a_class_says_priority_and_preemption(api, pods, name):
+    body = {"metadata": {"name": name}, "value": 7, "preemptionPolicy": "Never"}
+    assert (await api.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)).status == 201
+    made = await api.create(pods, pod(priorityClassName=name))
+    assert (made["spec"]["priority"], made["spec"]["preemptionPolicy"]) == (7, "Never")
+    refused = await api.create(
+        pods, pod("b", priorityClassName=name, preemptionPolicy="PreemptLowerPriority")
+    )
+    assert refused.refusal == (403, "Forbidden")
+    assert refused.message == (
+        'pods "b" is forbidden: the string value of PreemptionPolicy (PreemptLowerPriority) must not be provided in '
+        "pod spec; priority admission controller computed Never from the given PriorityClass name"
+    )
+
+
 async def test_a_priority_is_not_said_by_its_number(api, pods):
     assert (await api.create(pods, pod(priority=5))).refusal == (403, "Forbidden")
 

@@ -81,6 +81,7 @@ class Model:
         self.check_write: WriteCheck | None = None
         """Asked in every create and change, after admission and before validation."""
         for resource in builtin_resources():
+            resource.strategy.stored = self.store.objects
             self.registry.add(resource)
             self.store.open(resource.group_resource)
         self.store.share(*EVENTS)

@@ -24,10 +24,13 @@ from kubeshard.apiserver.status import (
     unsupported,
 )
 from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
 
 Given = Mapping[str, Any]
 PROTECTION = "kubernetes.io/pvc-protection"
 """The finalizer that admission gives to every new claim."""
+STORAGE_CLASSES = GroupResource("storage.k8s.io", "storageclasses")
+_GENERAL = "storageclass.kubernetes.io/is-default-class"
 _CLAIMS = GroupResource("", "persistentvolumeclaims")
 _SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
 _MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
@@ -35,7 +38,7 @@ _VOLUME_MODES = ("Block", "Filesystem")
 
 
 class Claims(Typed):
-    """Not known here: which classes of storage let a bound claim grow; whichever is named does."""
+    """A new claim has the class of storage that is for all, and only a class lets a bound one grow."""
 
     def set_defaults(self, obj: Object) -> None:
         default_claim_spec(obj["spec"])
@@ -47,6 +50,8 @@ class Claims(Typed):
         finalizers = obj["metadata"].get("finalizers") or []
         if PROTECTION not in finalizers:
             obj |= with_metadata(obj, finalizers=[*finalizers, PROTECTION])
+        if "storageClassName" not in obj["spec"] and (general := self._general_class()):
+            obj["spec"]["storageClassName"] = general
         _same_source(obj["spec"])
 
     def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
@@ -61,13 +66,30 @@ class Claims(Typed):
         if subresource == "status":
             return []
         errors = self.validate(new) + claim_update_errors(new, old)
-        if not errors and not new["spec"].get("storageClassName") and _storage(new) != _storage(old):
+        if (
+            not errors
+            and _storage(new) != _storage(old)
+            and not self._grows(new["spec"].get("storageClassName"))
+        ):
             problem = (
                 "only dynamically provisioned pvc can be resized and the storageclass that provisions the "
             )
             problem += "pvc must support resize"
             raise forbidden(_CLAIMS, new["metadata"]["name"], problem)
         return errors
+
+    def _general_class(self) -> str:
+        """The newest, if there are several; empty for none."""
+        general = [
+            (one["metadata"]["creationTimestamp"], one["metadata"]["name"])
+            for one in self.stored(STORAGE_CLASSES).values()
+            if (one["metadata"].get("annotations") or {}).get(_GENERAL) == "true"
+        ]
+        return max(general)[1] if general else ""
+
+    def _grows(self, name: str | None) -> bool:
+        found = self.stored(STORAGE_CLASSES).get(Key("", name or ""))
+        return bool(found and found.get("allowVolumeExpansion"))
 
 
 def _same_source(spec: Object) -> None:

@@ -71,12 +71,8 @@ def admit_pod(spec: Object, before: Object | None = None) -> None:
                 }
             )
     spec["tolerations"] = tolerations
-    if before is None:
-        spec.setdefault("priority", SYSTEM_PRIORITIES.get(spec.get("priorityClassName", ""), 0))
-        spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
-        return
     for field in ("priority", "preemptionPolicy"):
-        if field in before:
+        if before is not None and field in before:
             spec.setdefault(field, before[field])
 
 

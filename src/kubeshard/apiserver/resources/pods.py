@@ -6,7 +6,7 @@ Source: k8s.io/kubernetes `pkg/registry/core/pod`, `pkg/registry/core/podtemplat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kubeshard.apiserver.apply.shape import Path
@@ -26,6 +26,7 @@ from kubeshard.core.kinds import GroupResource
 
 Given = Mapping[str, Any]
 PODS = GroupResource("", "pods")
+PRIORITY_CLASSES = GroupResource("scheduling.k8s.io", "priorityclasses")
 _ENDED = ("Succeeded", "Failed")
 _RESIZED = ("resources", "resizePolicy")
 
@@ -47,8 +48,8 @@ class Pods(Typed):
 
     def prepare_create(self, obj: Object) -> None:
         super().prepare_create(obj)
-        _check_priority(obj)
         spec = obj["spec"]
+        _prioritize(obj, self.stored(PRIORITY_CLASSES).values())
         admit_pod(spec)
         obj["status"] = {"phase": "Pending", "qosClass": quality_of_service(spec)}
         if spec.get("schedulingGates"):
@@ -131,17 +132,39 @@ class PodTemplates(Typed):
         return template_errors("template", obj["template"])
 
 
-def _check_priority(pod: Object) -> None:
-    """Raises Forbidden for a class that no cluster has by itself, and for a number beside the class."""
+def _prioritize(pod: Object, classes: Iterable[Object]) -> None:
+    """By its class, or by the one for all. Raises Forbidden for a class that is not there, and for a number
+    that is not that of the class.
+    """
     spec, name = pod["spec"], pod["metadata"].get("name", "")
     wanted = spec.get("priorityClassName", "")
-    if wanted and wanted not in SYSTEM_PRIORITIES:
-        raise forbidden(PODS, name, f"no PriorityClass with name {wanted} was found")
-    number, computed = spec.get("priority"), SYSTEM_PRIORITIES.get(wanted, 0)
-    if number not in (None, computed):
-        problem = f"the integer value of priority ({number}) must not be provided in pod spec; "
-        problem += f"priority admission controller computed {computed} from the given PriorityClass name"
-        raise forbidden(PODS, name, problem)
+    found: Given = {}
+    if not wanted:
+        general = [one for one in classes if one.get("globalDefault")]
+        if general:
+            found = min(general, key=lambda one: one.get("value", 0))
+            spec["priorityClassName"] = found["metadata"]["name"]
+    elif wanted in SYSTEM_PRIORITIES:
+        found = {"value": SYSTEM_PRIORITIES[wanted]}
+    else:
+        named = [one for one in classes if one["metadata"]["name"] == wanted]
+        if not named:
+            raise forbidden(PODS, name, f"no PriorityClass with name {wanted} was found")
+        found = named[0]
+    for field, told, computed in (
+        ("priority", "the integer value of priority", found.get("value", 0)),
+        (
+            "preemptionPolicy",
+            "the string value of PreemptionPolicy",
+            found.get("preemptionPolicy", "PreemptLowerPriority"),
+        ),
+    ):
+        given = spec.setdefault(field, computed)
+        if given != computed:
+            problem = (
+                f"{told} ({given}) must not be provided in pod spec; priority admission controller computed "
+            )
+            raise forbidden(PODS, name, f"{problem}{computed} from the given PriorityClass name")
 
 
 def _resized(new: Given, old: Given) -> Object:

@@ -7,7 +7,7 @@ copies and may be changed in place; all others may not. The base class is a kind
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,10 @@ from kubeshard.apiserver.objects import Object
 from kubeshard.apiserver.schema.catalog import object_meta
 from kubeshard.apiserver.schema.decoding import Field, Run, Struct
 from kubeshard.apiserver.status import FieldError
-from kubeshard.core.kinds import Kind
+from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.core.objects import Key
+
+Stored = Callable[[GroupResource], Mapping[Key, Object]]
 
 
 class Strategy:
@@ -40,6 +43,8 @@ class Strategy:
     typed_items = False
     """Whether the items of lists carry apiVersion and kind."""
     is_custom = False
+    stored: Stored = staticmethod(lambda resource: {})
+    """What there is of other kinds: the server says so that serves this one."""
 
     def __init__(
         self, kind: Kind, schema: Mapping[str, Any], *, subresources: frozenset[str] = frozenset()
