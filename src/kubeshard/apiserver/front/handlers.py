@@ -28,7 +28,7 @@ from kubeshard.apiserver.front.replies import (
 )
 from kubeshard.apiserver.front.requests import Request
 from kubeshard.apiserver.front.special import REVIEWS, SUBRESOURCES, Question, Special
-from kubeshard.apiserver.front.streaming import event_stream
+from kubeshard.apiserver.front.streaming import EventLines, event_stream
 from kubeshard.apiserver.front.tables import Tables
 from kubeshard.apiserver.identity.user import User
 from kubeshard.apiserver.model import Answer, Target
@@ -53,6 +53,7 @@ class Front:
         self.gate = gate or Open()
         self._caller = caller or NoCalls()
         self._openapi = OpenApi(server.registry)
+        self._lines = EventLines()
         self._probes = Probes(server.store)
         self.metrics = Metrics(server)
 
@@ -162,7 +163,9 @@ class Front:
     def _watch(self, target: Target, request: Request, format_: Format) -> Reply:
         options = request.list_options()
         watch = self.server.watch(target, options)
-        stream = event_stream(watch, format_, seconds=request.timeout, bookmarks=options.allow_bookmarks)
+        stream = event_stream(
+            watch, format_, self._lines, seconds=request.timeout, bookmarks=options.allow_bookmarks
+        )
         return Reply(200, {"content-type": JSON}, stream=stream)
 
     def _document(self, request: Request) -> Reply:

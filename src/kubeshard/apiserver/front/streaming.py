@@ -13,14 +13,17 @@ import msgspec
 
 from kubeshard.apiserver.front.documents import partial
 from kubeshard.apiserver.front.negotiation import Format
+from kubeshard.apiserver.objects import Object
 from kubeshard.apiserver.watching import Watch, WatchEvent
 
 DEFAULT_SECONDS = 1800.0
 BOOKMARK_SECONDS = 60.0
+MOST_KEPT = 1024 * 1024
+"""Bytes of lines that wait for further watchers: those of one turn of the loop, rarely more."""
 
 
 async def event_stream(
-    watch: Watch, format_: Format, *, seconds: float | None, bookmarks: bool
+    watch: Watch, format_: Format, lines: EventLines, *, seconds: float | None, bookmarks: bool
 ) -> AsyncGenerator[bytes, None]:
     """Chunks of whole lines."""
     loop = asyncio.get_running_loop()
@@ -32,7 +35,7 @@ async def event_stream(
         while not watch.ended:
             changed.clear()
             if events := watch.take():
-                yield b"".join(_line(event, format_) for event in events)
+                yield b"".join([lines.line(event, format_) for event in events])
                 continue
             if loop.time() >= end:
                 return
@@ -46,6 +49,31 @@ async def event_stream(
                 continue
     finally:
         forget()
+
+
+class EventLines:
+    """Makes the line of an event once for all watchers that get it soon after each other.
+
+    Events are told apart by the identity of their objects, which are never changed and are held here.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, str], tuple[Object, bytes]] = {}
+        self._size = 0
+
+    def line(self, event: WatchEvent, format_: Format) -> bytes:
+        if format_.tables or format_.metadata_only:
+            return _line(event, format_)
+        key = (id(event.object), event.type)
+        if known := self._made.get(key):
+            return known[1]
+        line = _line(event, format_)
+        self._made[key] = (event.object, line)
+        self._size += len(line)
+        while self._size > MOST_KEPT:
+            _, oldest = self._made.pop(next(iter(self._made)))
+            self._size -= len(oldest)
+        return line
 
 
 def _line(event: WatchEvent, format_: Format) -> bytes:
