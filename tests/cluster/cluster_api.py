@@ -30,6 +30,10 @@ class ClusterApi:
         assert code in (200, 404), body
         return body if code == 200 else None
 
+    async def is_served(self, path: str) -> bool:
+        code, _ = await self._call("GET", path)
+        return code == 200
+
     async def items(self, path: str) -> list[Any]:
         found = await self._done("GET", path)
         return list(found["items"])
@@ -105,7 +109,8 @@ class ClusterApi:
         }
         data = None if body is None else json.dumps(body).encode()
         answer = await self._transport.request(HttpRequest(method, self._target(path), headers, data, 30.0))
-        return answer.status, json.loads(answer.body)
+        is_json = answer.headers.get("content-type", "").startswith("application/json")
+        return answer.status, json.loads(answer.body) if is_json else answer.body.decode(errors="replace")
 
 
 _PREFIX = {

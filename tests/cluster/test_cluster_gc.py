@@ -231,7 +231,4 @@ async def install_gadgets(api: ClusterApi) -> None:
     if await api.get(f"{DEFINITIONS}/{GADGETS['metadata']['name']}") is None:
         await api.create(DEFINITIONS, GADGETS)
 
-    async def served() -> bool:
-        return await api.get("gadgets") is not None
-
-    await api.until(served, "gadgets are served")
+    await api.until(lambda: api.is_served("gadgets"), "gadgets are served")

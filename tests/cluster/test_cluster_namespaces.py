@@ -89,6 +89,26 @@ async def test_content_with_finalizers_is_waited_for_and_named(api: ClusterApi) 
     await api.until_gone(itself(api))
 
 
+async def test_pods_go_before_everything_else(api: ClusterApi) -> None:
+    # Of a pod that runs kwok takes all finalizers.
+    spec = {**template()["spec"], "nodeSelector": {"no": "where"}}
+    await api.create("pods", {"metadata": {"name": "a", "finalizers": [HELD]}, "spec": spec})
+    await api.create("configmaps", config_map("a"))
+    await api.delete(itself(api))
+
+    async def is_deleted() -> bool:
+        conditions = (await api.get(itself(api)))["status"].get("conditions")
+        return bool(conditions and "deletionTimestamp" in (await api.get("pods/a"))["metadata"])
+
+    await api.until(is_deleted, "the pod is being deleted")
+    assert await api.get("configmaps/a")
+    # The conditions are about what comes after the pods.
+    said = condition(await api.get(itself(api)), "NamespaceContentRemaining")
+    assert (said["status"], said["reason"]) == ("False", "ContentRemoved")
+    await release(api, "pods/a")
+    await api.until_gone(itself(api))
+
+
 async def test_a_namespace_with_a_finalizer_of_its_own_is_emptied_but_stays(api: ClusterApi) -> None:
     await api.patch(itself(api), {"metadata": {"finalizers": [HELD]}})
     await api.create("configmaps", config_map("a"))

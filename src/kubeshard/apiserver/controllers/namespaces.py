@@ -1,7 +1,7 @@
 """The end of a namespace: what is in it goes, then the namespace itself.
 
 Guaranteed: pods go first and the rest when none of them is left (KEP-5080); objects with finalizers are
-waited for; the conditions say what is still there, in the words of the real controller. Source:
+waited for; the conditions say what is still there when the pods are gone, in the words of the real controller. Source:
 pkg/controller/namespace/deletion.
 """
 
@@ -47,15 +47,17 @@ class NamespaceController(Controller[str]):
         if namespace is None or not is_deleting(namespace) or _FINALIZER not in _finalizers(namespace):
             return None
         yield from self._empty(_PODS, key)
-        left = {_PODS: self.cluster.in_namespace(_PODS, key)}
-        if not left[_PODS]:
+        pods_left = bool(self.cluster.in_namespace(_PODS, key))
+        left: dict[GroupResource, list[Object]] = {}
+        if not pods_left:
             others = [each.group_resource for each in self.cluster.resources() if each.kind.namespaced]
             for resource in others:
                 yield from self._empty(resource, key)
             left = {resource: self.cluster.in_namespace(resource, key) for resource in others}
+        # As long as there are pods nothing else is counted, nor are they.
         status = {**namespace["status"], "conditions": _conditions(namespace, left, self.cluster.now())}
         yield from self._account.set_status(node, status)
-        if not any(left.values()):
+        if not pods_left and not any(left.values()):
             yield from self._account.change(node, _finalized, "finalize")
         return None
 
