@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 from kubeshard.apiserver.steps import WebhookCall, WebhookReply
 from kubeshard.runtime.asgi import AsgiApp, Message
-from kubeshard.runtime.http import AiohttpTransport
 from kubeshard.runtime.transport import HttpRequest, Transport, TransportError, TransportTimeout
 
 Resolver = Callable[[str, str, int], str]
@@ -63,6 +62,8 @@ class HttpCaller:
     def _transport(self, host: str, name: str, ca_bundle: str) -> Transport:
         key = (host, name, ca_bundle)
         if key not in self._transports:
+            from kubeshard.runtime.http import AiohttpTransport  # slow to import, and rarely needed
+
             server_name = name.rpartition(":")[0] if name != host else None
             self._transports[key] = AiohttpTransport(
                 f"https://{host}", _trusting(ca_bundle), server_hostname=server_name
