@@ -157,6 +157,8 @@ def _field(schema: Mapping[str, Any], required: bool) -> dict[str, Any]:
             field[name] = schema[extension]
     if schema.get("default"):
         field["default"] = schema["default"]
+    if required:
+        field["required"] = True
     if required or (expression in _PLAIN and not schema.get("default", "none")):
         field["always"] = True
     return field

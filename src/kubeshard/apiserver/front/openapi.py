@@ -88,7 +88,7 @@ class OpenApi:
     def _made(self, kinds: Sequence[Resource]) -> dict[str, Any]:
         schemas = Schemas()
         paths: dict[str, Any] = {}
-        schemas.add_common()
+        schemas.add_common({verb for resource in kinds for verb in resource.verbs})
         for resource in kinds:
             name = schemas.add_kind(resource)
             paths |= paths_of(resource, listed(self._registry, resource), name)

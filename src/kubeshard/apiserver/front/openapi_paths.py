@@ -15,8 +15,7 @@ from kubeshard.apiserver.resources.registry import Resource
 from kubeshard.apiserver.schema.catalog import Entry
 
 _WRITE = {"dryRun": "string", "fieldManager": "string", "fieldValidation": "string"}
-_LIST = {
-    "allowWatchBookmarks": "boolean",
+_SELECT = {
     "continue": "string",
     "fieldSelector": "string",
     "labelSelector": "string",
@@ -25,8 +24,8 @@ _LIST = {
     "resourceVersionMatch": "string",
     "sendInitialEvents": "boolean",
     "timeoutSeconds": "integer",
-    "watch": "boolean",
 }
+_LIST = {**_SELECT, "allowWatchBookmarks": "boolean", "watch": "boolean"}
 _DELETE = {
     "dryRun": "string",
     "gracePeriodSeconds": "integer",
@@ -43,7 +42,7 @@ _PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "update": _WRITE,
     "patch": {**_WRITE, "force": "boolean"},
     "delete": _DELETE,
-    "deletecollection": {**_LIST, **_DELETE},
+    "deletecollection": {**_SELECT, **_DELETE},
 }
 _PATCHES = ("application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json")
 _STRATEGIC = "application/strategic-merge-patch+json"
@@ -86,12 +85,13 @@ def _item(
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in in_path
     ]
+    connects = entry.kind.endswith("Options")
     operations = {
         method: {
-            "parameters": _query(_PARAMETERS.get(verb, {})),
-            **_body(verb, schema, patches),
+            "parameters": _query({} if connects else _PARAMETERS.get(verb, {})),
+            **({} if connects else _body(verb, schema, patches)),
             "responses": {"200": {"description": "OK"}, "401": {"description": "Unauthorized"}},
-            "x-kubernetes-action": _ACTIONS.get(verb, verb),
+            "x-kubernetes-action": "connect" if connects else _ACTIONS.get(verb, verb),
             "x-kubernetes-group-version-kind": {"group": group, "version": version, "kind": entry.kind},
         }
         for verb, method in verbs.items()

@@ -6,7 +6,7 @@ kinds. Of built-in kinds there are no descriptions and no enumerations: they are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from kubeshard.apiserver.resources.registry import Resource
@@ -105,14 +105,16 @@ class Schemas:
             self.by_name[name] = self._struct(said)
         return name
 
-    def add_common(self) -> None:
+    def add_common(self, verbs: Collection[str]) -> None:
         """What requests carry whatever the kind is."""
-        self._plain(PATCH, {"type": "object"})
-        self.add_type("meta.v1.DeleteOptions")
+        if "patch" in verbs:
+            self._plain(PATCH, {"type": "object"})
+        if "delete" in verbs:
+            self.add_type("meta.v1.DeleteOptions")
 
     def _struct(self, said: Mapping[str, Any]) -> Schema:
         fields = said["fields"]
-        required = [name for name, facts in fields.items() if _is_required(facts)]
+        required = [name for name, facts in fields.items() if facts.get("required")]
         return {
             "type": "object",
             **({"required": required} if required else {}),
@@ -178,10 +180,6 @@ def _schema_name(go_type: str) -> str:
 
 def _package(name: str) -> str:
     return name.rpartition(".")[0]
-
-
-def _is_required(facts: Mapping[str, Any]) -> bool:
-    return bool(facts.get("always"))
 
 
 def _published(schema: Mapping[str, Any]) -> Schema:
