@@ -251,6 +251,17 @@ async def test_claims_are_bound_and_their_volumes_go_with_them() -> None:
 
 
 @virtual_time
+async def test_a_cluster_without_a_node_gets_a_pretended_one() -> None:
+    cluster = Cluster()
+    async with Controllers(cluster.server):
+        await settle()
+        (node,) = cluster.items("v1/nodes")
+        assert node["metadata"]["name"] == "pretended"
+        assert condition(node, "Ready")["status"] == "True"
+        assert node["status"]["nodeInfo"]["kubeletVersion"] == "v1.36.3"
+
+
+@virtual_time
 async def test_daemon_sets_follow_nodes_and_pods_spread_over_them() -> None:
     cluster = Cluster()
     for name in ("one", "two"):

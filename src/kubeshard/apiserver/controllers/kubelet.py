@@ -128,6 +128,8 @@ class Kubelet(Controller[Node]):
 
 
 def _node_status(name: str, status: Object) -> Object:
+    """What the node says of itself, but for the room that somebody else gave it."""
+    said = {key: value for key, value in status.items() if value and key != "nodeInfo"}
     return {
         "capacity": _ROOM,
         "allocatable": _ROOM,
@@ -147,5 +149,5 @@ def _node_status(name: str, status: Object) -> Object:
             "operatingSystem": "linux",
             "architecture": "amd64",
         },
-        **status,
+        **said,
     }
