@@ -51,6 +51,8 @@ def decode(data: bytes) -> dict[str, Any]:
         raise ValueError(f'no kind "{kind}" is registered for version "{api_version}"') from None
     except (TypeError, AttributeError, struct.error) as error:
         raise ValueError(f"a field is not of its wire type: {error}") from None
+    except (OverflowError, OSError, msgspec.DecodeError) as error:
+        raise ValueError(f"a field has no such value: {error}") from None
 
 
 def _type(api_version: str, kind: str) -> str:
