@@ -28,6 +28,7 @@ cluster: $(STAMP) kube ## Run an empty cluster until Ctrl-C (ARGS=--pods: with c
 
 types: $(STAMP) kube ## Read the types of the built-in kinds from a real kube-apiserver
 	$(BIN)/python -m kubeshard.testing.types
+	$(BIN)/python -m kubeshard.testing.field_numbers
 
 lint: $(STAMP) ## Check style, types and the import contract
 	$(BIN)/ruff format --check .
