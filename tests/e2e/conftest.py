@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,15 @@ from e2e_kinds import Chore, Entry, Realm, crd
 from e2e_processes import Processes, tail_since
 from e2e_ring import Ring
 
-from kubeshard.client import Client, load_config
+from kubeshard.client import Client
 from kubeshard.core import Namespace, ObjectMeta
 from kubeshard.examples.webhosting import manifests
 from kubeshard.examples.webhosting.api import PROJECT_LABEL
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
-from kubeshard.testing import ControlPlane
+from kubeshard.testing import ControlPlane, KubeApi
 
-LEASE_SECONDS = 6.0
+LEASE_SECONDS = {"embedded": 4.0, "real": 6.0}
 """Short, so that crashes are noticed soon; long enough for two cores shared by ten processes."""
 
 SHARDERS = ("sharder-1", "sharder-2")
@@ -32,21 +31,32 @@ _positions = pytest.StashKey[dict[Path, int]]()
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of the end-to-end tests' own: with garbage collection and namespaces."""
+def kube_options() -> dict[str, bool]:
+    """Garbage collection, namespaces and workloads work."""
+    return {"controllers": True, "pods": True}
+
+
+@pytest.fixture(scope="session")
+def kube_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Of the end-to-end tests' own."""
     with ControlPlane(controller_manager=True, folder=tmp_path_factory.mktemp("e2e-cluster")) as kube:
-        crds = [controller_ring_crd(), *manifests.crds(), *map(crd, (Chore, Realm, Entry))]
-        system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
-        theme = manifests.theme("lame", "darkgray", "Times")
-        kube.kubectl("apply", "-f", "-", input=json.dumps(_list([*crds, system])))
-        kube.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
-        kube.kubectl("apply", "-f", "-", input=json.dumps(theme))
         yield kube
 
 
 @pytest.fixture(scope="session")
-def _all_sharders(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    fleet = Processes(cluster.kubeconfig, tmp_path_factory.mktemp("e2e-sharders"), LEASE_SECONDS)
+def cluster(kube_api: KubeApi) -> KubeApi:
+    """An API server with all kinds of the tests; embedded, and real."""
+    crds = [controller_ring_crd(), *manifests.crds(), *map(crd, (Chore, Realm, Entry))]
+    system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
+    kube_api.install(*crds, system, manifests.theme("lame", "darkgray", "Times"))
+    return kube_api
+
+
+@pytest.fixture(scope="session")
+def _all_sharders(cluster: KubeApi, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    fleet = Processes(
+        cluster.kubeconfig, tmp_path_factory.mktemp("e2e-sharders"), LEASE_SECONDS[cluster.target]
+    )
     yield fleet
     fleet.stop_all()
 
@@ -65,9 +75,9 @@ def sharders(_all_sharders: Processes, request: pytest.FixtureRequest) -> Iterat
 
 
 @pytest.fixture
-def shards(cluster: ControlPlane, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Processes]:
+def shards(cluster: KubeApi, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Processes]:
     """Shards of the test's own. At its end they are told to stop; one that ended before, unasked, fails it."""
-    fleet = Processes(cluster.kubeconfig, tmp_path, LEASE_SECONDS)
+    fleet = Processes(cluster.kubeconfig, tmp_path, LEASE_SECONDS[cluster.target])
     _keep_logs(request, tmp_path)
     try:
         yield fleet
@@ -77,14 +87,7 @@ def shards(cluster: ControlPlane, tmp_path: Path, request: pytest.FixtureRequest
 
 
 @pytest.fixture
-async def kube_client(cluster: ControlPlane) -> AsyncIterator[Client]:
-    """A cluster administrator's client."""
-    async with Client(await load_config(kubeconfig=str(cluster.kubeconfig))) as client:
-        yield client
-
-
-@pytest.fixture
-async def namespace(kube_client: Client) -> AsyncIterator[str]:
+async def namespace(cluster: KubeApi, kube_client: Client) -> AsyncIterator[str]:
     """A project of the test's own, deleted with everything in it."""
     name = f"e2e-{next(_numbers)}"
     await kube_client.create(Namespace(metadata=ObjectMeta(name=name, labels={PROJECT_LABEL: "true"})))
@@ -101,10 +104,6 @@ async def ring(kube_client: Client, namespace: str, shards: Processes) -> AsyncI
     ring = Ring(kube_client, f"ring-{namespace}", probe)
     yield ring
     await ring.delete()
-
-
-def _list(items: list[Any]) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
 def _keep_logs(request: pytest.FixtureRequest, folder: Path) -> None:

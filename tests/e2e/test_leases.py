@@ -20,8 +20,6 @@ from kubeshard.client import Client
 from kubeshard.core import ConfigMap, Lease, ObjectMeta, Secret, Selector
 from kubeshard.sharding import RingGroupResource, RingResource
 
-pytestmark = pytest.mark.kube
-
 PREFIX = "checksum-controller-c95c4fdb6-"
 NAMES = ["foo", *(f"foo{number}" for number in range(1, 10))]
 PLACES = {
@@ -47,6 +45,7 @@ async def secrets(kube_client: Client) -> AsyncIterator[list[Secret]]:
         await kube_client.delete_collection(kind, "default", label_selector=Selector.equals("e2e", "golden"))
 
 
+@pytest.mark.usefixtures("kube_control_plane")  # a minute of waiting: on the real server only
 async def test_a_crash_with_default_durations_and_a_new_shard_show_the_protocols_times_and_places(
     kube_client: Client, namespace: str, secrets: list[Secret], shards: Processes, sharders: Processes
 ) -> None:
@@ -143,6 +142,7 @@ async def test_a_lease_that_is_deleted_by_hand_moves_nothing_while_its_shard_liv
         assert {name: labels for name, labels in recorder.labels(Chore).items() if name in mine} == placed
 
 
+@pytest.mark.usefixtures("kube_control_plane")  # a minute of waiting: on the real server only
 async def test_gone_shards_lose_their_objects_in_time_and_their_leases_are_collected_after_it(
     ring: Ring, kube_client: Client, namespace: str, shards: Processes, sharders: Processes
 ) -> None:

@@ -19,8 +19,6 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.sharding import RING_LABEL, ControllerRing, ControllerRingSpec, RingResource
 
-pytestmark = pytest.mark.kube
-
 TEAM = "e2e.kubeshard.test/team"
 
 

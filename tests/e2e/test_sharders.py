@@ -22,8 +22,6 @@ from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
 from kubeshard.testing import free_port
 
-pytestmark = pytest.mark.kube
-
 
 def user(client: Client, namespace: str) -> User:
     return User(client, lambda n: Chore(metadata=ObjectMeta(name=f"user-{n}", namespace=namespace)))

@@ -18,8 +18,6 @@ from kubeshard.examples.webhosting import manifests
 from kubeshard.examples.webhosting.api import RING, SKIP_WORKLOAD_LABEL, Website, WebsiteSpec
 from kubeshard.examples.webhosting.workload import Deployment, Ingress, Service
 
-pytestmark = pytest.mark.kube
-
 CHILDREN = (ConfigMap, Deployment, Ingress, Service)
 COUNT = 12
 

@@ -120,9 +120,11 @@ def test_it_can_be_stopped_in_the_middle(tmp_path: Path, target: tuple[str, ...]
         assert run.end(within=15) == 130
 
 
-def test_it_stays_when_asked_and_says_how_to_look_around(tmp_path: Path, target: tuple[str, ...]) -> None:
+@pytest.mark.kube
+def test_it_stays_when_asked_and_says_how_to_look_around(tmp_path: Path) -> None:
+    find_assets(["etcd", "kube-apiserver"])
     logs = tmp_path / "logs"
-    with demo(tmp_path, *target, "--websites", "3", "--keep", "--logs", str(logs)) as run:
+    with demo(tmp_path, "--real", "--websites", "3", "--keep", "--logs", str(logs)) as run:
         kubeconfig = Path(run.until(r"export KUBECONFIG=").split("=", 1)[1].strip())
         run.until("samples generate")
         assert _leader(kubeconfig).startswith("sharder-")

@@ -1,4 +1,4 @@
-"""The webhosting operator on a real cluster with controllers and pods that become ready (protocol 9.2)."""
+"""The webhosting operator on a cluster with controllers and pods that become ready (protocol 9.2)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ from kubeshard.examples.webhosting.config import load_settings
 from kubeshard.examples.webhosting.installing import install
 from kubeshard.examples.webhosting.workload import Deployment, Ingress, Service
 from kubeshard.manager import Manager
-from kubeshard.testing import ControlPlane
-
-pytestmark = pytest.mark.kube
+from kubeshard.testing import ControlPlane, EmbeddedApi
 
 CONFIG = """
 apiVersion: config.webhosting.timebertt.dev/v1alpha1
@@ -39,10 +37,16 @@ CHILDREN = (ConfigMap, Service, Ingress, Deployment)
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[ControlPlane]:
-    with ControlPlane(pods=True) as kube:
-        yield kube
+@pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.kube)])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """The kubeconfig of a cluster with pods."""
+    if request.param == "real":
+        with ControlPlane(pods=True) as kube:
+            yield kube.kubeconfig
+    else:
+        api = EmbeddedApi()
+        yield api.kubeconfig
+        api.stop()
 
 
 class World:
@@ -96,7 +100,7 @@ class World:
 
 
 @pytest.fixture
-async def world(cluster: ControlPlane, tmp_path: Path) -> AsyncIterator[World]:
+async def world(cluster: Path, tmp_path: Path) -> AsyncIterator[World]:
     async with _client(cluster) as client, _client(cluster) as operators:
         async for _ in install(client, manifests.crds()):
             pass
@@ -122,8 +126,8 @@ async def world(cluster: ControlPlane, tmp_path: Path) -> AsyncIterator[World]:
 
 
 @asynccontextmanager
-async def _client(cluster: ControlPlane) -> AsyncIterator[Client]:
-    async with Client(await load_config(kubeconfig=cluster.kubeconfig)) as client:
+async def _client(cluster: Path) -> AsyncIterator[Client]:
+    async with Client(await load_config(kubeconfig=cluster)) as client:
         yield client
 
 
@@ -215,10 +219,8 @@ async def test_a_child_that_is_deleted_comes_back(world: World) -> None:
     await world.client.delete(Service, service.metadata.name, world.namespace)
 
     async def back() -> bool:
-        try:
-            return bool((await world.only(Service)).metadata.uid != service.metadata.uid)
-        except StopIteration:
-            return False
+        found = await world.client.list_all(Service, world.namespace)
+        return bool(found) and found[0].metadata.uid != service.metadata.uid
 
     await eventually(back)
 

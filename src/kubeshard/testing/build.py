@@ -18,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import NamedTuple
@@ -94,7 +95,7 @@ def _build(go: str, name: str, folder: Path) -> None:
             program.package,
         ]
         output = Path(workplace) / "output"
-        with output.open("wb") as sink:
+        with output.open("wb") as sink, _interrupt_later() as interrupted:
             compiler = subprocess.Popen(  # noqa: S603 - go
                 command,
                 cwd=module,
@@ -104,6 +105,8 @@ def _build(go: str, name: str, folder: Path) -> None:
                 stderr=subprocess.STDOUT,
             )
         try:
+            if interrupted:
+                raise KeyboardInterrupt
             _wait_for(compiler)
         finally:
             _end(compiler)
@@ -112,6 +115,19 @@ def _build(go: str, name: str, folder: Path) -> None:
             last = "\n".join(output.read_text(errors="replace").strip().splitlines()[-15:])
             raise BuildFailed(f"go build of {name} failed:\n{last}")
         target.replace(folder / name)
+
+
+@contextmanager
+def _interrupt_later() -> Iterator[list[int]]:
+    """A Ctrl-C while a program is being started is kept: in the middle of it nobody would know which program
+    to end.
+    """
+    kept: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, _: kept.append(number))
+    try:
+        yield kept
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def _wait_for(compiler: subprocess.Popen[bytes]) -> None:
