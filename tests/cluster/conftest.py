@@ -27,6 +27,10 @@ _MORE = (
     "ttl-after-finished-controller",
     "serviceaccount-controller",
     "root-ca-certificate-publisher-controller",
+    "endpoints-controller",
+    "endpointslice-controller",
+    "cronjob-controller",
+    "disruption-controller",
 )
 
 

@@ -44,6 +44,7 @@ class Cluster:
     def __init__(self, server: ApiServer) -> None:
         self.server = server
         self.ownership = Ownership()
+        self._last_event = 0
 
     def resource(self, resource: GroupResource) -> Resource | None:
         """In the version that is preferred; None for one that is not served."""
@@ -77,6 +78,11 @@ class Cluster:
 
     def now(self) -> str:
         return self.server.now()
+
+    def event_name(self, about: Object) -> str:
+        """Not given before: with the nanosecond, or a later one."""
+        self._last_event = max(self._last_event + 1, int(self.wall() * 1e9))
+        return f"{about['metadata']['name']}.{self._last_event:x}"
 
 
 class Account:

@@ -22,6 +22,7 @@ from kubeshard.apiserver.controllers.pods import (
     split_available,
     without_zeros,
 )
+from kubeshard.apiserver.controllers.recording import PodControl, Recorder
 from kubeshard.apiserver.controllers.revisions import forget, revision_for
 from kubeshard.apiserver.controllers.scheduler import named_nodes
 from kubeshard.apiserver.history import Event
@@ -46,6 +47,8 @@ class DaemonSetController(Controller[Key]):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("daemon-set-controller"))
+        recorder = Recorder(cluster, self._account, "daemonset-controller")
+        self._pods = PodControl(self._account, recorder)
 
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:
         if resource == DAEMON_SETS:
@@ -63,11 +66,11 @@ class DaemonSetController(Controller[Key]):
         hash_ = labels_of(newest)[REVISION]
         places = self._places(found)
         for pod in self._misplaced(found, places):
-            yield from self._account.delete(pod, PODS)
+            yield from self._pods.delete(found, pod)
         pods = self._by_node(found)
         for place in places:
             if place not in pods:
-                yield from self._account.create(PODS, _pod(found, place, hash_))
+                yield from self._pods.create(found, _pod(found, place, hash_))
         yield from self._update(found, self._by_node(found), places, hash_)
         live = self.cluster.get(node)
         if live is None:
@@ -114,7 +117,7 @@ class DaemonSetController(Controller[Key]):
                 if missing >= allowed:
                     return
                 missing += 1
-            yield from self._account.delete(pod, PODS)
+            yield from self._pods.delete(daemon_set, pod)
 
     def _is_available(self, daemon_set: Object, pod: Object) -> bool:
         min_ready = daemon_set["spec"].get("minReadySeconds", 0)

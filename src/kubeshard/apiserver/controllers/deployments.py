@@ -24,9 +24,11 @@ from kubeshard.apiserver.controllers.deployment_status import (
 )
 from kubeshard.apiserver.controllers.ownership import Node, owners_key
 from kubeshard.apiserver.controllers.pods import PODS, REPLICA_SETS, controller_reference, hashed
+from kubeshard.apiserver.controllers.recording import Recorder
 from kubeshard.apiserver.history import Event
 from kubeshard.apiserver.objects import Object, is_deleting, key_of, with_metadata
 from kubeshard.apiserver.steps import Steps
+from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 
@@ -45,6 +47,7 @@ class DeploymentController(Controller[Key]):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("deployment-controller"))
+        self._recorder = Recorder(cluster, self._account, "deployment-controller")
 
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:
         if resource == DEPLOYMENTS:
@@ -142,7 +145,16 @@ class DeploymentController(Controller[Key]):
                 "template": {**template, "metadata": {**(template.get("metadata") or {}), "labels": labels}},
             },
         }
-        return (yield from self._account.create(REPLICA_SETS, body))
+        try:
+            created = yield from self._account.create(REPLICA_SETS, body)
+        except ApiError as error:
+            problem = f'Failed to create new replica set "{body["metadata"]["name"]}": {error.message}'
+            yield from self._recorder.warn(deployment, "ReplicaSetCreateError", problem)
+            raise
+        if size := wanted(created):
+            message = f"Scaled up replica set {created['metadata']['name']} from 0 to {size}"
+            yield from self._recorder.tell(deployment, "ScalingReplicaSet", message)
+        return created
 
     def _free_hash(self, deployment: Object) -> str:
         meta, template = deployment["metadata"], deployment["spec"]["template"]
@@ -207,8 +219,11 @@ class DeploymentController(Controller[Key]):
         def change(live: Object) -> Object:
             return _annotated({**live, "spec": {**live["spec"], "replicas": size}}, annotations)
 
-        if wanted(replica_set) != size:
+        former, name = wanted(replica_set), replica_set["metadata"]["name"]
+        if former != size:
             yield from self._account.change(Node(REPLICA_SETS, key_of(replica_set)), change)
+            message = f"Scaled {'up' if size > former else 'down'} replica set {name} from {former} to {size}"
+            yield from self._recorder.tell(deployment, "ScalingReplicaSet", message)
 
     def _forget_history(self, deployment: Object, old: Sequence[Object]) -> Steps[None]:
         limit = deployment["spec"].get("revisionHistoryLimit", 10)

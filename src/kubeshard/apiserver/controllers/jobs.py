@@ -8,14 +8,16 @@ Guaranteed: `completions` (indexed or not), `parallelism`, `backoffLimit` with t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kubeshard.apiserver.controllers.cluster import Account, Cluster, service_account
+from kubeshard.apiserver.controllers.conditions import condition_of
 from kubeshard.apiserver.controllers.controller import Controller
 from kubeshard.apiserver.controllers.job_status import FINALIZER, INDEX, Progress, finished_at, is_tracked
 from kubeshard.apiserver.controllers.ownership import Node, controller_of, owners_key
 from kubeshard.apiserver.controllers.pods import PODS, dispensable, from_template
+from kubeshard.apiserver.controllers.recording import PodControl, Recorder
 from kubeshard.apiserver.history import Event
 from kubeshard.apiserver.objects import Object, is_deleting, key_of, with_metadata
 from kubeshard.apiserver.steps import Steps
@@ -31,6 +33,8 @@ class JobController(Controller[Node]):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("job-controller"))
+        self._recorder = Recorder(cluster, self._account, "job-controller")
+        self._pods = PodControl(self._account, self._recorder)
         self._ttl = Account(cluster, service_account("ttl-after-finished-controller"))
         # When the next attempt may be made, by uid.
         self._not_before: dict[str, float] = {}
@@ -98,15 +102,16 @@ class JobController(Controller[Node]):
             ended = ("FailureTarget", "Failed", *problem)
         if ended is not None:
             for pod in progress.active:
-                yield from self._account.delete(pod, PODS)
+                yield from self._pods.delete(job, pod)
         elif suspended:
-            yield from self._dismiss(progress.active)
+            yield from self._dismiss(job, progress.active)
         elif not is_deleting(job):
             again = yield from self._adjust(job, progress)
         # Looked at again with what was written; what was counted above is counted in the same way.
         progress = Progress(job, self.cluster.controlled(job, PODS))
         status = progress.status(self.cluster.now(), ended=ended, suspended=suspended)
         yield from self._account.set_status(node, status)
+        yield from self._tell(job, status.get("conditions") or ())
         for pod in progress.counted:
             yield from self._account.change(Node(PODS, key_of(pod)), _counted)
         return _earlier(again, self._until_deadline(job, status))
@@ -114,7 +119,7 @@ class JobController(Controller[Node]):
     def _adjust(self, job: Object, progress: Progress) -> Steps[float | None]:
         missing = progress.missing()
         if missing < 0:
-            yield from self._dismiss(sorted(progress.active, key=dispensable)[:-missing])
+            yield from self._dismiss(job, sorted(progress.active, key=dispensable)[:-missing])
         if missing <= 0:
             return None
         clock = self.cluster.server.clock
@@ -123,17 +128,32 @@ class JobController(Controller[Node]):
             return wait
         if progress.indexed:
             for index in progress.free_indexes()[:missing]:
-                yield from self._account.create(PODS, _pod(job, index))
+                yield from self._pods.create(job, _pod(job, index))
         else:
             for _ in range(missing):
-                yield from self._account.create(PODS, _pod(job, None))
+                yield from self._pods.create(job, _pod(job, None))
         return None
 
-    def _dismiss(self, pods: Iterable[Object]) -> Steps[None]:
+    def _dismiss(self, job: Object, pods: Iterable[Object]) -> Steps[None]:
         """Without counting them as failed."""
         for pod in pods:
             yield from self._account.change(Node(PODS, key_of(pod)), _counted)
-            yield from self._account.delete(pod, PODS)
+            yield from self._pods.delete(job, pod)
+
+    def _tell(self, job: Object, conditions: Sequence[Object]) -> Steps[None]:
+        """Of conditions that are new."""
+        former = (job.get("status") or {}).get("conditions") or []
+        for condition in conditions:
+            before = condition_of(former, condition["type"]) or {}
+            if condition["status"] == before.get("status"):
+                continue
+            if condition["type"] == "Complete":
+                yield from self._recorder.tell(job, "Completed", "Job completed")
+            elif condition["type"] == "Failed":
+                yield from self._recorder.warn(job, condition["reason"], condition["message"])
+            elif condition["type"] == "Suspended":
+                reason = "Suspended" if condition["status"] == "True" else "Resumed"
+                yield from self._recorder.tell(job, reason, condition["message"])
 
     def _note_failures(self, progress: Progress) -> None:
         before = int((progress.job.get("status") or {}).get("failed", 0))

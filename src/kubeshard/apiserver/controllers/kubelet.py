@@ -17,6 +17,8 @@ from kubeshard.apiserver.controllers.controller import Controller
 from kubeshard.apiserver.controllers.ownership import Node
 from kubeshard.apiserver.controllers.pods import NODES, PODS, has_ended, is_ready
 from kubeshard.apiserver.controllers.pretending import Stage, stages_of, status_of
+from kubeshard.apiserver.controllers.recording import Recorder
+from kubeshard.apiserver.controllers.running import Report, ended_reports, reports
 from kubeshard.apiserver.history import Event
 from kubeshard.apiserver.objects import Object, is_deleting
 from kubeshard.apiserver.resources.namespaces import NAMESPACES
@@ -37,6 +39,7 @@ class Kubelet(Controller[Node]):
         super().__init__(cluster)
         self._ready_after = ready_after
         self._account = Account(cluster, node_user(PRETENDED), manager="kubelet")
+        self._recorder = Recorder(cluster, self._account, "kubelet")
         # When this kubelet first saw a pod on a node, by uid: times in objects are too coarse.
         self._since: dict[str, float] = {}
         self._addresses = 0
@@ -60,6 +63,7 @@ class Kubelet(Controller[Node]):
         if is_deleting(pod):
             self._since.pop(pod["metadata"]["uid"], None)
             if pod["metadata"].get("deletionGracePeriodSeconds"):
+                yield from self._tell(pod, ended_reports(pod))
                 yield from self._account.delete(pod, PODS, grace=0)
             return None
         if not pod["spec"].get("nodeName"):
@@ -70,7 +74,15 @@ class Kubelet(Controller[Node]):
         stage, again = self._stage(pod)
         status = status_of(pod, stage, self._address(pod), _HOST_IP, self.cluster.now())
         yield from self._account.set_status(key, status)
+        yield from self._tell(pod, reports(pod, status))
         return again
+
+    def _tell(self, pod: Object, told: Iterable[Report]) -> Steps[None]:
+        host = pod["spec"].get("nodeName", "")
+        for report in told:
+            yield from self._recorder.tell(
+                pod, report.reason, report.message, type_=report.type, host=host, field_path=report.part
+            )
 
     def _stage(self, pod: Object) -> tuple[Stage, float | None]:
         """Where the pod has come to, and in how many seconds it goes on."""

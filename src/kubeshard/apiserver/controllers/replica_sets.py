@@ -22,6 +22,7 @@ from kubeshard.apiserver.controllers.pods import (
     split_available,
     without_zeros,
 )
+from kubeshard.apiserver.controllers.recording import PodControl, Recorder
 from kubeshard.apiserver.history import Event
 from kubeshard.apiserver.objects import Object, is_deleting
 from kubeshard.apiserver.steps import Steps
@@ -34,6 +35,8 @@ class ReplicaSetController(Controller[Key]):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("replicaset-controller"))
+        recorder = Recorder(cluster, self._account, "replicaset-controller")
+        self._pods = PodControl(self._account, recorder)
 
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:
         if resource == REPLICA_SETS:
@@ -64,9 +67,9 @@ class ReplicaSetController(Controller[Key]):
         pods = [pod for pod in self.cluster.controlled(replica_set, PODS) if is_active(pod)]
         missing = spec.get("replicas", 1) - len(pods)
         for _ in range(missing):
-            yield from self._account.create(PODS, from_template(replica_set, spec["template"]))
+            yield from self._pods.create(replica_set, from_template(replica_set, spec["template"]))
         for pod in sorted(pods, key=dispensable)[: max(0, -missing)]:
-            yield from self._account.delete(pod, PODS)
+            yield from self._pods.delete(replica_set, pod)
 
     def _status(self, replica_set: Object, problem: ApiError | None) -> tuple[Object, float | None]:
         spec = replica_set["spec"]

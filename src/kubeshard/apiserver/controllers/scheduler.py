@@ -15,6 +15,7 @@ from kubeshard.apiserver.controllers.conditions import with_condition
 from kubeshard.apiserver.controllers.controller import Controller
 from kubeshard.apiserver.controllers.ownership import Node
 from kubeshard.apiserver.controllers.pods import CLAIMS, NODES, PODS, has_ended
+from kubeshard.apiserver.controllers.recording import Recorder
 from kubeshard.apiserver.history import Event
 from kubeshard.apiserver.objects import Object, is_deleting, labels_of
 from kubeshard.apiserver.steps import Steps
@@ -28,6 +29,7 @@ class Scheduler(Controller[Key]):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, SCHEDULER, manager="kube-scheduler")
+        self._recorder = Recorder(cluster, self._account, _NAME)
         self._pods_on: Counter[str] = Counter()
         self._unplaced: dict[Key, None] = {}
 
@@ -46,6 +48,8 @@ class Scheduler(Controller[Key]):
         place, problem = self._place(pod)
         if place:
             self._account.bind(node, place)
+            message = f"Successfully assigned {key.namespace}/{key.name} to {place}"
+            yield from self._recorder.announce(pod, "Scheduled", message, "Binding")
             return None
         self._unplaced[key] = None
         status = pod.get("status") or {}
@@ -57,7 +61,12 @@ class Scheduler(Controller[Key]):
             problem,
             self.cluster.now(),
         )
-        yield from self._account.set_status(node, {**status, "phase": "Pending", "conditions": conditions})
+        if conditions != status.get("conditions"):
+            status = {**status, "phase": "Pending", "conditions": conditions}
+            yield from self._account.set_status(node, status)
+            yield from self._recorder.announce(
+                pod, "FailedScheduling", problem, "Scheduling", type_="Warning"
+            )
         return None
 
     def _count(self, event: Event) -> None:

@@ -24,10 +24,12 @@ from kubeshard.apiserver.controllers.pods import (
     split_available,
     without_zeros,
 )
+from kubeshard.apiserver.controllers.recording import Recorder
 from kubeshard.apiserver.controllers.revisions import forget, revision_for, template_of
 from kubeshard.apiserver.history import Event
 from kubeshard.apiserver.objects import Object, is_deleting, labels_of
 from kubeshard.apiserver.steps import Steps
+from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 
@@ -41,6 +43,7 @@ class StatefulSetController(Controller[Key]):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("statefulset-controller"))
+        self._recorder = Recorder(cluster, self._account, "statefulset-controller")
 
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:
         if resource == STATEFUL_SETS:
@@ -88,14 +91,14 @@ class StatefulSetController(Controller[Key]):
                 revision = update if ordinal >= _partition(spec) + first else current
                 yield from self._create(stateful_set, ordinal, revision)
             elif has_ended(pod) and not is_deleting(pod):
-                yield from self._account.delete(pod, PODS)
+                yield from self._delete(stateful_set, pod)
             if not parallel and not (pod and self._is_available(stateful_set, pod)):
                 return
         for ordinal, pod in reversed(pods.items()):
             if ordinal in wanted:
                 continue
             if not is_deleting(pod):
-                yield from self._account.delete(pod, PODS)
+                yield from self._delete(stateful_set, pod)
             if not parallel:
                 return
         yield from self._release_claims(stateful_set, wanted)
@@ -111,7 +114,7 @@ class StatefulSetController(Controller[Key]):
             if pod is None or is_deleting(pod):
                 return
             if labels_of(pod).get(REVISION) != update:
-                yield from self._account.delete(pod, PODS)
+                yield from self._delete(stateful_set, pod)
                 return
             if not self._is_available(stateful_set, pod):
                 return
@@ -131,6 +134,8 @@ class StatefulSetController(Controller[Key]):
             claim = claims[template["metadata"]["name"]]
             if self.cluster.get(Node(CLAIMS, Key(meta["namespace"], claim))) is None:
                 yield from self._account.create(CLAIMS, _claim(stateful_set, template, claim))
+                message = f"Create Claim {claim} Pod {name} in StatefulSet {meta['name']} success"
+                yield from self._recorder.tell(stateful_set, "SuccessfulCreate", message)
         own = {_POD_NAME: name, _POD_INDEX: str(ordinal), REVISION: revision["metadata"]["name"]}
         body = from_template(stateful_set, template_of(revision), name=name, labels=own)
         volumes = [volume for volume in body["spec"].get("volumes") or () if volume["name"] not in claims]
@@ -143,7 +148,19 @@ class StatefulSetController(Controller[Key]):
             body["spec"]["subdomain"] = spec["serviceName"]
         if volumes:
             body["spec"]["volumes"] = volumes
-        yield from self._account.create(PODS, body)
+        told = f"Create Pod {name} in StatefulSet {meta['name']}"
+        try:
+            yield from self._account.create(PODS, body)
+        except ApiError as error:
+            message = f"{told} failed error: {error.message}"
+            yield from self._recorder.warn(stateful_set, "FailedCreate", message)
+            raise
+        yield from self._recorder.tell(stateful_set, "SuccessfulCreate", f"{told} successful")
+
+    def _delete(self, stateful_set: Object, pod: Object) -> Steps[None]:
+        yield from self._account.delete(pod, PODS)
+        names = f"Pod {pod['metadata']['name']} in StatefulSet {stateful_set['metadata']['name']}"
+        yield from self._recorder.tell(stateful_set, "SuccessfulDelete", f"Delete {names} successful")
 
     def _release_claims(self, stateful_set: Object, wanted: range) -> Steps[None]:
         """Of pods that are gone, where the set says so."""
