@@ -4,16 +4,17 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+RUNS   := $(VENV)/.runs
 
 .DEFAULT_GOAL := help
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-demo: $(STAMP) ## Watch a ring of shards work, grow, crash and recover (ARGS=--real: on a real kube-apiserver, after `make kube`)
-	@$(BIN)/kubeshard demo $(ARGS)
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(RUNS)) ## Watch a ring of shards work, grow, crash and recover (ARGS=--real: on a real kube-apiserver, after `make kube`)
+	@PYTHONPATH=src $(BIN)/python -m kubeshard demo $(ARGS)
 
-test: $(STAMP) ## Run the tests that need neither Go nor a real kube-apiserver (about 3 minutes)
+test: $(STAMP) ## Run the tests that need neither Go nor a real kube-apiserver (about 5 minutes)
 	$(BIN)/pytest -m "not kube and not interop and not go" $(ARGS)
 
 test-kube: $(STAMP) kube ## Run the tests against a real kube-apiserver
@@ -41,19 +42,31 @@ BENCHMARKS ?= workqueue store informer
 bench: $(STAMP) ## Run benchmarks: BENCHMARKS="workqueue store ...", the files of benchmarks/
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
-lock: $(STAMP) ## Renew requirements.txt from pyproject.toml
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-header --no-annotate --all-extras --group dev pyproject.toml --output-file requirements.txt
+LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-header --no-annotate --all-extras pyproject.toml
+lock: $(STAMP) ## Renew requirements.txt, and requirements-run.txt, its part that programs need, from pyproject.toml
+	$(LOCK) --group dev --output-file requirements.txt
+	$(LOCK) --constraint requirements.txt --output-file requirements-run.txt
 
 install: $(STAMP) ## Make the virtual environment with locked dependencies
 
+MAKE_VENV = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kubeshard needs Python 3.11 or newer: make PYTHON=python3.11 ...")' && \
+	{ test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip $(VENV); } && \
+	{ $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
 $(STAMP): pyproject.toml requirements.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kubeshard needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip $(VENV)
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m pip --python $(BIN)/python install --quiet pip
+	@$(MAKE_VENV)
 	@echo "installing locked dependencies into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(PIP_INSTALL) --require-hashes --requirement requirements.txt
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Enough to run what is here, and much less to fetch.
+$(RUNS): requirements-run.txt
+	@$(MAKE_VENV)
+	@echo "installing locked dependencies into $(VENV)"
+	@$(PIP_INSTALL) --no-compile --require-hashes --requirement requirements-run.txt
 	@touch $@
 
 clean: ## Remove the virtual environment and caches

@@ -80,12 +80,21 @@ def test_nothing_names_a_package_registry() -> None:
     assert not found
 
 
-def test_locked_dependencies_carry_hashes_and_no_address() -> None:
-    lock = (ROOT / "requirements.txt").read_text()
+@pytest.mark.parametrize("file", ["requirements.txt", "requirements-run.txt"])
+def test_locked_dependencies_carry_hashes_and_no_address(file: str) -> None:
+    lock = (ROOT / file).read_text()
     assert "://" not in lock
     assert not re.search(r"^--(index-url|extra-index-url|find-links)", lock, re.M)
     for requirement in re.split(r"\n(?=\w)", lock.strip()):
         assert "--hash=sha256:" in requirement, requirement
+
+
+def test_programs_run_on_a_part_of_what_is_tested() -> None:
+    run, tested = (
+        set(re.findall(r"^[\w.-]+==[\w.]+|sha256:\w+", (ROOT / file).read_text(), re.M))
+        for file in ("requirements-run.txt", "requirements.txt")
+    )
+    assert run < tested
 
 
 def test_the_lock_has_every_declared_dependency() -> None:
