@@ -1,6 +1,6 @@
 """HorizontalPodAutoscalers in both versions. What v1 cannot say is kept in annotations.
 
-Not the server's: the text of these annotations, which is in the words of v2 here. Not covered: rules beyond types.
+Not the server's: the text of these annotations, which is in the words of v2 here.
 """
 
 from __future__ import annotations
@@ -9,9 +9,13 @@ import json
 from typing import Any
 
 from kubeshard.apiserver.objects import Object, with_metadata
+from kubeshard.apiserver.resources.autoscaler_rules import autoscaler_errors, default_autoscaler
+from kubeshard.apiserver.resources.pod_names import not_negative
 from kubeshard.apiserver.resources.typed import Typed
 from kubeshard.apiserver.schema.decoding import Run
+from kubeshard.apiserver.status import FieldError
 
+_USUAL_SHARE = 80
 _PREFIX = "autoscaling.alpha.kubernetes.io/"
 _KEPT = {"metrics": "spec", "behavior": "spec", "conditions": "status", "current-metrics": "status"}
 """By annotation: where in v2 the field is."""
@@ -19,6 +23,29 @@ _KEPT = {"metrics": "spec", "behavior": "spec", "conditions": "status", "current
 
 class Autoscalers(Typed):
     """Stored as they were written last, shown as they are asked for."""
+
+    def set_defaults(self, obj: Object) -> None:
+        if self.kind.version == "v2":
+            default_autoscaler(obj["spec"])
+            return
+        obj["spec"].setdefault("minReplicas", 1)
+        given = obj["spec"].get("targetCPUUtilizationPercentage") is not None
+        if not given and _PREFIX + "metrics" not in _annotations(obj):
+            obj["spec"]["targetCPUUtilizationPercentage"] = _USUAL_SHARE
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        return autoscaler_errors(self._in_v2(obj)["spec"], None)
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        if subresource != "status":
+            return autoscaler_errors(self._in_v2(new)["spec"], self._in_v2(old)["spec"])
+        fields = ("currentReplicas", "desiredReplicas")
+        return [
+            error for field in fields for error in not_negative(f"status.{field}", new["status"].get(field))
+        ]
+
+    def _in_v2(self, obj: Object) -> Object:
+        return _to_v2(obj) if self.kind.version == "v1" else obj
 
     def converted(self, obj: Object) -> Object:
         moved = _to_v1(obj) if self.kind.version == "v1" else _to_v2(obj)

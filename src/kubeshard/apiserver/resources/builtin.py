@@ -14,14 +14,30 @@ from kubeshard.apiserver.resources.batch import CronJobs, Jobs
 from kubeshard.apiserver.resources.claims import Claims
 from kubeshard.apiserver.resources.configuration import ConfigMaps, Secrets
 from kubeshard.apiserver.resources.definitions import Definitions
+from kubeshard.apiserver.resources.disruption import Budgets
+from kubeshard.apiserver.resources.endpoints import Endpoints, EndpointSlices
 from kubeshard.apiserver.resources.events import Events
 from kubeshard.apiserver.resources.leases import Leases
 from kubeshard.apiserver.resources.namespaces import Namespaces
+from kubeshard.apiserver.resources.networking import IngressClasses, Ingresses, NetworkPolicies
+from kubeshard.apiserver.resources.nodes import Nodes, RuntimeClasses
 from kubeshard.apiserver.resources.pods import Pods, PodTemplates
+from kubeshard.apiserver.resources.priorities import PriorityClasses
+from kubeshard.apiserver.resources.quotas import LimitRanges, Quotas
 from kubeshard.apiserver.resources.rbac import Bindings, Roles
 from kubeshard.apiserver.resources.registry import Resource
 from kubeshard.apiserver.resources.service_accounts import ServiceAccounts
+from kubeshard.apiserver.resources.services import Services
+from kubeshard.apiserver.resources.storage import (
+    Attachments,
+    AttributesClasses,
+    Capacities,
+    DriverNodes,
+    Drivers,
+    StorageClasses,
+)
 from kubeshard.apiserver.resources.typed import Typed
+from kubeshard.apiserver.resources.volumes import Volumes
 from kubeshard.apiserver.resources.webhook_configurations import WebhookConfigurations
 from kubeshard.apiserver.resources.workload_stateful import StatefulSets
 from kubeshard.apiserver.resources.workloads import (
@@ -41,6 +57,25 @@ _RULES: Mapping[GroupKind, type[Typed]] = {
     GroupKind("autoscaling", "HorizontalPodAutoscaler"): Autoscalers,
     GroupKind("", "Event"): Events,
     GroupKind("events.k8s.io", "Event"): Events,
+    GroupKind("", "Service"): Services,
+    GroupKind("", "Endpoints"): Endpoints,
+    GroupKind("", "Node"): Nodes,
+    GroupKind("", "PersistentVolume"): Volumes,
+    GroupKind("", "ResourceQuota"): Quotas,
+    GroupKind("", "LimitRange"): LimitRanges,
+    GroupKind("discovery.k8s.io", "EndpointSlice"): EndpointSlices,
+    GroupKind("networking.k8s.io", "Ingress"): Ingresses,
+    GroupKind("networking.k8s.io", "IngressClass"): IngressClasses,
+    GroupKind("networking.k8s.io", "NetworkPolicy"): NetworkPolicies,
+    GroupKind("policy", "PodDisruptionBudget"): Budgets,
+    GroupKind("node.k8s.io", "RuntimeClass"): RuntimeClasses,
+    GroupKind("scheduling.k8s.io", "PriorityClass"): PriorityClasses,
+    GroupKind("storage.k8s.io", "StorageClass"): StorageClasses,
+    GroupKind("storage.k8s.io", "VolumeAttributesClass"): AttributesClasses,
+    GroupKind("storage.k8s.io", "CSIDriver"): Drivers,
+    GroupKind("storage.k8s.io", "CSINode"): DriverNodes,
+    GroupKind("storage.k8s.io", "CSIStorageCapacity"): Capacities,
+    GroupKind("storage.k8s.io", "VolumeAttachment"): Attachments,
     GroupKind("", "Pod"): Pods,
     GroupKind("", "PodTemplate"): PodTemplates,
     GroupKind("", "ReplicationController"): ReplicationControllers,

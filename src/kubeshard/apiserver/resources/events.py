@@ -1,7 +1,4 @@
-"""Events: two kinds of two groups that are one resource, with other names for the same fields.
-
-Not covered: the rules of `events.k8s.io/v1` about what has to be said.
-"""
+"""Events: two kinds of two groups that are one resource, with other names for the same fields."""
 
 from __future__ import annotations
 
@@ -9,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from kubeshard.apiserver.objects import Object
+from kubeshard.apiserver.resources.event_rules import common_errors, new_event_errors, unchanged_errors
 from kubeshard.apiserver.resources.typed import Typed
 from kubeshard.apiserver.schema.decoding import Run
-from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.apiserver.status import FieldError, invalid
+from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 
 EVENTS = (GroupResource("", "events"), GroupResource("events.k8s.io", "events"))
 """The resource where both are kept, and the other one."""
@@ -57,6 +56,24 @@ class Events(Typed):
         left = [entry for entry in managed if entry.get("apiVersion") == self.kind.api_version]
         new["metadata"]["managedFields"] = left
 
+    def validate(self, obj: Object) -> list[FieldError]:
+        event = self._in_core(obj)
+        if not self.kind.group:
+            return common_errors(event, "reportingComponent")
+        return _in_words_of_core(event, common_errors(event, "reportingController") + new_event_errors(event))
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        event = self._in_core(new)
+        if not self.kind.group:
+            return common_errors(event, "reportingComponent")
+        errors = common_errors(event, "reportingController")
+        return _in_words_of_core(event, errors + unchanged_errors(event, self._in_core(old)))
+
+    def _in_core(self, obj: Object) -> Object:
+        """With the names of the core group."""
+        names = {own: other for other, own in self._renamed.items()} if self.kind.group else {}
+        return {names.get(name, name): value for name, value in obj.items()}
+
     def fields_for_selection(self, obj: Object) -> dict[str, str]:
         own = obj if obj["apiVersion"] == self.kind.api_version else self.converted(obj)
         fields = super().fields_for_selection(own)
@@ -66,3 +83,10 @@ class Events(Typed):
 
     def selector_problem(self, path: str) -> str:
         return f"field label not supported: {path}"
+
+
+def _in_words_of_core(event: Object, errors: list[FieldError]) -> list[FieldError]:
+    """In both groups a refusal is one of the core group's kind. Raises it."""
+    if errors:
+        raise invalid(GroupKind("", "Event"), event["metadata"].get("name", ""), errors)
+    return errors

@@ -81,6 +81,18 @@ def affinity_errors(path: str, affinity: Given | None) -> list[FieldError]:
     return errors
 
 
+def node_selector_errors(path: str, selector: Given) -> list[FieldError]:
+    at = f"{path}.nodeSelectorTerms"
+    terms = selector.get("nodeSelectorTerms") or ()
+    if not terms:
+        return [required(at, "must have at least one node selector term")]
+    return [
+        error
+        for index, term in enumerate(terms)
+        for error in _node_term(f"{at}[{index}]", term, check_values=True)
+    ]
+
+
 def toleration_errors(path: str, tolerations: Sequence[Given]) -> list[FieldError]:
     errors: list[FieldError] = []
     for index, toleration in enumerate(tolerations):
@@ -140,12 +152,7 @@ def spread_errors(path: str, constraints: Sequence[Given]) -> list[FieldError]:
 def _node_affinity(path: str, affinity: Given) -> list[FieldError]:
     errors: list[FieldError] = []
     if (selector := affinity.get(_REQUIRED)) is not None:
-        at = f"{path}.{_REQUIRED}.nodeSelectorTerms"
-        terms = selector.get("nodeSelectorTerms") or ()
-        if not terms:
-            errors.append(required(at, "must have at least one node selector term"))
-        for index, term in enumerate(terms):
-            errors += _node_term(f"{at}[{index}]", term, check_values=True)
+        errors += node_selector_errors(f"{path}.{_REQUIRED}", selector)
     for index, preferred in enumerate(affinity.get(_PREFERRED) or ()):
         at = f"{path}.{_PREFERRED}[{index}]"
         errors += _weight(f"{at}.weight", preferred)

@@ -145,11 +145,11 @@ def _empty_dir(path: str, source: Given) -> list[FieldError]:
     return []
 
 
-def _host_path(path: str, source: Given) -> list[FieldError]:
+def host_path_errors(path: str, source: Given) -> list[FieldError]:
     host_path = source.get("path", "")
     if not host_path:
         return [required(f"{path}.path")]
-    errors = _no_backsteps(f"{path}.path", host_path)
+    errors = no_backsteps(f"{path}.path", host_path)
     if source.get("type", "") not in _HOST_PATH_TYPES:
         errors.append(unsupported(f"{path}.type", source["type"], _HOST_PATH_TYPES))
     return errors
@@ -176,7 +176,7 @@ def _claim(path: str, source: Given) -> list[FieldError]:
     return [] if source.get("claimName") else [required(f"{path}.claimName")]
 
 
-def _nfs(path: str, source: Given) -> list[FieldError]:
+def nfs_errors(path: str, source: Given) -> list[FieldError]:
     errors = [required(f"{path}.{field}") for field in ("server", "path") if not source.get(field)]
     if source.get("path") and not source["path"].startswith("/"):
         errors.append(invalid_value(f"{path}.path", source["path"], "must be an absolute path"))
@@ -313,22 +313,22 @@ def _local_path(path: str, target: str) -> list[FieldError]:
 
 def _descending(path: str, target: str) -> list[FieldError]:
     errors = [invalid_value(path, target, "must be a relative path")] if target.startswith("/") else []
-    return errors + _no_backsteps(path, target)
+    return errors + no_backsteps(path, target)
 
 
-def _no_backsteps(path: str, target: str) -> list[FieldError]:
+def no_backsteps(path: str, target: str) -> list[FieldError]:
     return [invalid_value(path, target, "must not contain '..'")] if ".." in target.split("/") else []
 
 
 _RULES: Mapping[str, Callable[[str, Given], list[FieldError]]] = {
     "emptyDir": _empty_dir,
-    "hostPath": _host_path,
+    "hostPath": host_path_errors,
     "secret": _secret,
     "configMap": _config_map,
     "downwardAPI": _downward,
     "projected": _projected,
     "persistentVolumeClaim": _claim,
-    "nfs": _nfs,
+    "nfs": nfs_errors,
     "csi": _csi,
     "ephemeral": _ephemeral,
     "image": _image,
