@@ -20,7 +20,7 @@ from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.reports import RingReports
 from kubeshard.sharding import ControllerRing, HashRing, RingResources, RingView
-from kubeshard.sharding.names import SYSTEM_NAMESPACE
+from kubeshard.sharding.names import MAX_RING_NAME, SYSTEM_NAMESPACE
 
 _SYSTEM_NAMESPACES = frozenset({"kube-system", SYSTEM_NAMESPACE})
 
@@ -63,7 +63,10 @@ class RingViews:
         self._cache.declare(Namespace).add_handler(lambda _: self._views.clear())
 
     def ring(self, name: str) -> ControllerRing | None:
-        return self._cache.get(ControllerRing, name)
+        """None, too, for a name that fits into no label key: where the definition in force lacks our rule, such
+        a ring must not harm the others (reliability 4.1).
+        """
+        return self._cache.get(ControllerRing, name) if len(name) <= MAX_RING_NAME else None
 
     def available(self, ring: str) -> tuple[str, ...]:
         """Names of the ring's available shards, ascending."""
