@@ -118,6 +118,9 @@ _PREFIX = {
         ("deployments", "replicasets", "statefulsets", "daemonsets", "controllerrevisions"), APPS
     ),
     "jobs": BATCH,
+    "cronjobs": BATCH,
+    "endpointslices": "/apis/discovery.k8s.io/v1",
+    "poddisruptionbudgets": "/apis/policy/v1",
     "gadgets": "/apis/cluster.kubeshard.test/v1",
 }
 

@@ -65,7 +65,7 @@ class Cluster:
 
 def _split(path: str) -> tuple[str, str, str]:
     parts = path.split("/")
-    of = 2 if parts[0] in ("apps", "batch") else 1
+    of = 1 if parts[0] == "v1" else 2
     return "/".join(parts[:of]), "/", "/".join(parts[of:])
 
 

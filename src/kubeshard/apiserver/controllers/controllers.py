@@ -22,6 +22,7 @@ from kubeshard.apiserver.controllers.cluster import Cluster
 from kubeshard.apiserver.controllers.controller import AnyController
 from kubeshard.apiserver.controllers.daemon_sets import DaemonSetController
 from kubeshard.apiserver.controllers.deployments import DeploymentController
+from kubeshard.apiserver.controllers.endpoints import EndpointsController
 from kubeshard.apiserver.controllers.events import EventExpiry
 from kubeshard.apiserver.controllers.furnishing import Furnishing
 from kubeshard.apiserver.controllers.garbage import GarbageCollector
@@ -82,6 +83,7 @@ class Controllers:
                 DaemonSetController(cluster),
                 JobController(cluster),
                 VolumeController(cluster),
+                EndpointsController(cluster),
             ]
         self._cluster = cluster
         self._workers = [_Worker(each, server.clock, caller or NoCalls()) for each in controllers]
