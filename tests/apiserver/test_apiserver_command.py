@@ -187,6 +187,48 @@ def test_a_mistake_is_one_line(tmp_path, arguments, words):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "clusters: [{name: production}]\n",
+        "clusters: [{name: kubeshard}, {name: production}]\n",
+        "apiVersion: v1\n",
+        "notes",
+        "{",
+    ],
+)
+def test_a_file_of_others_is_not_overwritten(tmp_path, content):
+    """Least of all the kubeconfig that leads to their clusters."""
+    path = tmp_path / "config"
+    path.write_text(content)
+    done = ended(tmp_path, "--port", "0", "--kubeconfig", "config")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Error: config was not written by this command and is not overwritten" in done.stderr
+    assert path.read_text() == content
+
+
+def test_its_own_kubeconfig_and_an_empty_file_are_overwritten(tmp_path):
+    path = tmp_path / "config"
+    path.touch()
+    written = []
+    for _ in range(2):
+        with started(tmp_path, "--kubeconfig", "config"):
+            written.append(path.read_text())
+    assert "token: " in written[0]
+    assert written[0] != written[1]
+
+
+def test_a_shell_understands_the_line_that_it_prints(tmp_path):
+    folder = tmp_path / "it's $HOME #1|"
+    folder.mkdir()
+    with started(tmp_path, "--kubeconfig", f"{folder}/config") as (_, printed):
+        line = re.search(r"export KUBECONFIG=.+", printed)[0]
+        said = subprocess.run(
+            ["sh", "-c", f'{line}; printf %s "$KUBECONFIG"'], capture_output=True, text=True
+        )
+    assert said.stdout == f"{folder}/config"
+
+
 def test_a_port_that_is_taken_is_one_line(tmp_path):
     with started(tmp_path) as (_, printed):
         port = re.search(r"https://127.0.0.1:(\d+)", printed)[1]

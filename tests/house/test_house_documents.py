@@ -58,6 +58,18 @@ def test_the_first_operator_of_the_readme_is_the_one_that_is_tested() -> None:
     assert (ROOT / "examples" / "first_operator.py").read_text() in blocks
 
 
+def test_the_files_of_the_readme_are_there() -> None:
+    named = re.findall(r"\bexamples/\w+\.(?:py|yaml)\b", (ROOT / "README.md").read_text())
+    assert named
+    assert not [path for path in named if not (ROOT / path).exists()]
+
+
+def test_the_readme_installs_before_it_runs_what_is_installed() -> None:
+    """`make demo` alone installs no commands."""
+    commands = "\n".join(_FENCE.findall((ROOT / "README.md").read_text()))
+    assert commands.index("make install") < commands.index(".venv/bin/kubeshard")
+
+
 def test_nothing_names_the_machine_it_was_written_on() -> None:
     here = {str(ROOT), str(Path.home())} - {"/"}
     found = [

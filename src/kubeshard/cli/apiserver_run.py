@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import click
+import yaml
 
 from kubeshard.apiserver.serving import EmbeddedServer
+from kubeshard.apiserver.serving.credentials import CLUSTER
 from kubeshard.core.errors import ConfigurationError, KubeshardError
 from kubeshard.runtime.environ import home
 from kubeshard.runtime.loop import loop_factory
@@ -40,6 +43,7 @@ async def _run(options: Options) -> None:
     stopping = asyncio.Event()
     _on_signals(stopping)
     path = options.kubeconfig or _default_kubeconfig(options.data)
+    _refuse_to_overwrite(path)
     async with AsyncExitStack() as stack:
         served = await stack.enter_async_context(
             EmbeddedServer(data=options.data, host=options.host, port=options.port, rbac=options.rbac)
@@ -70,16 +74,24 @@ def _welcome(url: str, path: Path, options: Options) -> str:
     kept = f"Everything is kept in {options.data}." if options.data else "Everything is gone when it ends."
     return (
         f"The API server listens on {url}. {kept} Ctrl-C ends it.\n\n"
-        f"    export KUBECONFIG={_shown(path)}\n"
+        f"    export KUBECONFIG={shlex.quote(str(path.absolute()))}\n"
         "    kubectl get namespaces\n"
     )
 
 
-def _shown(path: Path) -> str:
-    absolute = str(path.absolute())
-    return (
-        absolute if absolute.isprintable() and not set(absolute) & set(" '\"$&;()\\`*?") else repr(absolute)
-    )
+def _refuse_to_overwrite(path: Path) -> None:
+    """Whoever says `--kubeconfig ~/.kube/config` means well, and would lose the way to their clusters."""
+    if not path.is_file() or not path.stat().st_size:
+        return
+    try:
+        clusters = yaml.safe_load(path.read_text())["clusters"]
+        ours = [cluster["name"] for cluster in clusters] == [CLUSTER]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, LookupError, TypeError):
+        ours = False
+    if not ours:
+        raise ConfigurationError(
+            f"{path} was not written by this command and is not overwritten; name another file with --kubeconfig"
+        )
 
 
 def _default_kubeconfig(data: Path | None) -> Path:

@@ -24,6 +24,9 @@ from kubeshard.runtime.tls import CertificatePair, load_pair, server_context
 NAMES = ("localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 """For which the serving certificate is always valid."""
 
+CLUSTER = "kubeshard"
+"""Its name in a kubeconfig."""
+
 _LIFETIME = 10 * 365 * 86400.0
 
 
@@ -79,7 +82,7 @@ class Credentials:
 
     def kubeconfig(self, url: str) -> str:
         """For the administrator, with everything inline."""
-        name = "kubeshard"
+        name = CLUSTER
         ca = base64.b64encode(self.authority.certificate).decode()
         return yaml.safe_dump(
             {
