@@ -11,6 +11,7 @@ from kubeshard.apiserver.deleting import Deletions
 from kubeshard.apiserver.model import Target, WriteOptions
 from kubeshard.apiserver.objects import is_deleting, version_of
 from kubeshard.apiserver.resources.definitions import DEFINITIONS
+from kubeshard.apiserver.resources.initial import INITIAL_OBJECTS
 from kubeshard.apiserver.resources.namespaces import NAMESPACES
 from kubeshard.apiserver.store import Journal
 from kubeshard.apiserver.watching import Watches
@@ -46,6 +47,11 @@ class ApiServer(Deletions, Watches):
                 self.create(
                     Target(namespaces), {"metadata": {"name": name}}, WriteOptions(manager="kube-apiserver")
                 )
+        for resource, namespace, body in INITIAL_OBJECTS:
+            found = self.registry.find(resource.group, "v1", resource.resource)
+            key = Key(namespace, body["metadata"]["name"])
+            if found is not None and self.store.get(resource, key) is None:
+                self.create(Target(found, namespace), dict(body), WriteOptions(manager="kube-apiserver"))
 
     def _resume(self, journal: Journal) -> None:
         self.store.resume(journal)

@@ -18,6 +18,8 @@ AUDIT_POLICY = {
     "rules": [{"level": "Request", "verbs": ["create", "update", "delete"]}],
 }
 _ZEROS: dict[str, Any] = {"string": "", "bool": False, "int32": 0, "int64": 0, "float64": 0}
+_SAID = {"sessionAffinity": "ClientIP"}
+"""Texts without which the server forgets what else was said."""
 _MARK = "fieldManager"
 _DEEPEST = 5
 _ALL = 100
@@ -68,7 +70,7 @@ def _filled(
         if inner in types and inner not in within and len(around) <= lists:
             value = _filled(inner, types, (*within, inner), zeros=zeros, lists=lists - len(around))
         elif zeros and not around and inner in _ZEROS:
-            value = _ZEROS[inner]
+            value = _SAID.get(field, _ZEROS[inner])
         if value is not None:
             for form in reversed(around):
                 value = [value] if form == "l" else {"a": value}

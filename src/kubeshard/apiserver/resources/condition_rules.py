@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kubeshard.apiserver.resources.pod_names import not_negative, qualified_name, wrong
+from kubeshard.apiserver.resources.pod_names import qualified_name, wrong
 from kubeshard.apiserver.status import FieldError, duplicate, invalid_value, required, too_long, unsupported
 
 Given = Mapping[str, Any]
@@ -27,7 +27,10 @@ def condition_errors(path: str, conditions: Sequence[Given]) -> list[FieldError]
         )
         if status not in _STATUSES:
             errors.append(unsupported(f"{at}.status", status, _STATUSES))
-        errors += not_negative(f"{at}.observedGeneration", condition.get("observedGeneration"))
+        generation = condition.get("observedGeneration", 0)
+        if generation < 0:
+            problem = "must be greater than or equal to zero"
+            errors.append(invalid_value(f"{at}.observedGeneration", generation, problem))
         if not condition.get("lastTransitionTime"):
             errors.append(required(f"{at}.lastTransitionTime"))
         if not reason:
