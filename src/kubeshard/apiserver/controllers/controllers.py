@@ -20,6 +20,7 @@ from typing import Self
 from kubeshard.apiserver.controllers.agenda import Agenda
 from kubeshard.apiserver.controllers.cluster import Cluster
 from kubeshard.apiserver.controllers.controller import AnyController
+from kubeshard.apiserver.controllers.cron_jobs import CronJobController
 from kubeshard.apiserver.controllers.daemon_sets import DaemonSetController
 from kubeshard.apiserver.controllers.deployments import DeploymentController
 from kubeshard.apiserver.controllers.endpoints import EndpointsController
@@ -82,6 +83,7 @@ class Controllers:
                 StatefulSetController(cluster),
                 DaemonSetController(cluster),
                 JobController(cluster),
+                CronJobController(cluster),
                 VolumeController(cluster),
                 EndpointsController(cluster),
             ]
