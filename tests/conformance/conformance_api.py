@@ -30,7 +30,8 @@ class Answer:
         self.status = status
         self.headers = headers
         self.text = raw.decode(errors="replace")
-        self.body: Any = json.loads(raw) if headers.get("content-type", "").startswith(JSON) else None
+        is_json = raw and headers.get("content-type", "").startswith(JSON)
+        self.body: Any = json.loads(raw) if is_json else None
 
     def __getitem__(self, name: str) -> Any:
         return self.body[name]

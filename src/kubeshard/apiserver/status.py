@@ -189,12 +189,24 @@ def not_acceptable(offered: Sequence[str]) -> ApiError:
     return ApiError(message, code=406, reason="NotAcceptable", details={})
 
 
+def verb_not_allowed(resource: GroupResource, verb: str) -> ApiError:
+    return ApiError(
+        f'{verb} is not supported on resources of kind "{resource}"',
+        code=405,
+        reason="MethodNotAllowed",
+        details=_details(group=resource.group, kind=resource.resource),
+    )
+
+
 def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
     return ApiError(
         f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}",
         code=415,
         reason="UnsupportedMediaType",
     )
+    """`accepted` is empty where the router refuses, which does not say."""
+    if not accepted:
+        return ApiError("415: Unsupported Media Type", code=415, reason="UnsupportedMediaType", details={})
 
 
 def too_large_body(limit: int) -> ApiError:

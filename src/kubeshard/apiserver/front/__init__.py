@@ -6,6 +6,7 @@
 
 from kubeshard.apiserver.front import (  # noqa: F401 - they fill the tables of `special`
     pods,
+    proxies,
     reviews,
     scaling,
     token_requests,

@@ -27,6 +27,7 @@ from kubeshard.apiserver.front.replies import (
     warned,
 )
 from kubeshard.apiserver.front.requests import Request
+from kubeshard.apiserver.front.routes import check_route, is_possible
 from kubeshard.apiserver.front.special import REVIEWS, SUBRESOURCES, Question, Special
 from kubeshard.apiserver.front.streaming import EventLines, event_stream
 from kubeshard.apiserver.front.tables import Tables
@@ -67,6 +68,8 @@ class Front:
             reply = refusal(error)
         except RecursionError:
             reply = refusal(bad_request("the document is nested too deeply"))
+        if read.method == "HEAD":
+            reply = replace(reply, body=b"")
         if reply.stream is not None:
             reply = replace(reply, stream=self.metrics.watched(read, reply.stream))
         else:
@@ -77,24 +80,23 @@ class Front:
 
     async def _reply(self, request: Request, peer: Peer) -> Reply:
         path = resource_path(request.path)
-        user = self.gate.enter(request, attributes_of(request, path), peer)
+        attributes = attributes_of(request, path)
+        user = self.gate.enter(request, attributes, peer)
         if path is None:
             return self._document(request)
         resource = self.server.registry.find(path.group, path.version, path.plural)
-        if resource is None:
+        if resource is None or not is_possible(path, resource, attributes.verb):
             if self.server.registry.is_builtin(path.group):
                 raise no_such_path()
             return page_not_found()
         target = Target(resource, path.namespace, path.name, path.subresource)
         format_ = self._format(target, request)
-        if bool(path.namespace) and not resource.kind.namespaced:
-            raise no_such_path()
         if special := _special(target):
             question = Question(self.server, self.gate, target, request, user)
             return object_reply(resource, await self._perform(special(question)), format_)
-        if path.watch or (request.watches and request.method == "GET" and not path.name):
+        if attributes.verb == "watch":
             return self._watch(target, request, format_)
-        handle = self._of_object if path.name else self._of_collection
+        handle = self._of_object if path.name and attributes.verb != "create" else self._of_collection
         return await handle(target, request, format_, user)
 
     def _format(self, target: Target, request: Request) -> Format:
@@ -109,12 +111,9 @@ class Front:
         return await perform(steps, self._caller)
 
     async def _of_object(self, target: Target, request: Request, format_: Format, user: User) -> Reply:
-        if target.resource.kind.namespaced and not target.namespace:
-            raise no_such_path()
-        self._check_subresource(target)
         server, resource = self.server, target.resource
         match request.method:
-            case "GET":
+            case "GET" | "HEAD":
                 obj = server.get(target, request.query.get("resourceVersion", ""))
                 return object_reply(resource, Answer(200, obj), format_)
             case "PUT":
@@ -126,39 +125,36 @@ class Front:
                 options = replace(request.write_options("PatchOptions"), user=user)
                 patch = patch_of(request.content_type, document)
                 answer = await self._perform(server.patching(target, patch, options))
-            case "DELETE" if not target.subresource:
+            case "DELETE":
                 doomed = replace(request.delete_options(), user=user)
                 answer = await self._perform(server.deleting(target, doomed))
             case _:
                 raise method_not_allowed()
         return object_reply(resource, answer, format_)
 
-    def _check_subresource(self, target: Target) -> None:
-        """Of custom resources the server knows the names of all subresources, whether they are declared or
-        not.
-        """
-        known = ("status", "scale") if target.resource.strategy.is_custom else target.resource.subresources
-        if target.subresource and target.subresource not in known:
-            raise no_such_path()
-
     async def _of_collection(self, target: Target, request: Request, format_: Format, user: User) -> Reply:
         server, resource = self.server, target.resource
-        in_one_place = target.namespace or not resource.kind.namespaced
         match request.method:
-            case "GET" if "list" in resource.verbs:
+            case "GET" | "HEAD":
                 return list_reply(resource, server.list(target, request.list_options()), format_)
-            case "POST" if in_one_place:
+            case "POST":
                 options = replace(request.write_options("CreateOptions"), user=user)
                 body = request.decode(resource.kind.kind, typed=not resource.strategy.is_custom)
                 return object_reply(
-                    resource, await self._perform(server.creating(target, body, options)), format_
+                    resource,
+                    await self._perform(server.creating(replace(target, name=""), body, options)),
+                    format_,
                 )
-            case "DELETE" if "deletecollection" in resource.verbs and in_one_place:
+            case "DELETE":
                 selected = request.list_options()
                 doomed = replace(request.delete_options(), user=user)
                 steps = server.deleting_collection(target, selected, doomed)
                 return list_reply(resource, await perform(steps, self._caller), format_)
-        raise method_not_allowed()
+            case _:
+                # A replace or patch of custom resources; others are not served here.
+                if request.method == "PATCH":
+                    request.decode_patch(typed=False)
+                raise bad_request("name must be provided")
 
     def _watch(self, target: Target, request: Request, format_: Format) -> Reply:
         options = request.list_options()
@@ -182,6 +178,8 @@ class Front:
             return page_not_found()
         if request.method != "GET" and not _takes_any_method(path):
             raise method_not_allowed()
+            if registry.is_builtin(_group(path)):
+                raise no_such_path()
         if aggregated := aggregated_discovery(registry, path):
             format_, wanted = negotiate_discovery(accept)
             return document_reply(200, aggregated if wanted else document, format_)
@@ -196,6 +194,18 @@ def _takes_any_method(path: str) -> bool:
 def _special(target: Target) -> Special | None:
     if target.subresource:
         return (
+def _group(path: str) -> str:
+    """Of what looks like a path of the API; no group has the name that all else gets."""
+    parts = path.split("/")
+    return (
+        ""
+        if parts[:3] == ["", "api", "v1"]
+        else parts[2]
+        if parts[:2] == ["", "apis"] and parts[2:]
+        else path
+    )
+
+
             SUBRESOURCES.get(target.subresource)
             if target.subresource in target.resource.subresources
             else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -9,7 +10,9 @@ _OF_NAMESPACES = ("status", "finalize")
 
 
 class ResourcePath(NamedTuple):
-    """`namespace` and `name` are empty where the path has none. `watch`: the old form `/api/v1/watch/...`."""
+    """`namespace` and `name` are empty where the path has none. `watch`: the old form `/api/v1/watch/...`.
+    `below`: whether the path goes on after the subresource.
+    """
 
     group: str
     version: str
@@ -18,8 +21,10 @@ class ResourcePath(NamedTuple):
     name: str = ""
     subresource: str = ""
     watch: bool = False
+    below: bool = False
 
 
+@lru_cache(2048)
 def resource_path(path: str) -> ResourcePath | None:
     """None for what is no path of a resource (discovery documents, health, nonsense)."""
     parts = [unquote(part) for part in path.strip("/").split("/")]
@@ -38,7 +43,7 @@ def _resource(group: str, version: str, rest: list[str]) -> ResourcePath | None:
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in _OF_NAMESPACES):
         namespace, rest = rest[1], rest[2:]
-    if len(rest) > 3 or not all(rest):
+    if not all(rest[:3]):
         return None
     plural, name, subresource = [*rest, "", ""][:3]
-    return ResourcePath(group, version, plural, namespace, name, subresource, watch)
+    return ResourcePath(group, version, plural, namespace, name, subresource, watch, len(rest) > 3)

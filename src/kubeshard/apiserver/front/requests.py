@@ -49,13 +49,12 @@ class Request:
     """An HTTP request, read: `method`, `path`, `query` (the first of each name), `headers` in lower case."""
 
     def __init__(self, request: HttpRequest) -> None:
-        parts = urlsplit(request.target)
         self.method = request.method
-        self.path = parts.path
+        self.path, self._query = _split(request.target)
         self.query: dict[str, str] = {}
-        for name, value in parse_qsl(parts.query, keep_blank_values=True):
-            self.query.setdefault(name, value)
-        self._query = parts.query
+        if self._query:
+            for name, value in parse_qsl(self._query, keep_blank_values=True):
+                self.query.setdefault(name, value)
         self.headers = {name.lower(): value for name, value in request.headers.items()}
         self.body = request.body or b""
         self._given = request.headers
@@ -188,7 +187,7 @@ class Request:
         """`typed`: of a kind whose Go type is known."""
         accepted = _TYPED_PATCHES if typed else _PATCHES
         if self.content_type not in accepted:
-            raise unsupported_media_type(accepted)
+            raise unsupported_media_type(() if typed else accepted)
         applies = self.content_type == APPLY
         return self._parsed(applies, "error decoding YAML: " if applies else "error decoding patch: ")
 
@@ -212,6 +211,15 @@ class Request:
         """The manager of who does not name one: the program that the User-Agent begins with."""
         program = self.headers.get("user-agent", "").partition("/")[0]
         return program[:_LONGEST_MANAGER] or "unknown"
+
+
+def _split(target: str) -> tuple[str, str]:
+    """Path and query."""
+    if target.startswith("/") and not target.startswith("//") and "#" not in target:
+        path, _, query = target.partition("?")
+        return path, query
+    parts = urlsplit(target)
+    return parts.path, parts.query
 
 
 def _flag(query: Mapping[str, str], name: str) -> bool:

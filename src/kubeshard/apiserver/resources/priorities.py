@@ -52,7 +52,7 @@ class PriorityClasses(Typed):
 
     def _alone(self, obj: Object) -> list[FieldError]:
         """Raises Forbidden."""
-        name = obj["metadata"]["name"]
+        name = obj["metadata"].get("name", "")
         for other in self.stored(PRIORITY_CLASSES).values() if obj.get("globalDefault") else ():
             if other.get("globalDefault") and other["metadata"]["name"] != name:
                 problem = (
