@@ -89,6 +89,7 @@ class Front:
             if self.server.registry.is_builtin(path.group):
                 raise no_such_path()
             return page_not_found()
+        check_route(path, resource, attributes.verb, request.method)
         target = Target(resource, path.namespace, path.name, path.subresource)
         format_ = self._format(target, request)
         if special := _special(target):
