@@ -7,7 +7,6 @@ that one request may change at will.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any
 
 from kubeshard.core.objects import Key
@@ -16,10 +15,33 @@ Object = dict[str, Any]
 
 
 def private(obj: Mapping[str, Any]) -> Object:
-    """A deep copy with `metadata`, which its owner may change."""
-    copy = deepcopy(dict(obj))
-    if not isinstance(copy.get("metadata"), dict):
-        copy["metadata"] = {}
+    """A deep copy with `metadata`, which its owner may change: all but the sets of fields in managedFields, which
+    many objects share and nobody changes.
+    """
+    copy: Object = {name: value if name == "metadata" else copied(value) for name, value in obj.items()}
+    meta = obj.get("metadata")
+    copy["metadata"] = _private_metadata(meta) if isinstance(meta, dict) else {}
+    return copy
+
+
+def copied(value: Any) -> Any:
+    """A deep copy of JSON, several times cheaper than `copy.deepcopy`."""
+    if isinstance(value, dict):
+        return {
+            name: copied(inner) if isinstance(inner, (dict, list, tuple)) else inner
+            for name, inner in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [copied(inner) if isinstance(inner, (dict, list, tuple)) else inner for inner in value]
+    return value
+
+
+def _private_metadata(meta: Mapping[str, Any]) -> Object:
+    copy: Object = {name: copied(value) for name, value in meta.items() if name != "managedFields"}
+    if "managedFields" in meta:
+        given = meta["managedFields"]
+        readable = isinstance(given, list) and all(isinstance(entry, dict) for entry in given)
+        copy["managedFields"] = [dict(entry) for entry in given] if readable else copied(given)
     return copy
 
 

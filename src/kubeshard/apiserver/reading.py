@@ -8,7 +8,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kubeshard.apiserver.model import Model, Target, in_version
@@ -98,17 +99,25 @@ class Reads(Model):
 
     def _page(self, target: Target, selection: Selection, revision: int, start: str, limit: int) -> Page:
         state = self._snapshot(target, revision, start)
-        chosen = sorted(
-            (text, obj)
-            for key, obj in state.items()
-            if (text := _order(key)) >= start and selection.selects(obj)
-        )
-        page, rest = (chosen[:limit], chosen[limit:]) if limit else (chosen, [])
-        items = tuple(in_version(target.resource, obj) for _, obj in page)
-        if not rest:
-            return Page(items, str(revision))
-        token = _token(revision, page[-1][0].removeprefix(target.namespace) + "\0")
-        return Page(items, str(revision), token, None if selection.narrows else len(rest))
+        if state is self.store.objects(target.group_resource):
+            ordered = self.store.ordered(target.group_resource)
+        else:
+            ordered = sorted((f"{key.namespace}/{key.name}", key) for key in state)
+        begin, end = _range(ordered, target.namespace, start)
+        items: list[Object] = []
+        last = start
+        for place in range(begin, end):
+            text, key = ordered[place]
+            obj = state[key]
+            if not selection.selects(obj):
+                continue
+            if limit and len(items) == limit:
+                token = _token(revision, last.removeprefix(target.namespace) + "\0")
+                remaining = None if selection.narrows or selection.name else end - place
+                return Page(tuple(items), str(revision), token, remaining)
+            items.append(in_version(target.resource, obj))
+            last = text
+        return Page(tuple(items), str(revision))
 
     def _snapshot(self, target: Target, revision: int, start: str) -> Mapping[Key, Object]:
         try:
@@ -175,8 +184,15 @@ def _watch_errors(options: ListOptions) -> list[FieldError]:
     return errors
 
 
-def _order(key: Key) -> str:
-    return f"{key.namespace}/{key.name}"
+def _range(ordered: Sequence[tuple[str, Key]], namespace: str, start: str) -> tuple[int, int]:
+    """From where to where `start` and what follows it in the namespace is; without one in all of them."""
+    begin = bisect_left(ordered, max(start, f"{namespace}/" if namespace else ""), key=_text)
+    # "0" follows "/".
+    return begin, bisect_left(ordered, f"{namespace}0", begin, key=_text) if namespace else len(ordered)
+
+
+def _text(place: tuple[str, Key]) -> str:
+    return place[0]
 
 
 def _token(revision: int, start: str) -> str:

@@ -10,7 +10,7 @@ loop, or one simulation, owns a store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from kubeshard.apiserver.history import Event, History, TooOld
@@ -64,6 +64,7 @@ class Store:
         self._subscribers: list[Subscriber] = []
         self._watchers: dict[GroupResource, dict[object, Watcher]] = {}
         self._kept_as: dict[GroupResource, GroupResource] = {}
+        self._ordered: dict[GroupResource, list[tuple[str, Key]]] = {}
 
     def open(self, resource: GroupResource) -> None:
         """Makes room for a resource. Its history begins now, as a watch cache does that has just been
@@ -79,6 +80,7 @@ class Store:
 
     def close(self, resource: GroupResource) -> None:
         self._objects.pop(resource, None)
+        self._ordered.pop(resource, None)
         self._histories.pop(resource, None)
         for watcher in tuple(self._watchers.get(resource, {}).values()):
             watcher()
@@ -93,6 +95,7 @@ class Store:
         for resource, key, obj in journal.objects():
             self.open(resource)
             self._objects[resource][key] = obj
+        self._ordered.clear()
         self._journal = journal
 
     @property
@@ -119,6 +122,17 @@ class Store:
         resource = self._kept_as.get(resource, resource)
         return self._objects[resource]
 
+    def ordered(self, resource: GroupResource) -> Sequence[tuple[str, Key]]:
+        """The keys of the present in the order of lists, each after the text `NAMESPACE/NAME` that it is ordered by."""
+        resource = self._kept_as.get(resource, resource)
+        ordered = self._ordered.get(resource)
+        if ordered is None:
+            # Kept until a key comes or goes: pages and repeated lists sort nothing.
+            ordered = self._ordered[resource] = sorted(
+                (f"{key.namespace}/{key.name}", key) for key in self._objects[resource]
+            )
+        return ordered
+
     def at(self, resource: GroupResource, revision: int) -> Mapping[Key, Object]:
         """The state after the write with this revision (or the last one before it). Raises TooOld."""
         resource = self._kept_as.get(resource, resource)
@@ -144,6 +158,8 @@ class Store:
         stored = with_metadata(obj, resourceVersion=str(self.revision))
         objects = self._objects[resource]
         event = Event(self.revision, key, objects.get(key), stored)
+        if event.old is None:
+            self._ordered.pop(resource, None)
         objects[key] = stored
         if self._journal is not None:
             self._journal.put(resource, key, stored, self.revision)
@@ -155,6 +171,7 @@ class Store:
         resource = self._kept_as.get(resource, resource)
         self.revision += 1
         old = self._objects[resource].pop(key)
+        self._ordered.pop(resource, None)
         if self._journal is not None:
             self._journal.remove(resource, key, self.revision)
         self._tell(resource, Event(self.revision, key, old, None))

@@ -7,6 +7,8 @@ with `Z`. Times in objects stay strings until somebody needs the number: seconds
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
+from math import floor
 
 
 def micro_time(epoch: float) -> str:
@@ -16,6 +18,11 @@ def micro_time(epoch: float) -> str:
 
 def second_time(epoch: float) -> str:
     """`2026-01-02T03:04:05Z`."""
+    return _second(floor(epoch))
+
+
+@lru_cache(16)
+def _second(epoch: int) -> str:
     return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -6,7 +6,10 @@ A set is a frozenset of paths, so the algebra is Python's. Source: KEP-555, stru
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
+
+import msgspec
 
 from kubeshard.apiserver.apply.shape import Path, Shape, item_element, parts, readable
 
@@ -57,14 +60,24 @@ def mistakes(shape: Shape, value: Any, path: Path = ()) -> list[str]:
     return found
 
 
+@lru_cache(4096)
 def to_fields_v1(paths: FieldSet) -> dict[str, Any]:
+    """Sets that are the same are one dict, which nobody changes: objects that are alike share it."""
     root: dict[str, Any] = {}
-    for path in paths:
-        node = root
+    # In order a path comes before those below it, and elements come as they are to be written.
+    for path in sorted(paths):
+        node, is_new = root, True
         for element in path:
-            node = node.setdefault(element, {})
-        node["."] = {}
-    return _without_lone_dots(root)
+            inner = node.get(element)
+            if inner is None:
+                if not node and not is_new:
+                    node["."] = {}
+                inner = node[element] = {}
+                is_new = True
+            else:
+                is_new = False
+            node = inner
+    return root
 
 
 def from_fields_v1(fields: Any) -> FieldSet:
@@ -93,13 +106,17 @@ def _compare(
     shape: Shape, before: Any, after: Any, path: Path, found: tuple[set[Path], set[Path], set[Path]]
 ) -> None:
     added, modified, removed = found
-    if path and before is _ABSENT:
-        added.add(path)
-    elif path and after is _ABSENT:
-        removed.add(path)
+    if before is _ABSENT:
+        _collect_all(shape, after, path, added)
+        return
+    if after is _ABSENT:
+        _collect_all(shape, before, path, removed)
+        return
+    if before is after or (len(path) == 1 and before == after and _is_identical(before, after)):
+        return
     old, new = parts(shape, before), parts(shape, after)
     if not old and not new:
-        if before is not _ABSENT and after is not _ABSENT and not _same(before, after):
+        if not _same(before, after):
             modified.add(path)
         return
     if (old is None and not _is_none(before, after)) or (new is None and not _is_none(after, before)):
@@ -115,6 +132,19 @@ def _compare(
         )
 
 
+def _collect_all(shape: Shape, value: Any, path: Path, found: set[Path]) -> None:
+    """Every level of what is only on one side."""
+    found.add(path)
+    if isinstance(value, (dict, list)):
+        for element, part in (parts(shape, value) or {}).items():
+            _collect_all(part.shape, part.value, (*path, element), found)
+
+
+def _is_identical(before: Any, after: Any) -> bool:
+    """Of equal values: whether their types are the same, too. False also where the order differs."""
+    return msgspec.json.encode(before) == msgspec.json.encode(after)
+
+
 def _is_none(value: Any, other: Any) -> bool:
     """Absent; to a list null is as much."""
     return value is _ABSENT or (value is None and isinstance(other, list))
@@ -122,15 +152,6 @@ def _is_none(value: Any, other: Any) -> bool:
 
 def _same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
-
-
-def _without_lone_dots(node: dict[str, Any]) -> dict[str, Any]:
-    if node.keys() == {"."}:
-        return {}
-    return {
-        element: inner if element == "." else _without_lone_dots(inner)
-        for element, inner in sorted(node.items())
-    }
 
 
 def _read(node: Any, path: Path, found: set[Path]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 Path = tuple[str, ...]
@@ -46,8 +47,16 @@ GRANULAR = Shape("map", items=SCALAR)
 
 def parts(shape: Shape, value: Any) -> dict[str, Part] | None:
     """The parts of a granular value by path element; None for a leaf, which is owned as a whole."""
-    if isinstance(value, dict) and shape.kind in ("map", "untyped") and not shape.atomic:
-        return {part.element: part for part in _members(shape, value)}
+    if isinstance(value, dict):
+        if shape.atomic or shape.kind not in ("map", "untyped"):
+            return None
+        fields, item_shape = shape.fields, shape.items or UNTYPED
+        found = {}
+        for name, member in value.items():
+            declared = fields.get(name)
+            element = _field_element(name)
+            found[element] = Part(element, declared or item_shape, member, declared is not None)
+        return found
     if isinstance(value, list) and shape.kind == "list" and shape.list_type in ("set", "map"):
         item_shape = shape.items or UNTYPED
         return {
@@ -56,6 +65,12 @@ def parts(shape: Shape, value: Any) -> dict[str, Part] | None:
             for element in [item_element(shape, item)]
         }
     return None
+
+
+@lru_cache(8192)
+def _field_element(name: str) -> str:
+    """One text for all objects that have the field: they keep it in managedFields."""
+    return f"f:{name}"
 
 
 def item_element(shape: Shape, item: Any) -> str:
@@ -101,15 +116,6 @@ def _list_shape(schema: Mapping[str, Any]) -> Shape:
     )
 
 
-def _members(shape: Shape, value: Mapping[str, Any]) -> list[Part]:
-    return [
-        Part(f"f:{name}", shape.fields[name], member, True)
-        if name in shape.fields
-        else Part(f"f:{name}", shape.items or UNTYPED, member, False)
-        for name, member in value.items()
-    ]
-
-
 def _readable(element: str) -> str:
     form, _, rest = element.partition(":")
     if form == "f":
@@ -119,5 +125,4 @@ def _readable(element: str) -> str:
     return "[" + ",".join(f"{key}={_canonical(value)}" for key, value in json.loads(rest).items()) + "]"
 
 
-def _canonical(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+_canonical = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode

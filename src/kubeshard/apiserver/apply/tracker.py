@@ -46,8 +46,9 @@ _BEFORE_APPLY = "before-first-apply"
 
 @dataclass(frozen=True)
 class Writer:
-    """Who writes, when, by which version and subresource. `resets` tells the fields that this way of writing
-    cannot change. `zero` is what an object of the kind holds before anything is said of it.
+    """Who writes, when, by which version and subresource. `resets` tells, by the first two elements of their
+    path, the fields that this way of writing cannot change. `zero` is what an object of the kind holds before
+    anything is said of it.
     """
 
     manager: str
@@ -141,11 +142,19 @@ def _bare(obj: Object) -> Object:
 
 
 def _trimmed(fields: FieldSet, writer: Writer) -> FieldSet:
-    return frozenset(path for path in fields - _NEVER_OWNED if not writer.resets(path))
+    return _unreset(fields - _NEVER_OWNED, writer)
 
 
 def _heeded(comparison: Comparison, writer: Writer) -> Comparison:
-    return Comparison(*(frozenset(path for path in part if not writer.resets(path)) for part in comparison))
+    return Comparison(*(_unreset(part, writer) for part in comparison))
+
+
+def _unreset(fields: FieldSet, writer: Writer) -> FieldSet:
+    if not fields:
+        return fields
+    beginnings = {path[:2] for path in fields}
+    reset = {beginning for beginning in beginnings if writer.resets(beginning)}
+    return frozenset(path for path in fields if path[:2] not in reset) if reset else fields
 
 
 def _owning(managers: Managers) -> Managers:

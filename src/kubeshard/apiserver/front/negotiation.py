@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -53,6 +54,7 @@ class Format:
         return msgspec.json.encode(document)
 
 
+@lru_cache(256)
 def negotiate(accept: str) -> Format:
     """Raises ApiError (406)."""
     for media_type, given in _clauses(accept):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from decimal import ROUND_UP, Decimal, localcontext
+from functools import lru_cache
 
 _FORM = re.compile(r"([+-]?[0-9]*(?:\.[0-9]*)?)([eEinumkKMGTP]*[-+]?[0-9]*)")
 _EXPONENT = re.compile(r"[eE][+-]?[0-9]+")
@@ -19,6 +20,7 @@ MILLI = -3
 _LARGEST = 2**63 - 1
 
 
+@lru_cache(4096)
 def canonical(text: str, finest: int = NANO) -> str:
     """What is finer than the power of ten `finest` is rounded up. Raises ValueError, in the server's words, for
     what is no quantity.

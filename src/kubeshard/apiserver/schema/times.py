@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
 
 SECONDS = "2006-01-02T15:04:05Z07:00"
 MICROSECONDS = "2006-01-02T15:04:05.000000Z07:00"
@@ -16,6 +17,7 @@ _PARTS = (
 _ZERO = "0001-01-01T00:00:00Z"
 
 
+@lru_cache(4096)
 def canonical_time(text: str, layout: str = SECONDS) -> str | None:
     """In UTC; with six fractional digits or none, as the layout says; None for Go's zero time. Raises
     ValueError in Go's words.
