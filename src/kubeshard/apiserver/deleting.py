@@ -12,19 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kubeshard.apiserver.establishing import Establishing
 from kubeshard.apiserver.identity.user import ADMINISTRATOR, User
 from kubeshard.apiserver.model import Answer, Target
 from kubeshard.apiserver.objects import Object, is_deleting, key_of, private, with_metadata
 from kubeshard.apiserver.reading import ListOptions, Page
-from kubeshard.apiserver.resources.definitions import (
-    CLEANUP_FINALIZER,
-    DEFINITIONS,
-    resource_of,
-    terminating,
-)
+from kubeshard.apiserver.resources.definition_names import terminating
+from kubeshard.apiserver.resources.definitions import DEFINITIONS
 from kubeshard.apiserver.status import conflict, invalid, success, unsupported
 from kubeshard.apiserver.steps import Steps, finish
-from kubeshard.apiserver.writing import Writes
 from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.times import parse_time, second_time
@@ -51,7 +47,7 @@ class DeleteOptions:
     grace: int | None = None
 
 
-class Deletions(Writes):
+class Deletions(Establishing):
     def delete(self, target: Target, options: DeleteOptions | None = None) -> Answer:
         return finish(self.deleting(target, options))
 
@@ -84,7 +80,7 @@ class Deletions(Writes):
         doomed = self._doomed(target, live, options)
         waits = resource == DEFINITIONS or strategy.is_held(doomed)
         if not waits and not strategy.is_graceful:
-            gone = live if options.dry_run else self.store.remove(resource, target.key)
+            gone = live if options.dry_run else self._remove(target)
             shown = (
                 gone
                 if strategy.shown_when_deleted
@@ -95,10 +91,15 @@ class Deletions(Writes):
             return Answer(200, doomed)
         stored = self.store.put(resource, target.key, doomed)
         if not waits:
-            return Answer(200, self.store.remove(resource, target.key))
+            return Answer(200, self._remove(target))
         if resource == DEFINITIONS:
-            self._withdraw(target, stored)
+            self._doom_objects(stored)
         return Answer(200, stored)
+
+    def _remove(self, target: Target) -> Object:
+        gone = self.store.remove(target.group_resource, target.key)
+        self._gone(target)
+        return gone
 
     def deleting_collection(
         self, target: Target, selected: ListOptions | None = None, options: DeleteOptions | None = None
@@ -140,24 +141,6 @@ class Deletions(Writes):
                 meta["generation"] += 1
             strategy.prepare_delete(waiting)
         return waiting
-
-    def _withdraw(self, target: Target, definition: Object) -> None:
-        """What the real server's controllers do a moment later: the objects of the kind go, then the
-        definition.
-        """
-        resource = resource_of(definition)
-        self._remove_all(resource)
-        self.registry.remove(resource)
-        self.store.close(resource)
-        left = [name for name in definition["metadata"]["finalizers"] if name != CLEANUP_FINALIZER]
-        if left:
-            self.store.put(DEFINITIONS, target.key, with_metadata(definition, finalizers=left))
-        else:
-            self.store.remove(DEFINITIONS, target.key)
-
-    def _remove_all(self, resource: GroupResource) -> None:
-        for key in list(self.store.objects(resource)):
-            self.store.remove(resource, key)
 
 
 def _check_options(options: DeleteOptions) -> None:

@@ -35,7 +35,7 @@ _KEY = (
     "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
-_STANDARD_FINALIZERS = ("orphan", "foregroundDeletion", "kubernetes")
+STANDARD_FINALIZERS = ("orphan", "foregroundDeletion", "kubernetes")
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _LONGEST_GENERATED = 63
 
@@ -176,7 +176,7 @@ def _finalizers(finalizers: Sequence[str], *, strict: bool) -> list[FieldError]:
     errors += [
         invalid_value(f"metadata.finalizers[{index}]", finalizer, unqualified)
         for index, finalizer in enumerate(finalizers)
-        if strict and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS
+        if strict and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS
     ]
     if {"orphan", "foregroundDeletion"} <= set(finalizers):
         both = "finalizer orphan and foregroundDeletion cannot be both set"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kubeshard.apiserver.deleting import Deletions
 from kubeshard.apiserver.model import Target, WriteOptions
-from kubeshard.apiserver.objects import is_deleting, version_of
+from kubeshard.apiserver.objects import version_of
 from kubeshard.apiserver.resources.definitions import DEFINITIONS
 from kubeshard.apiserver.resources.initial import INITIAL_OBJECTS
 from kubeshard.apiserver.resources.namespaces import NAMESPACES
@@ -56,5 +56,4 @@ class ApiServer(Deletions, Watches):
     def _resume(self, journal: Journal) -> None:
         self.store.resume(journal)
         for definition in sorted(self.store.objects(DEFINITIONS).values(), key=version_of):
-            if not is_deleting(definition):
-                self._serve(definition)
+            self._serve(definition)

@@ -80,7 +80,12 @@ def shown(value: Any) -> str:
     """A value as messages show it."""
     if value is None:
         return "null"
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return text.translate(_ESCAPED) if isinstance(value, dict | list) else text
+
+
+_ESCAPED = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+"""As Go writes JSON."""
 
 
 def invalid(kind: GroupKind, name: str, errors: Sequence[FieldError]) -> Invalid:

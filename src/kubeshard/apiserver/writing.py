@@ -25,7 +25,7 @@ from kubeshard.apiserver.model import Answer, Target, WriteOptions
 from kubeshard.apiserver.objects import Object, in_order, is_deleting, private, with_metadata
 from kubeshard.apiserver.patching import Patch, patched
 from kubeshard.apiserver.reading import Reads
-from kubeshard.apiserver.resources.definitions import DEFINITIONS, established, kinds_of
+from kubeshard.apiserver.resources.definitions import DEFINITIONS
 from kubeshard.apiserver.resources.namespaces import NAMESPACES, check_accepts_new
 from kubeshard.apiserver.schema.type_meta import check_type_meta
 from kubeshard.apiserver.status import (
@@ -33,10 +33,10 @@ from kubeshard.apiserver.status import (
     already_exists,
     bad_request,
     conflict,
+    forbidden,
     internal,
     invalid,
     invalid_value,
-    not_found,
     shown,
 )
 from kubeshard.apiserver.steps import Steps, finish
@@ -148,6 +148,9 @@ class Writes(Reads, Admitting):
         resource, strategy = target.group_resource, target.resource.strategy
         obj = private(obj)
         meta = obj["metadata"]
+        if target.resource.is_ending:
+            problem = "create not allowed while custom resource definition is terminating"
+            raise forbidden(resource, meta.get("name") or "", problem)
         for field in _SERVERS_OWN:
             meta.pop(field, None)
         if strategy.kind.namespaced:
@@ -168,6 +171,7 @@ class Writes(Reads, Admitting):
         obj = in_order({**obj, "metadata": without_empty(obj["metadata"])})
         meta = obj["metadata"]
         self._check(target, obj, self._metadata_errors(target, obj) + strategy.validate(obj))
+        _warn(options, strategy.warnings(obj, None))
         yield from self._validate("CREATE", replace(target, name=meta["name"]), obj, None, options)
         key = Key(meta.get("namespace", ""), meta["name"])
         if self.store.get(resource, key) is not None:
@@ -176,7 +180,7 @@ class Writes(Reads, Admitting):
             return Answer(201, obj)
         stored = self.store.put(resource, key, obj)
         if resource == DEFINITIONS:
-            self._establish(stored)
+            self._defined(stored)
         return Answer(201, stored)
 
     def changing(
@@ -225,6 +229,8 @@ class Writes(Reads, Admitting):
         errors = self._metadata_errors(target, new) + validate_metadata_update(new, live)
         # The server checks metadata twice and lists the causes twice.
         self._check(target, new, errors + errors + strategy.validate_update(new, live, target.subresource))
+        if not target.subresource:
+            _warn(options, strategy.warnings(new, live))
         yield from self._validate("UPDATE", target, new, live, options)
         return new
 
@@ -235,12 +241,13 @@ class Writes(Reads, Admitting):
         if is_deleting(new) and not strategy.is_held(new):
             if not options.dry_run:
                 self.store.remove(resource, target.key)
+                self._gone(target)
             return Answer(200, new)
         if options.dry_run:
             return Answer(200, new)
         stored = self.store.put(resource, target.key, new)
         if resource == DEFINITIONS and not target.subresource:
-            self._serve(stored)
+            self._defined(stored)
         return Answer(200, stored)
 
     def received(self, target: Target, body: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
@@ -336,23 +343,13 @@ class Writes(Reads, Admitting):
             strategy.zero,
         )
 
-    def _establish(self, definition: Object) -> None:
-        """What the real server's controllers do a moment later: accept the names, serve the kind, say so."""
-        self._serve(definition)
-        resource = self.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-        if resource is None:
-            raise not_found(DEFINITIONS, definition["metadata"]["name"])
-        target = Target(resource, "", definition["metadata"]["name"], "status")
-        options = WriteOptions(manager="kube-apiserver", asks=False)
-        finish(self.changing(target, lambda live: established(live, self.now()), options))
+    def _defined(self, definition: Object) -> None:
+        """After a definition was written."""
+        raise NotImplementedError
 
-    def _serve(self, definition: Object) -> None:
-        served = list(kinds_of(definition))
-        for resource in served:
-            self.registry.remove(resource.group_resource)
-        for resource in served:
-            self.registry.add(resource)
-            self.store.open(resource.group_resource)
+    def _gone(self, target: Target) -> None:
+        """After an object was removed."""
+        raise NotImplementedError
 
 
 def _other_name(name: str, target: Target) -> Exception:
@@ -361,6 +358,11 @@ def _other_name(name: str, target: Target) -> Exception:
             f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
         )
     return bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
+
+
+def _warn(options: WriteOptions, warnings: list[str]) -> None:
+    if warnings and options.warnings is not None:
+        options.warnings.extend(warnings)
 
 
 def _same(new: Object, old: Object) -> bool:

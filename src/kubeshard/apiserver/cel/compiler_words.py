@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 _ERROR = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*?)(?=\nERROR: <input>:|\Z)", re.S)
 _UNDECLARED = re.compile(r"undeclared reference to '([\w.]+)\.\w+' \(in container ''\)")
+_UNDEFINED = re.compile(r"(undefined field '\w+') not found in struct '.*'", re.S)
 _MISFIT = re.compile(r"found no matching overload for '(\w+)' applied to '\((.*)\)'", re.S)
 
 
@@ -41,6 +42,8 @@ def _theirs(problem: _Problem, lines: list[str]) -> _Problem:
         root = undeclared[1].partition(".")[0]
         column = max(1, problem.column - len(undeclared[1]))
         return _Problem(problem.row, column, f"undeclared reference to '{root}' (in container '')")
+    if undefined := _UNDEFINED.fullmatch(problem.message):
+        return problem._replace(message=undefined[1])
     if misfit := _MISFIT.fullmatch(problem.message):
         name, operands = misfit[1], _operands(misfit[2])
         before = lines[problem.row - 1][: problem.column - 1].rstrip()

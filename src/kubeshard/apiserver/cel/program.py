@@ -42,14 +42,8 @@ def compile_expression(expression: str, names: tuple[str, ...]) -> Program:
     """`names` are the variables that it may use: `name`, or `name: type` where that is known; a name with dots is
     that of a member. Raises CelError, or ConfigurationError without the library.
     """
-    cel, environment = _library(), _environment(names)
-    try:
-        compiled = environment.compile(expression)
-        returns = _type_name(compiled.return_type())
-        error = cel.Type.ERROR
-    except RuntimeError as problem:
-        words = compiler_words(_CODE.sub("", str(problem)), expression)
-        raise CelError(f"compilation failed: {words}") from None
+    compiled, returns = checked(_environment(names), expression)
+    error = library().Type.ERROR
 
     def evaluate(variables: Mapping[str, Any]) -> Any:
         try:
@@ -67,11 +61,28 @@ def compile_expression(expression: str, names: tuple[str, ...]) -> Program:
 
 @lru_cache(maxsize=64)
 def _environment(names: tuple[str, ...]) -> Any:
-    cel = _library()
+    cel = library()
+    return environment(
+        {name: _type(cel, kind) for name, _, kind in (given.partition(": ") for given in names)}
+    )
+
+
+def environment(variables: Mapping[str, Any], pool: Any = None) -> Any:
+    """`variables` with the library's types; `pool` describes messages among them."""
+    cel = library()
     config = cel.NewEnvConfigFromYaml(json.dumps({"name": "kubernetes", "extensions": EXTENSIONS}))
     declared = [_declaration(cel, name, overloads) for name, overloads in functions().items()]
-    variables = {name: _type(cel, kind) for name, _, kind in (given.partition(": ") for given in names)}
-    return cel.NewEnv(config=config, variables=variables, functions=declared)
+    return cel.NewEnv(descriptor_pool=pool, config=config, variables=variables, functions=declared)
+
+
+def checked(env: Any, expression: str) -> tuple[Any, str]:
+    """Compiled, with the type of its result. Raises CelError."""
+    try:
+        compiled = env.compile(expression)
+        return compiled, _type_name(compiled.return_type())
+    except RuntimeError as problem:
+        words = compiler_words(_CODE.sub("", str(problem)), expression)
+        raise CelError(f"compilation failed: {words}") from None
 
 
 def _declaration(cel: Any, name: str, overloads: Functions) -> Any:
@@ -90,7 +101,7 @@ def _declaration(cel: Any, name: str, overloads: Functions) -> Any:
     )
 
 
-def _library() -> Any:
+def library() -> Any:
     try:
         from cel_expr_python import cel  # type: ignore[import-untyped]
     except ImportError as error:

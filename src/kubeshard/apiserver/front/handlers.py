@@ -90,6 +90,8 @@ class Front:
                 raise no_such_path()
             return page_not_found()
         check_route(path, resource, attributes.verb, request.method)
+        if resource.deprecation:
+            request.warnings.append(resource.deprecation)
         target = Target(resource, path.namespace, path.name, path.subresource)
         format_ = self._format(target, request)
         if special := _special(target):

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from kubeshard.apiserver.apply.shape import Path
+from kubeshard.apiserver.metadata import STANDARD_FINALIZERS
 from kubeshard.apiserver.objects import Object
-from kubeshard.apiserver.resources.scale_paths import ScalePaths
+from kubeshard.apiserver.resources.custom_rules import UNCHECKED, Rules, is_blocking
+from kubeshard.apiserver.resources.embedded_objects import Embedded
+from kubeshard.apiserver.resources.scale_paths import ScalePaths, scale_value_errors
 from kubeshard.apiserver.resources.strategy import Strategy
-from kubeshard.apiserver.schema import fill, prune, validate
+from kubeshard.apiserver.schema import Validator, fill, prune
+from kubeshard.apiserver.schema.lists import Check, list_check
+from kubeshard.apiserver.schema.ratcheting import NOTHING
 from kubeshard.apiserver.status import FieldError, bad_request, shown
 from kubeshard.core.kinds import Kind
 
@@ -57,10 +63,11 @@ class CustomResources(Strategy):
                 f"({kind.api_version})"
             )
         dropped = self.decode_metadata(obj)
-        fields = {name: value for name, value in obj.items() if name not in _IMPLICIT}
+        fields = _fields(obj)
         for name in fields:
             del obj[name]
-        dropped += prune(self._root, fields)
+        dropped += sorted(prune(self._root, fields))
+        dropped += self._embedded.coerce(fields, kind)
         fill(self._root, fields)
         obj.update(fields)
         return dropped
@@ -79,17 +86,81 @@ class CustomResources(Strategy):
         return super().resets(subresource, path)
 
     def validate(self, obj: Object) -> list[FieldError]:
-        return validate(self._root, {name: value for name, value in obj.items() if name not in _IMPLICIT})
+        fields = _fields(obj)
+        errors = self._validator.errors(fields)
+        errors += self._embedded.errors(fields)
+        if self._lists is not None:
+            errors += self._lists(fields, "")
+        errors += self._scale_errors(obj, ("spec", "status"))
+        return errors + self._rule_errors(errors, obj, NOTHING)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
-        if subresource != "status":
-            return self.validate(new)
-        # Only the status is looked at, and the messages count paths from there.
-        errors = validate((self._root.get("properties") or {}).get("status") or {}, new.get("status") or {})
-        return [error._replace(path=f"status.{error.path}" if error.path else "status") for error in errors]
+        """What is wrong with what has not changed is not told."""
+        after, before = _fields(new), _fields(old)
+        if subresource == "status":
+            errors = []
+            if "status" in after:
+                was = before.get("status", NOTHING)
+                errors = self._status_validator.errors(after["status"], under="status", old=was)
+        else:
+            errors = self._validator.errors(after, old=before) + self._embedded.errors(after)
+        if self._lists is not None and not any(self._lists(before, "")):
+            errors += self._lists(after, "")
+        errors += self._scale_errors(new, ("status",) if subresource == "status" else ("spec", "status"))
+        return errors + self._rule_errors(errors, new, old)
+
+    def _rule_errors(self, errors: list[FieldError], new: Object, old: Any) -> list[FieldError]:
+        if not self._rules:
+            return []
+        return [UNCHECKED] if is_blocking(errors) else self._rules.errors(new, old)
+
+    def _scale_errors(self, obj: Object, parts: tuple[str, ...]) -> list[FieldError]:
+        return [] if self.scales is None else scale_value_errors(obj, self.scales, parts)
+
+    def warnings(self, new: Object, old: Object | None) -> list[str]:
+        """Finalizers without a domain."""
+        before = (old or {}).get("metadata", {}).get("finalizers") or ()
+        return [
+            told
+            for name in sorted(set(new["metadata"].get("finalizers") or ()) - set(before))
+            if (told := _finalizer_warning(name))
+        ]
+
+    @cached_property
+    def _rules(self) -> Rules:
+        return Rules(self.schema)
+
+    @cached_property
+    def _validator(self) -> Validator:
+        return Validator(self._root)
+
+    @cached_property
+    def _status_validator(self) -> Validator:
+        return Validator((self._root.get("properties") or {}).get("status") or {})
+
+    @cached_property
+    def _embedded(self) -> Embedded:
+        return Embedded(self._root)
+
+    @cached_property
+    def _lists(self) -> Check | None:
+        return list_check(self._root)
 
     def selector_problem(self, path: str) -> str:
         return f"field label not supported: {path}"
 
 
+def _finalizer_warning(name: str) -> str:
+    if "/" in name or name in STANDARD_FINALIZERS:
+        return ""
+    including = " including a path (/)" if "." in name else ""
+    told = f"prefer a domain-qualified finalizer name{including} to avoid accidental conflicts with other "
+    told += "finalizer writers"
+    return f'metadata.finalizers: "{name}": {told}'
+
+
 _IMPLICIT = ("apiVersion", "kind", "metadata")
+
+
+def _fields(obj: Object) -> dict[str, Any]:
+    return {name: value for name, value in obj.items() if name not in _IMPLICIT}

@@ -1,27 +1,47 @@
 """CustomResourceDefinitions: their own rules, and the kinds they add.
 
-Covered: names and versions, structural schemas (the rules that authors run into), defaults, the conditions
-NamesAccepted and Established. Not covered: conversion webhooks, CEL, printer columns, the full list of rules
-for structural schemas.
+Not covered: the costs of rules, and conversion by webhooks: versions differ in nothing but their name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
-from kubeshard.apiserver.objects import Object, with_metadata
+from kubeshard.apiserver.objects import Object, is_deleting
 from kubeshard.apiserver.printing import custom_printer
 from kubeshard.apiserver.resources.custom import CustomResources
+from kubeshard.apiserver.resources.definition_defaults import default_errors
+from kubeshard.apiserver.resources.definition_names import is_established
+from kubeshard.apiserver.resources.definition_rules import (
+    approval_errors,
+    column_errors,
+    deprecation_errors,
+    name_errors,
+    selectable_errors,
+    spec_errors,
+    stored_version_errors,
+    subresource_errors,
+    version_list_errors,
+)
+from kubeshard.apiserver.resources.definition_schema import (
+    Place,
+    root_errors,
+    structural_errors,
+    word_errors,
+)
+from kubeshard.apiserver.resources.field_paths import find_field
 from kubeshard.apiserver.resources.registry import Resource
-from kubeshard.apiserver.resources.scale_paths import scale_path_errors, scale_paths
+from kubeshard.apiserver.resources.rule_definitions import compile_errors, form_errors
+from kubeshard.apiserver.resources.scale_paths import scale_paths
 from kubeshard.apiserver.resources.typed import Typed
-from kubeshard.apiserver.status import FieldError, immutable, invalid_value, required, unsupported
+from kubeshard.apiserver.schema.validation import known_format
+from kubeshard.apiserver.status import FieldError, immutable, invalid_value, required
 from kubeshard.core.kinds import GroupResource, Kind
 
 DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
-CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 
 
 class Definitions(Typed):
@@ -37,52 +57,37 @@ class Definitions(Typed):
 
     def prepare_create(self, obj: Object) -> None:
         super().prepare_create(obj)
-        stored = [
-            version.get("name", "") for version in obj["spec"]["versions"] or () if version.get("storage")
-        ]
-        obj["status"] = {**self.zero["status"], "storedVersions": stored or None}
+        obj["status"] = {**self.zero["status"], "storedVersions": _with_stored(obj, ()) or None}
+
+    def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
+        super().prepare_update(new, old, subresource)
+        if not subresource:
+            stored = _with_stored(new, new["status"].get("storedVersions") or ())
+            new["status"] = {**new["status"], "storedVersions": stored or None}
 
     def validate(self, obj: Object) -> list[FieldError]:
-        spec, names = obj["spec"], obj["spec"]["names"]
-        versions = spec["versions"] or []
-        errors = []
-        wanted = f"{names['plural']}.{spec['group']}"
-        if obj["metadata"].get("name") != wanted:
-            problem = 'must be spec.names.plural+"."+spec.group'
-            errors.append(invalid_value("metadata.name", obj["metadata"].get("name", ""), problem))
-        if not spec["group"]:
-            errors.append(required("spec.group"))
-        if spec["scope"] not in ("Cluster", "Namespaced"):
-            errors.append(
-                unsupported("spec.scope", spec["scope"], ("Cluster", "Namespaced"))
-                if spec["scope"]
-                else required("spec.scope")
-            )
-        errors += _versions(versions)
-        errors += [
-            required(f"spec.names.{name}")
-            for name in ("plural", "singular", "kind", "listKind")
-            if not names.get(name)
-        ]
-        if not obj["status"].get("storedVersions"):
-            errors.append(
-                invalid_value("status.storedVersions", None, "must have at least one stored version")
-            )
-        return errors
+        return _errors(obj, None)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
-        before, after = old["spec"], new["spec"]
-        errors = [
-            immutable(f"spec.{name}", after[name])
-            for name in ("group", "scope")
-            if after[name] != before[name]
-        ]
-        errors += [
-            immutable(f"spec.names.{name}", after["names"][name])
-            for name in ("kind", "plural")
-            if after["names"][name] != before["names"][name]
-        ]
-        return errors + self.validate(new)
+        if subresource == "status":
+            return list(name_errors(new["status"].get("acceptedNames") or {}, "status.acceptedNames"))
+        errors = _errors(new, old)
+        after, before = new["spec"], old["spec"]
+        if is_established(old):
+            if after["scope"] != before["scope"]:
+                errors.append(immutable("spec.scope", after["scope"]))
+            if after["names"]["kind"] != before["names"]["kind"]:
+                errors.append(immutable("spec.names.kind", after["names"]["kind"]))
+        if after["group"] != before["group"]:
+            errors.append(immutable("spec.group", after["group"]))
+        if after["names"]["plural"] != before["names"]["plural"]:
+            errors.append(immutable("spec.names.plural", after["names"]["plural"]))
+        return errors
+
+    def warnings(self, new: Object, old: Object | None) -> list[str]:
+        """Formats that nobody checks."""
+        before = set(_unknown_formats(old)) if old is not None else set()
+        return [f'unrecognized format "{name}"' for name in _unknown_formats(new) if name not in before]
 
     def prepare_delete(self, obj: Object) -> None:
         obj["metadata"].pop("deletionGracePeriodSeconds", None)
@@ -95,17 +100,19 @@ class Definitions(Typed):
 
 def kinds_of(definition: Object) -> Iterator[Resource]:
     """The served versions, the storage version first."""
-    spec, names = definition["spec"], definition["spec"]["names"]
+    spec = definition["spec"]
+    names = {**spec["names"], **(definition["status"].get("acceptedNames") or {})}
     for version in sorted(spec["versions"], key=lambda version: not version.get("storage")):
         if version.get("served"):
             kind = Kind(
                 spec["group"], version["name"], names["kind"], names["plural"], spec["scope"] == "Namespaced"
             )
+            subresources = version.get("subresources") or {}
             strategy = CustomResources(
                 kind,
                 (version.get("schema") or {}).get("openAPIV3Schema") or {},
-                subresources=frozenset({"status", "scale"} & (version.get("subresources") or {}).keys()),
-                scales=scale_paths((version.get("subresources") or {}).get("scale")),
+                subresources=frozenset({"status", "scale"} & subresources.keys()),
+                scales=scale_paths(subresources.get("scale")),
                 selectable=tuple(
                     field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or ()
                 ),
@@ -117,6 +124,8 @@ def kinds_of(definition: Object) -> Iterator[Resource]:
                 tuple(names.get("categories") or ()),
                 list_kind=names["listKind"],
                 own_printer=custom_printer(version.get("additionalPrinterColumns")),
+                deprecation=_deprecation(spec, version),
+                is_ending=is_deleting(definition),
             )
 
 
@@ -124,64 +133,116 @@ def resource_of(definition: Object) -> GroupResource:
     return GroupResource(definition["spec"]["group"], definition["spec"]["names"]["plural"])
 
 
-def established(definition: Object, now: str) -> Object:
-    """The definition as the controllers leave it that accept names and establish kinds."""
-    conditions = [
-        _condition("NamesAccepted", "NoConflicts", "no conflicts found", now),
-        _condition("Established", "InitialNamesAccepted", "the initial names have been accepted", now),
+def _deprecation(spec: Mapping[str, Any], version: Mapping[str, Any]) -> str:
+    """The warning that answers of this version carry."""
+    if not version.get("deprecated"):
+        return ""
+    if (said := version.get("deprecationWarning")) is not None:
+        return str(said)
+    group, kind, name = spec["group"], spec["names"]["kind"], version["name"]
+    newer = [
+        other["name"]
+        for other in spec["versions"]
+        if other.get("served") and not other.get("deprecated") and priority(other["name"]) > priority(name)
     ]
-    status = {**definition["status"], "conditions": conditions, "acceptedNames": definition["spec"]["names"]}
-    return {**definition, "status": status}
+    told = f"{group}/{name} {kind} is deprecated"
+    return f"{told}; use {group}/{max(newer, key=priority)} {kind}" if newer else told
 
 
-def terminating(definition: Object, now: str) -> Object:
-    """With the finalizer that keeps it until the objects of its kind are gone."""
-    finalizers = [*(definition["metadata"].get("finalizers") or ()), CLEANUP_FINALIZER]
-    return with_metadata(definition, deletionTimestamp=now, finalizers=list(dict.fromkeys(finalizers)))
+def priority(version: str) -> tuple[int, int, int, str]:
+    """v2 before v1 before v1beta1 before v1alpha1, and all of them before other names."""
+    found = re.fullmatch(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?", version)
+    if found is None:
+        return 0, 0, 0, "".join(chr(0x10FFFF - ord(char)) for char in version)
+    return {"alpha": 1, "beta": 2, None: 3}[found[2]], int(found[1]), int(found[3] or 0), ""
 
 
-def _condition(type_: str, reason: str, message: str, now: str) -> dict[str, str]:
-    return {"type": type_, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message}
+def _with_stored(definition: Object, stored: Iterable[str]) -> list[str]:
+    now = next((v.get("name", "") for v in definition["spec"]["versions"] or () if v.get("storage")), "")
+    return [*stored, now] if now and now not in stored else list(stored)
 
 
-def _versions(versions: list[dict[str, Any]]) -> Iterator[FieldError]:
+def _errors(definition: Object, old: Object | None) -> list[FieldError]:
+    spec = definition["spec"]
+    versions = spec["versions"] or []
+    name, wanted = definition["metadata"].get("name", ""), f"{spec['names']['plural']}.{spec['group']}"
+    errors = []
+    if old is None and name != wanted:
+        errors.append(invalid_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
+    errors += spec_errors(spec)
+    errors += version_list_errors(versions)
+    errors += _version_errors(versions)
+    errors += stored_version_errors(definition["status"].get("storedVersions"), versions)
+    errors += approval_errors(definition, old)
+    return errors
+
+
+def _version_errors(versions: list[dict[str, Any]]) -> Iterator[FieldError]:
+    """What all versions say alike the server names by the place that it had in v1beta1, and tells once."""
+    alike = {
+        name
+        for name in ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
+        if versions and versions[0].get(name) and all(v.get(name) == versions[0][name] for v in versions)
+    }
     for index, version in enumerate(versions):
-        if not version.get("name"):
-            yield required(f"spec.versions[{index}].name")
+        own = f"spec.versions[{index}]"
+        yield from deprecation_errors(version, own)
+        places = {name: "spec" if name in alike else own for name in _SAID}
+        told = [name for name in _SAID if name not in alike or index == 0]
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
-        path = f"spec.versions[{index}].schema.openAPIV3Schema"
         if schema is None:
-            yield required(path)
-        else:
-            # Of a single version the server still names the field by the place it had in v1beta1.
-            yield from _structural(schema, "spec.validation.openAPIV3Schema" if len(versions) == 1 else path)
-        if (scale := (version.get("subresources") or {}).get("scale")) is not None:
-            place = "spec" if len(versions) == 1 else f"spec.versions[{index}]"
-            yield from scale_path_errors(f"{place}.subresources.scale", scale)
-    if sum(bool(version.get("storage")) for version in versions) != 1:
-        yield invalid_value(
-            "spec.versions", versions, "must have exactly one version marked as storage version"
-        )
+            yield required(f"{own}.schema.openAPIV3Schema")
+        elif "schema" in told:
+            place = "spec.validation" if "schema" in alike else f"{own}.schema"
+            has_status = (version.get("subresources") or {}).get("status") is not None
+            yield from schema_errors(schema, f"{place}.openAPIV3Schema", has_status=has_status)
+        if "subresources" in told:
+            path = f"{places['subresources']}.subresources"
+            yield from subresource_errors(version.get("subresources") or {}, path)
+        if "additionalPrinterColumns" in told:
+            path = f"{places['additionalPrinterColumns']}.additionalPrinterColumns"
+            yield from column_errors(version.get("additionalPrinterColumns") or (), path)
+        if "selectableFields" in told and schema is not None:
+            yield from selectable_errors(
+                version.get("selectableFields") or (),
+                f"{places['selectableFields']}.selectableFields",
+                partial(_selected, schema),
+            )
 
 
-def _structural(schema: Mapping[str, Any], path: str, *, root: bool = True) -> Iterator[FieldError]:
-    exempt = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
-    if not schema.get("type") and (root or not exempt):
-        where = "at the root" if root else "for specified object fields"
-        yield required(f"{path}.type", f"must not be empty {where}")
-    if problem := _pattern_problem(schema.get("pattern") or ""):
-        yield invalid_value(f"{path}.pattern", schema["pattern"], problem)
-    for name, inner in (schema.get("properties") or {}).items():
-        yield from _structural(inner, f"{path}.properties[{name}]", root=False)
-    if isinstance(items := schema.get("items"), Mapping):
-        yield from _structural(items, f"{path}.items", root=False)
-    if isinstance(additional := schema.get("additionalProperties"), Mapping):
-        yield from _structural(additional, f"{path}.additionalProperties", root=False)
+_SAID = ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
 
 
-def _pattern_problem(pattern: str) -> str | None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        return f"must be a valid regular expression, but isn't: {error}"
-    return None
+def _selected(schema: Mapping[str, Any], path: str) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+    names, _, found = find_field(path, schema, brackets=False)
+    return names, found
+
+
+def schema_errors(schema: Mapping[str, Any], path: str, *, has_status: bool) -> list[FieldError]:
+    """Rules are compiled only in a schema that is right otherwise."""
+    errors = list(root_errors(schema, path, has_status=has_status))
+    structure = structural_errors(schema, path)
+    words = [*word_errors(schema, path, Place(), is_root=True), *form_errors(schema, path)]
+    if not structure and not words:
+        compiling = list(compile_errors(schema, path))
+        structure = [] if compiling else list(default_errors(schema, path))
+        words = compiling
+    return errors + structure + words
+
+
+def _unknown_formats(definition: Object) -> Iterator[str]:
+    for version in definition["spec"]["versions"] or ():
+        yield from _unknown_below((version.get("schema") or {}).get("openAPIV3Schema") or {})
+
+
+def _unknown_below(schema: Mapping[str, Any]) -> Iterator[str]:
+    if (given := schema.get("format")) and not known_format(given, schema.get("type") or ""):
+        yield given
+    for name in ("items", "additionalProperties", "not"):
+        if isinstance(inner := schema.get(name), Mapping):
+            yield from _unknown_below(inner)
+    for inner in (schema.get("properties") or {}).values():
+        yield from _unknown_below(inner)
+    for name in ("allOf", "anyOf", "oneOf"):
+        for inner in schema.get(name) or ():
+            yield from _unknown_below(inner)

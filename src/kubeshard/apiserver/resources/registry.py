@@ -25,6 +25,10 @@ class Resource:
     list_kind: str = ""
     own_printer: Printer | None = None
     """Of a kind whose columns are said by its definition."""
+    deprecation: str = ""
+    """What clients of this version are warned of."""
+    is_ending: bool = False
+    """Whether its definition is being deleted."""
     storage_hash: str = ""
     parts: Mapping[str, Entry] = field(default_factory=dict)
     """Subresources of built-in kinds, as discovery tells them."""

@@ -12,6 +12,7 @@ from typing import Any
 from kubeshard.apiserver.status import FieldError, invalid_value, required
 
 Path = tuple[str, ...]
+_MOST = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,30 @@ def scale_path_errors(path: str, said: Mapping[str, Any]) -> list[FieldError]:
             listed = " or ".join(f".{root}" for root in roots)
             either = "either " if len(roots) > 1 else ""
             errors.append(invalid_value(at, given, f"should be a json path under {either}{listed}"))
+    return errors
+
+
+def scale_value_errors(obj: Mapping[str, Any], paths: ScalePaths, parts: tuple[str, ...]) -> list[FieldError]:
+    """`parts`: whether to look at what is wanted (`spec`), at what there is (`status`), or both."""
+    errors: list[FieldError] = []
+    for part, path in (("spec", paths.spec), ("status", paths.status)):
+        value = value_at(obj, path) if part in parts else None
+        where = "." + ".".join(path)
+        if value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool):
+            kind = {bool: "bool", float: "float64", str: "string"}.get(type(value), "map[string]interface {}")
+            told = f"{where} accessor error: {value} is of the type {kind}, expected int64"
+            errors.append(invalid_value(where, 0, told))
+        elif value < 0:
+            errors.append(invalid_value(where, value, "should be a non-negative integer"))
+        elif value > _MOST:
+            errors.append(invalid_value(where, value, f"should be less than or equal to {_MOST}"))
+    selector = value_at(obj, paths.selector) if paths.selector and "status" in parts else None
+    if selector is not None and not isinstance(selector, str):
+        where = "." + ".".join(paths.selector)
+        told = f"{where} accessor error: {selector} is of the type int64, expected string"
+        errors.append(invalid_value(where, "", told))
     return errors
 
 

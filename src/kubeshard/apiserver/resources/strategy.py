@@ -127,6 +127,10 @@ class Strategy:
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         return self.validate(new)
 
+    def warnings(self, new: Object, old: Object | None) -> list[str]:
+        """What a client is told about an object that is valid."""
+        return []
+
     def is_held(self, obj: Object) -> bool:
         """Whether a deletion has to wait."""
         return bool(obj["metadata"].get("finalizers"))

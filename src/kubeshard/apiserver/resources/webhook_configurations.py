@@ -66,7 +66,7 @@ class WebhookConfigurations(Typed):
 
 def _webhook_errors(path: str, webhook: Given) -> list[FieldError]:
     timeout = webhook.get("timeoutSeconds")
-    errors = _review_version_errors(
+    errors = review_version_errors(
         f"{path}.admissionReviewVersions", webhook.get("admissionReviewVersions") or []
     )
     errors += _name_errors(f"{path}.name", webhook.get("name") or "")
@@ -79,7 +79,7 @@ def _webhook_errors(path: str, webhook: Given) -> list[FieldError]:
         problem = "the timeout value must be between 1 and 30 seconds"
         errors.append(invalid_value(f"{path}.timeoutSeconds", timeout, problem))
     errors += selector_errors(path, webhook)
-    errors += _client_errors(f"{path}.clientConfig", webhook.get("clientConfig") or {})
+    errors += client_errors(f"{path}.clientConfig", webhook.get("clientConfig") or {})
     return errors + condition_errors(f"{path}.matchConditions", webhook.get("matchConditions"), NAMES)
 
 
@@ -94,7 +94,7 @@ def _name_errors(path: str, name: str) -> list[FieldError]:
     return []
 
 
-def _review_version_errors(path: str, versions: list[str]) -> list[FieldError]:
+def review_version_errors(path: str, versions: list[str]) -> list[FieldError]:
     if not versions:
         return [required(path, f"must specify one of {', '.join(_KNOWN_VERSIONS)}")]
     errors = []
@@ -114,7 +114,7 @@ def _side_effect_errors(path: str, given: str | None) -> list[FieldError]:
     return [] if given in _SIDE_EFFECTS else [unsupported(path, given, _SIDE_EFFECTS)]
 
 
-def _client_errors(path: str, client: Given) -> list[FieldError]:
+def client_errors(path: str, client: Given) -> list[FieldError]:
     url, service = client.get("url"), client.get("service")
     if (url is None) == (service is None):
         return [required(path, "exactly one of url or service is required")]

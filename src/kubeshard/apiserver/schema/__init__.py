@@ -1,13 +1,11 @@
 """Structural schemas: pruning, defaulting and validation of JSON values by them, as the API server does for
-custom resources; the Go types of built-in kinds (`catalog`, `decoding`) with their texts (`quantities`, `times`).
+custom resources; and the Go types of built-in kinds.
 
-Pure functions over plain schema dicts (`openAPIV3Schema`). Not covered: `allOf`/`anyOf`/`oneOf`/`not`,
-`format`, CEL rules (`x-kubernetes-validations`): a schema that uses them is accepted, and what they would
-refuse is not refused.
+Pure functions over plain schema dicts (`openAPIV3Schema`). CEL rules are in `resources.custom_rules`.
 """
 
 from kubeshard.apiserver.schema.defaulting import fill
 from kubeshard.apiserver.schema.pruning import prune
-from kubeshard.apiserver.schema.validation import validate
+from kubeshard.apiserver.schema.validation import Validator
 
-__all__ = ["fill", "prune", "validate"]
+__all__ = ["Validator", "fill", "prune"]

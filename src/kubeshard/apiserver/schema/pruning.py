@@ -1,30 +1,53 @@
-"""Dropping what a structural schema does not specify."""
+"""Dropping what a structural schema does not specify.
+
+Source: k8s.io/apiextensions-apiserver `pkg/apiserver/schema/pruning`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+_META = ("apiVersion", "kind", "metadata")
+_NOTHING: Mapping[str, Any] = {}
+
 
 def prune(schema: Mapping[str, Any], value: Any, path: str = "") -> list[str]:
     """Removes unspecified fields from `value`, in place; returns their paths."""
     dropped: list[str] = []
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            dropped += prune(schema.get("items") or {}, item, f"{path}[{index}]")
-    if not isinstance(value, dict):
-        return dropped
-    properties = schema.get("properties") or {}
-    additional = schema.get("additionalProperties")
-    open_ended = bool(schema.get("x-kubernetes-preserve-unknown-fields")) or additional is True
-    embedded = ("apiVersion", "kind", "metadata") if schema.get("x-kubernetes-embedded-resource") else ()
-    for name in list(value):
-        here = f"{path}.{name}" if path else name
-        if name in properties:
-            dropped += prune(properties[name], value[name], here)
-        elif isinstance(additional, Mapping):
-            dropped += prune(additional, value[name], here)
-        elif not open_ended and name not in embedded:
-            del value[name]
-            dropped.append(here)
+    _prune(schema, value, path, dropped)
     return dropped
+
+
+def _prune(schema: Mapping[str, Any], value: Any, path: str, dropped: list[str], kept: bool = False) -> None:
+    """`kept`: the value is in a list whose unknown fields are preserved."""
+    if isinstance(value, dict):
+        _prune_fields(schema, value, path, dropped, kept)
+    elif isinstance(value, list):
+        kept = kept or bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+        for index, item in enumerate(value):
+            _prune(schema.get("items") or _NOTHING, item, f"{path}[{index}]", dropped, kept)
+
+
+def _prune_fields(
+    schema: Mapping[str, Any], value: dict[str, Any], path: str, dropped: list[str], kept: bool
+) -> None:
+    properties = schema.get("properties") or _NOTHING
+    # True is a schema that says nothing: what is below is pruned.
+    additional = schema.get("additionalProperties") or None
+    others = additional if isinstance(additional, Mapping) else _NOTHING
+    open_ended = kept or schema.get("x-kubernetes-preserve-unknown-fields")
+    embedded = schema.get("x-kubernetes-embedded-resource")
+    for name in list(value):
+        if embedded and name in _META:
+            continue
+        member = value[name]
+        if name in properties:
+            if isinstance(member, dict | list):
+                _prune(properties[name], member, f"{path}.{name}" if path else name, dropped)
+        elif additional is not None:
+            if isinstance(member, dict | list):
+                _prune(others, member, f"{path}.{name}" if path else name, dropped)
+        elif not open_ended:
+            del value[name]
+            dropped.append(f"{path}.{name}" if path else name)

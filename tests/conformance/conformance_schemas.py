@@ -1,0 +1,91 @@
+"""Kinds with a schema of the case's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conformance_api import Answer, Api
+from conformance_kinds import DEFINITIONS
+
+from conftest import install, until
+
+
+def defined(group: str, spec: Any, **version: Any) -> dict[str, Any]:
+    """A CustomResourceDefinition of the kind Thing whose `spec` has this schema."""
+    schema = {"type": "object", "properties": {"spec": spec}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"things.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": "things", "kind": "Thing"},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                    **version,
+                }
+            ],
+        },
+    }
+
+
+def fields(**properties: Any) -> dict[str, Any]:
+    """The schema of an object with these."""
+    return {"type": "object", "properties": properties}
+
+
+class Things:
+    """Objects of the kind, in a namespace of the case's own."""
+
+    def __init__(self, api: Api, group: str, ns: str) -> None:
+        self.api = api
+        self.group = group
+        self.definition = f"{DEFINITIONS}/things.{group}"
+        self.path = f"/apis/{group}/v1/namespaces/{ns}/things"
+
+    def body(self, spec: Any, name: str = "a", **more: Any) -> dict[str, Any]:
+        return {
+            "apiVersion": f"{self.group}/v1",
+            "kind": "Thing",
+            "metadata": {"name": name},
+            "spec": spec,
+            **more,
+        }
+
+    async def define(self, spec: Any, **version: Any) -> None:
+        await install(self.api, defined(self.group, spec, **version))
+
+    async def defining(self, spec: Any, **version: Any) -> Answer:
+        """Without waiting: for what is refused."""
+        return await self.api.create(DEFINITIONS, defined(self.group, spec, **version))
+
+    async def redefine(self, spec: Any, **version: Any) -> None:
+        """Another schema, and waits until it holds: the server takes a moment."""
+        marked = {**spec, "properties": {**spec["properties"], "marked": {"type": "string"}}}
+        versions = defined(self.group, marked, **version)["spec"]["versions"]
+        changed = await self.api.merge(self.definition, {"spec": {"versions": versions}})
+        assert changed.status == 200, changed.text
+
+        async def holds() -> bool:
+            tried = await self.create({"marked": "x"}, "tried", dryRun="All", fieldValidation="Strict")
+            return tried.status != 400
+
+        await until(holds)
+
+    async def create(self, spec: Any, name: str = "a", **query: Any) -> Answer:
+        return await self.api.create(self.path, self.body(spec, name), **query)
+
+    async def merge(self, spec: Any, name: str = "a", **query: Any) -> Answer:
+        return await self.api.merge(f"{self.path}/{name}", {"spec": spec}, **query)
+
+
+async def shared(api: Api, name: str, ns: str, spec: Any, **version: Any) -> Things:
+    """Of a definition that several cases share: the real server makes the first object of a new kind wait."""
+    things = Things(api, f"{name}.example.com", ns)
+    await things.define(spec, **version)
+    return things
