@@ -77,9 +77,9 @@ def test_who_does_not_use_it_imports_nothing_of_kubeshard_but_the_plugin(run: Ru
 
 def test_a_missing_extra_is_named_when_the_server_is_asked_for_and_not_before(run: Run) -> None:
     tests = "def test_mine():\n    pass\n\n\ndef test_theirs(kube_api):\n    pass\n"
-    for module, extra in {"uvicorn": "server", "cryptography": "certificates"}.items():
+    for module in ("uvicorn", "cryptography"):
         said = run(tests, code=1, missing=(module,))
-        assert f"pip install 'kubeshard[{extra}]'" in said
+        assert f"needs {module}: pip install 'kubeshard[apiserver]'" in said
         assert "1 passed, 1 error" in said
 
 

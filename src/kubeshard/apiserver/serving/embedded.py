@@ -7,13 +7,14 @@ Guaranteed: inside the block the port is open and known; on leaving watches end 
 requests in flight may finish for `Limits.stop_grace` seconds, and no task is left. It listens on the loopback
 interface unless told otherwise; who has no credentials is `system:anonymous`, who has wrong ones gets a 401.
 
-Needs `pip install 'kubeshard[server,certificates]'`.
+Needs `pip install 'kubeshard[server,certificates]'`, which `kubeshard[apiserver]` includes.
 """
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractContextManager, AsyncExitStack
+from importlib import import_module
 from pathlib import Path
 
 from kubeshard.apiserver.admission.caller import HttpCaller
@@ -27,7 +28,7 @@ from kubeshard.apiserver.server import ApiServer
 from kubeshard.apiserver.serving.credentials import Credentials, write_private
 from kubeshard.apiserver.steps import WebhookCaller
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.runtime.asgi import AsgiServer, Limits, ListenError, MissingExtraError
+from kubeshard.runtime.asgi import AsgiServer, Limits, ListenError
 from kubeshard.runtime.background import in_background
 
 _CREDENTIALS = "credentials"
@@ -63,6 +64,7 @@ class EmbeddedServer:
     ) -> None:
         if server is not None and data is not None:
             raise ValueError("a server that exists already has its store: give either it or a folder")
+        _check_installed()
         self._journal = None if data is None else DatabaseJournal(data)
         self.server = server or ApiServer(journal=self._journal)
         self.credentials = credentials or self._credentials((host,) if host else ())
@@ -111,8 +113,6 @@ class EmbeddedServer:
                 await stack.enter_async_context(self._http)
             except ListenError as error:
                 raise ConfigurationError(error.strerror) from error
-            except MissingExtraError as error:
-                raise ConfigurationError(str(error)) from error
             stack.callback(self._app.stop)
             self._stack = stack.pop_all()
         return self
@@ -137,6 +137,20 @@ class EmbeddedServer:
         if saved is None:
             self._journal.keep(_CREDENTIALS, made.saved())
         return made
+
+
+def _check_installed() -> None:
+    """All at once: whoever lacks one commonly lacks the others."""
+    missing = []
+    for name in ("cryptography", "httptools", "uvicorn"):
+        try:
+            import_module(name)
+        except ImportError:
+            missing.append(name)
+    if missing:
+        raise ConfigurationError(
+            f"the embedded API server needs {', '.join(missing)}: pip install 'kubeshard[apiserver]'"
+        )
 
 
 def embedded_in_thread(
