@@ -189,11 +189,6 @@ def method_not_allowed() -> ApiError:
     )
 
 
-def not_acceptable(offered: Sequence[str]) -> ApiError:
-    message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(offered)}"
-    return ApiError(message, code=406, reason="NotAcceptable", details={})
-
-
 def verb_not_allowed(resource: GroupResource, verb: str) -> ApiError:
     return ApiError(
         f'{verb} is not supported on resources of kind "{resource}"',
@@ -203,15 +198,20 @@ def verb_not_allowed(resource: GroupResource, verb: str) -> ApiError:
     )
 
 
+def not_acceptable(offered: Sequence[str]) -> ApiError:
+    message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(offered)}"
+    return ApiError(message, code=406, reason="NotAcceptable", details={})
+
+
 def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
+    """`accepted` is empty where the router refuses, which does not say."""
+    if not accepted:
+        return ApiError("415: Unsupported Media Type", code=415, reason="UnsupportedMediaType", details={})
     return ApiError(
         f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}",
         code=415,
         reason="UnsupportedMediaType",
     )
-    """`accepted` is empty where the router refuses, which does not say."""
-    if not accepted:
-        return ApiError("415: Unsupported Media Type", code=415, reason="UnsupportedMediaType", details={})
 
 
 def too_large_body(limit: int) -> ApiError:

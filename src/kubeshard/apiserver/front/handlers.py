@@ -178,11 +178,11 @@ class Front:
             return self._openapi.reply(request)
         document = VERSION if path == "/version" else discovery(registry, path)
         if document is None:
+            if registry.is_builtin(_group(path)):
+                raise no_such_path()
             return page_not_found()
         if request.method != "GET" and not _takes_any_method(path):
             raise method_not_allowed()
-            if registry.is_builtin(_group(path)):
-                raise no_such_path()
         if aggregated := aggregated_discovery(registry, path):
             format_, wanted = negotiate_discovery(accept)
             return document_reply(200, aggregated if wanted else document, format_)
@@ -194,9 +194,6 @@ def _takes_any_method(path: str) -> bool:
     return path.startswith("/apis") and path.count("/") < 3
 
 
-def _special(target: Target) -> Special | None:
-    if target.subresource:
-        return (
 def _group(path: str) -> str:
     """Of what looks like a path of the API; no group has the name that all else gets."""
     parts = path.split("/")
@@ -209,6 +206,9 @@ def _group(path: str) -> str:
     )
 
 
+def _special(target: Target) -> Special | None:
+    if target.subresource:
+        return (
             SUBRESOURCES.get(target.subresource)
             if target.subresource in target.resource.subresources
             else None
