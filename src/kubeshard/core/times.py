@@ -26,6 +26,7 @@ def _second(epoch: int) -> str:
     return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+@lru_cache(4096)
 def parse_time(text: str | None) -> float | None:
     """Seconds since the epoch, or None for an absent or malformed time."""
     if not text:
