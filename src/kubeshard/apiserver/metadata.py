@@ -9,8 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kubeshard.apiserver.objects import Object
-from kubeshard.apiserver.status import FieldError, forbidden_field, immutable, invalid_value, required
-from kubeshard.core.names import is_dns_label, is_dns_subdomain, is_label_key, is_label_value
+from kubeshard.apiserver.resources.pod_names import annotation_keys, labels, qualified_name, wrong
+from kubeshard.apiserver.status import (
+    FieldError,
+    forbidden_field,
+    immutable,
+    invalid_value,
+    required,
+    too_long,
+)
+from kubeshard.core.names import is_dns_label, is_dns_subdomain
 
 NameRule = Callable[[str], str | None]
 """What is wrong with a name, or None."""
@@ -25,24 +33,15 @@ _LABEL = (
     "end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
-_LABEL_VALUE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
-    "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for "
-    "validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
-_KEY = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
-    "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
 STANDARD_FINALIZERS = ("orphan", "foregroundDeletion", "kubernetes")
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _LONGEST_GENERATED = 63
+_MOST_ANNOTATED = 256 * 1024
 
 
 def subdomain_name(name: str) -> str | None:
     if len(name) > 253:
-        return "must be no more than 253 bytes"
+        return "must be no more than 253 characters"
     return None if is_dns_subdomain(name) else _SUBDOMAIN
 
 
@@ -50,7 +49,7 @@ def label_name(name: str) -> str | None:
     if "." in name:
         return "must not contain dots"
     if len(name) > 63:
-        return "must be no more than 63 bytes"
+        return "must be no more than 63 characters"
     return None if is_dns_label(name) else _LABEL
 
 
@@ -79,12 +78,11 @@ def validate_metadata(
         errors.append(invalid_value("metadata.name", name, problem))
     if not namespaced and meta.get("namespace"):
         errors.append(forbidden_field("metadata.namespace", "not allowed on this type"))
-    errors += _labels(meta.get("labels") or {})
-    errors += [
-        invalid_value("metadata.annotations", key, _KEY)
-        for key in meta.get("annotations") or {}
-        if not is_label_key(key.lower())
-    ]
+    errors += labels("metadata.labels", meta.get("labels"))
+    if annotations := meta.get("annotations"):
+        errors += annotation_keys("metadata.annotations", annotations)
+        if sum(len(key.encode()) + len(text.encode()) for key, text in annotations.items()) > _MOST_ANNOTATED:
+            errors.append(too_long("metadata.annotations", _MOST_ANNOTATED))
     errors += _owners(meta.get("ownerReferences") or ())
     return errors + _finalizers(meta.get("finalizers") or (), strict=qualified_finalizers)
 
@@ -135,18 +133,6 @@ def without_empty(meta: Mapping[str, Any]) -> dict[str, Any]:
 _GRACE = "deletionGracePeriodSeconds"
 
 
-def _labels(labels: Mapping[str, str]) -> list[FieldError]:
-    errors = []
-    for key, value in labels.items():
-        if not is_label_key(key):
-            errors.append(invalid_value("metadata.labels", key, _KEY))
-        if len(value) > 63:
-            errors.append(invalid_value("metadata.labels", value, "must be no more than 63 bytes"))
-        elif not is_label_value(value):
-            errors.append(invalid_value("metadata.labels", value, _LABEL_VALUE))
-    return errors
-
-
 def _owners(owners: Sequence[Mapping[str, Any]]) -> list[FieldError]:
     errors = []
     controllers = 0
@@ -168,9 +154,7 @@ def _owners(owners: Sequence[Mapping[str, Any]]) -> list[FieldError]:
 
 def _finalizers(finalizers: Sequence[str], *, strict: bool) -> list[FieldError]:
     errors = [
-        invalid_value("metadata.finalizers", finalizer, _KEY)
-        for finalizer in finalizers
-        if not is_label_key(finalizer)
+        error for finalizer in finalizers for error in wrong("metadata.finalizers", finalizer, qualified_name)
     ]
     unqualified = "name is neither a standard finalizer name nor is it fully qualified"
     errors += [

@@ -109,7 +109,7 @@ def volume_errors(path: str, spec: Given) -> list[FieldError]:
     if not capacity:
         errors.append(required(f"{path}.capacity"))
     if capacity.keys() != {"storage"}:
-        errors.append(unsupported(f"{path}.capacity", capacity or None, ("storage",)))
+        errors.append(unsupported(f"{path}.capacity", spec.get("capacity"), ("storage",)))
     for name, amount in capacity.items():
         errors += positive_quantity(f"{path}.capacity[{name}]", amount)
     policy = spec.get("persistentVolumeReclaimPolicy", "")
