@@ -50,6 +50,10 @@ class ClusterApi:
             "DELETE", path, {**options, **({"propagationPolicy": propagation} if propagation else {})}
         )
 
+    async def attempt(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        """The answer's code and body, whatever they are."""
+        return await self._call(method, path, body)
+
     async def until(self, holds: Callable[[], Awaitable[Any]], what: str) -> Any:
         """What `holds` gives when it is true for the first time."""
         found = None

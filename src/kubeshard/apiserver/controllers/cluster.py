@@ -66,6 +66,11 @@ class Cluster:
         objects = self.server.store.objects(resource)
         return [objects[key] for key in sorted(key for key in objects if key.namespace == namespace)]
 
+    def orphans(self, resource: GroupResource, namespace: str) -> list[Object]:
+        """Of a resource of which there may be some to adopt: what has no controller."""
+        found = [self.get(Node(resource, key)) for key in self.ownership.orphans(resource, namespace)]
+        return [obj for obj in found if obj is not None]
+
     def controlled(self, owner: Object, resource: GroupResource) -> list[Object]:
         """What this object manages, in the order of its creation."""
         uid = owner["metadata"]["uid"]

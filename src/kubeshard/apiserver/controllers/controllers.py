@@ -23,6 +23,7 @@ from kubeshard.apiserver.controllers.controller import AnyController
 from kubeshard.apiserver.controllers.cron_jobs import CronJobController
 from kubeshard.apiserver.controllers.daemon_sets import DaemonSetController
 from kubeshard.apiserver.controllers.deployments import DeploymentController
+from kubeshard.apiserver.controllers.disruption import DisruptionController
 from kubeshard.apiserver.controllers.endpoints import EndpointsController
 from kubeshard.apiserver.controllers.events import EventExpiry
 from kubeshard.apiserver.controllers.furnishing import Furnishing
@@ -86,6 +87,7 @@ class Controllers:
                 CronJobController(cluster),
                 VolumeController(cluster),
                 EndpointsController(cluster),
+                DisruptionController(cluster),
             ]
         self._cluster = cluster
         self._workers = [_Worker(each, server.clock, caller or NoCalls()) for each in controllers]

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from math import ceil
 from typing import Any
 
+from kubeshard.apiserver.controllers.claiming import claim_dependents, claimants
 from kubeshard.apiserver.controllers.cluster import Account, Cluster, service_account
 from kubeshard.apiserver.controllers.controller import Controller
 from kubeshard.apiserver.controllers.ownership import Node, owners_key
@@ -23,7 +24,7 @@ from kubeshard.apiserver.controllers.pods import (
     without_zeros,
 )
 from kubeshard.apiserver.controllers.recording import PodControl, Recorder
-from kubeshard.apiserver.controllers.revisions import forget, revision_for
+from kubeshard.apiserver.controllers.revisions import REVISIONS, forget, revision_for
 from kubeshard.apiserver.controllers.scheduler import named_nodes
 from kubeshard.apiserver.history import Event
 from kubeshard.apiserver.objects import Object, is_deleting, labels_of
@@ -55,14 +56,18 @@ class DaemonSetController(Controller[Key]):
             return (event.key,)
         if resource == NODES:
             return tuple(self.cluster.server.store.objects(DAEMON_SETS))
-        return owners_key(event, "DaemonSet") if resource == PODS else ()
+        if resource != PODS:
+            return ()
+        return (*owners_key(event, "DaemonSet"), *claimants(self.cluster, DAEMON_SETS, event))
 
     def reconcile(self, key: Key) -> Steps[float | None]:
         node = Node(DAEMON_SETS, key)
         found = self.cluster.get(node)
         if found is None or is_deleting(found):
             return None
+        yield from claim_dependents(self.cluster, self._account, found, REVISIONS)
         newest, known = yield from revision_for(self.cluster, self._account, found, REVISION)
+        yield from claim_dependents(self.cluster, self._account, found, PODS)
         hash_ = labels_of(newest)[REVISION]
         places = self._places(found)
         for pod in self._misplaced(found, places):

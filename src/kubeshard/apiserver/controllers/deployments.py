@@ -3,8 +3,8 @@
 Guaranteed: never more pods than `maxSurge` allows, never fewer available ones than `maxUnavailable` does;
 `Recreate` waits until the old pods are gone; status, conditions and reasons are those that
 `kubectl rollout status` and `kubectl rollout undo` read. Not done: spreading a change of `replicas` over several
-ReplicaSets in proportion (the rollout just goes on with the new number), adopting ReplicaSets. The hash in
-names is not the real one. Source: pkg/controller/deployment.
+ReplicaSets in proportion (the rollout just goes on with the new number). The hash in names is not the real one.
+Source: pkg/controller/deployment.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from math import ceil, floor
 from typing import Any
 
+from kubeshard.apiserver.controllers.claiming import claim_dependents, claimants
 from kubeshard.apiserver.controllers.cluster import Account, Cluster, service_account
 from kubeshard.apiserver.controllers.controller import Controller
 from kubeshard.apiserver.controllers.deployment_status import (
@@ -53,7 +54,7 @@ class DeploymentController(Controller[Key]):
         if resource == DEPLOYMENTS:
             return (event.key,)
         if resource == REPLICA_SETS:
-            return owners_key(event, "Deployment")
+            return (*owners_key(event, "Deployment"), *claimants(self.cluster, DEPLOYMENTS, event))
         return self._waiting_for(event) if resource == PODS and event.new is None else ()
 
     def reconcile(self, key: Key) -> Steps[float | None]:
@@ -88,6 +89,7 @@ class DeploymentController(Controller[Key]):
 
     def _roll(self, deployment: Object) -> Steps[str]:
         """Returns the name of the ReplicaSet that was created."""
+        yield from claim_dependents(self.cluster, self._account, deployment, REPLICA_SETS)
         sets = self.cluster.controlled(deployment, REPLICA_SETS)
         new = _of_template(deployment, sets)
         if deployment["spec"].get("paused"):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from kubeshard.apiserver.controllers.claiming import claim_dependents, claimants
 from kubeshard.apiserver.controllers.cluster import Account, Cluster, service_account
 from kubeshard.apiserver.controllers.conditions import condition_of
 from kubeshard.apiserver.controllers.controller import Controller
@@ -49,7 +50,8 @@ class JobController(Controller[Node]):
         elif resource == PODS:
             if event.new and is_deleting(event.new) and is_tracked(event.new):
                 yield Node(PODS, event.key)
-            yield from (Node(JOBS, key) for key in owners_key(event, "Job"))
+            keys = (*owners_key(event, "Job"), *claimants(self.cluster, JOBS, event))
+            yield from (Node(JOBS, key) for key in keys)
 
     def reconcile(self, key: Node) -> Steps[float | None]:
         obj = self.cluster.get(key)
@@ -85,6 +87,7 @@ class JobController(Controller[Node]):
         return None
 
     def _go_on(self, node: Node, job: Object) -> Steps[float | None]:
+        yield from claim_dependents(self.cluster, self._account, job, PODS, finalizer=FINALIZER)
         progress = Progress(job, self.cluster.controlled(job, PODS))
         suspended = bool(job["spec"].get("suspend"))
         problem = progress.failure(self.cluster.wall())

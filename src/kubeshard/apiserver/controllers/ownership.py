@@ -1,4 +1,4 @@
-"""Who depends on whom: owner references the other way round.
+"""Who depends on whom: owner references the other way round, and who has no controller.
 
 Kept up to date with every change, so asking costs what is found and not what is stored.
 """
@@ -12,6 +12,12 @@ from kubeshard.apiserver.history import Event
 from kubeshard.apiserver.objects import Object
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
+
+ADOPTED = (
+    GroupResource("", "pods"),
+    GroupResource("apps", "replicasets"),
+    GroupResource("apps", "controllerrevisions"),
+)
 
 
 class Node(NamedTuple):
@@ -45,11 +51,14 @@ class Ownership:
     def __init__(self) -> None:
         # Dictionaries instead of sets: their order is the same in every run.
         self._dependents: dict[str, dict[Node, None]] = {}
+        # By resource and namespace, of what may be adopted.
+        self._orphans: dict[tuple[GroupResource, str], dict[Key, None]] = {}
 
     def change(self, resource: GroupResource, event: Event) -> None:
         before = {str(reference["uid"]) for reference in references_of(event.old)}
         after = {str(reference["uid"]) for reference in references_of(event.new)}
         node = Node(resource, event.key)
+        self._note_orphan(resource, event)
         for uid in before - after:
             dependents = self._dependents[uid]
             del dependents[node]
@@ -57,6 +66,20 @@ class Ownership:
                 del self._dependents[uid]
         for uid in after - before:
             self._dependents.setdefault(uid, {})[node] = None
+
+    def orphans(self, resource: GroupResource, namespace: str) -> list[Key]:
+        return list(self._orphans.get((resource, namespace), ()))
+
+    def _note_orphan(self, resource: GroupResource, event: Event) -> None:
+        if resource not in ADOPTED:
+            return
+        place = (resource, event.key.namespace)
+        if event.new is not None and controller_of(event.new) is None:
+            self._orphans.setdefault(place, {})[event.key] = None
+        elif (known := self._orphans.get(place)) is not None:
+            known.pop(event.key, None)
+            if not known:
+                del self._orphans[place]
 
     def dependents(self, uid: str) -> list[Node]:
         """Of the object with this uid, in the order in which they came to be so."""

@@ -1,12 +1,10 @@
-"""ReplicaSets: as many pods as wanted. Source: pkg/controller/replicaset.
-
-Not done: adopting pods that no controller has.
-"""
+"""ReplicaSets: as many pods as wanted. Source: pkg/controller/replicaset."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kubeshard.apiserver.controllers.claiming import claim_dependents, claimants
 from kubeshard.apiserver.controllers.cluster import Account, Cluster, service_account
 from kubeshard.apiserver.controllers.conditions import with_condition, without_condition
 from kubeshard.apiserver.controllers.controller import Controller
@@ -41,7 +39,9 @@ class ReplicaSetController(Controller[Key]):
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:
         if resource == REPLICA_SETS:
             return (event.key,)
-        return owners_key(event, "ReplicaSet") if resource == PODS else ()
+        if resource != PODS:
+            return ()
+        return (*owners_key(event, "ReplicaSet"), *claimants(self.cluster, REPLICA_SETS, event))
 
     def reconcile(self, key: Key) -> Steps[float | None]:
         found = self.cluster.get(Node(REPLICA_SETS, key))
@@ -64,6 +64,7 @@ class ReplicaSetController(Controller[Key]):
 
     def _scale(self, replica_set: Object) -> Steps[None]:
         spec = replica_set["spec"]
+        yield from claim_dependents(self.cluster, self._account, replica_set, PODS, suits=is_active)
         pods = [pod for pod in self.cluster.controlled(replica_set, PODS) if is_active(pod)]
         missing = spec.get("replicas", 1) - len(pods)
         for _ in range(missing):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kubeshard.apiserver.controllers.claiming import claim_dependents, claimants
 from kubeshard.apiserver.controllers.cluster import Account, Cluster, service_account
 from kubeshard.apiserver.controllers.controller import Controller
 from kubeshard.apiserver.controllers.ownership import Node, owners_key
@@ -25,7 +26,7 @@ from kubeshard.apiserver.controllers.pods import (
     without_zeros,
 )
 from kubeshard.apiserver.controllers.recording import Recorder
-from kubeshard.apiserver.controllers.revisions import forget, revision_for, template_of
+from kubeshard.apiserver.controllers.revisions import REVISIONS, forget, revision_for, template_of
 from kubeshard.apiserver.history import Event
 from kubeshard.apiserver.objects import Object, is_deleting, labels_of
 from kubeshard.apiserver.steps import Steps
@@ -48,14 +49,20 @@ class StatefulSetController(Controller[Key]):
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:
         if resource == STATEFUL_SETS:
             return (event.key,)
-        return owners_key(event, "StatefulSet") if resource == PODS else ()
+        if resource != PODS:
+            return ()
+        return (*owners_key(event, "StatefulSet"), *claimants(self.cluster, STATEFUL_SETS, event))
 
     def reconcile(self, key: Key) -> Steps[float | None]:
         node = Node(STATEFUL_SETS, key)
         found = self.cluster.get(node)
         if found is None or is_deleting(found):
             return None
+        yield from claim_dependents(self.cluster, self._account, found, REVISIONS)
         newest, known = yield from revision_for(self.cluster, self._account, found, _HASH)
+        yield from claim_dependents(
+            self.cluster, self._account, found, PODS, suits=lambda pod: _ordinal(found, pod) is not None
+        )
         update = newest["metadata"]["name"]
         names = {each["metadata"]["name"]: each for each in known}
         current = (found.get("status") or {}).get("currentRevision", "")
@@ -71,12 +78,11 @@ class StatefulSetController(Controller[Key]):
 
     def _pods(self, stateful_set: Object) -> dict[int, Object]:
         """By ordinal, in its order."""
-        prefix = f"{stateful_set['metadata']['name']}-"
         found = {}
         for pod in self.cluster.controlled(stateful_set, PODS):
-            ordinal = str(pod["metadata"]["name"]).removeprefix(prefix)
-            if ordinal.isdecimal():
-                found[int(ordinal)] = pod
+            ordinal = _ordinal(stateful_set, pod)
+            if ordinal is not None:
+                found[ordinal] = pod
         return dict(sorted(found.items()))
 
     def _step(self, stateful_set: Object, current: Object, update: Object) -> Steps[None]:
@@ -196,6 +202,12 @@ class StatefulSetController(Controller[Key]):
             "observedGeneration": stateful_set["metadata"].get("generation", 0),
         }
         return without_zeros(status, "replicas", "availableReplicas", "collisionCount"), again
+
+
+def _ordinal(stateful_set: Object, pod: Object) -> int | None:
+    """None for a pod whose name is not one of the set's."""
+    head, _, tail = str(pod["metadata"]["name"]).rpartition("-")
+    return int(tail) if head == stateful_set["metadata"]["name"] and tail.isdecimal() else None
 
 
 def _partition(spec: Object) -> int:
