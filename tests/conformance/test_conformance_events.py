@@ -1,8 +1,19 @@
 """Events of the core group and of `events.k8s.io` are one resource."""
 
+import json
+
 import pytest
+from conformance_workloads import QUALIFIED, invalid, required
 
 MOMENT = "2020-01-01T00:00:00.123456Z"
+
+TIMED = {
+    "eventTime": MOMENT,
+    "reportingComponent": "a/b",
+    "reportingInstance": "i",
+    "action": "A",
+    "reason": "R",
+}
 
 
 @pytest.fixture
@@ -152,3 +163,136 @@ async def test_events_are_selected_by_the_fields_of_their_group(
             assert answer.message.endswith(f"field label not supported: {selector.partition('=')[0]}")
         else:
             assert [item["metadata"]["name"] for item in answer["items"]] == names
+
+
+async def test_a_minimal_event(api, ns, core):
+    made = await api.create(core, {"metadata": {"name": "a"}, "involvedObject": {"namespace": ns}})
+    assert made.status == 201
+    assert {name: value for name, value in made.body.items() if name != "metadata"} == {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "involvedObject": {"namespace": ns},
+        "source": {},
+        "firstTimestamp": None,
+        "lastTimestamp": None,
+        "eventTime": None,
+        "reportingComponent": "",
+        "reportingInstance": "",
+    }
+
+
+async def test_events_about_what_has_no_namespace_are_in_the_first_one(api):
+    body = {"metadata": {"generateName": "a"}, "involvedObject": {"kind": "Node", "name": "n"}}
+    made = await api.create("/api/v1/namespaces/default/events", body)
+    assert made.status == 201
+    await api.delete(f"/api/v1/namespaces/default/events/{made.meta['name']}")
+
+
+@pytest.mark.parametrize(
+    ("fields", "causes"),
+    [
+        (
+            {"involvedObject": {}},
+            {invalid("involvedObject.namespace", '""', "does not match event.namespace")},
+        ),
+        (
+            {"involvedObject": {"namespace": "other"}},
+            {invalid("involvedObject.namespace", '"other"', "does not match event.namespace")},
+        ),
+        (
+            {**TIMED, "involvedObject": {}},
+            {invalid("involvedObject.namespace", '""', "does not match event.namespace")},
+        ),
+        (
+            {**TIMED, "reportingComponent": ""},
+            {
+                invalid("reportingComponent", '""', "name part must be non-empty"),
+                invalid("reportingComponent", '""', QUALIFIED),
+                required("reportingComponent"),
+            },
+        ),
+        ({**TIMED, "reportingComponent": "a b"}, {invalid("reportingComponent", '"a b"', QUALIFIED)}),
+        ({**TIMED, "reportingInstance": ""}, {required("reportingInstance")}),
+        ({**TIMED, "action": ""}, {required("action")}),
+        ({**TIMED, "reason": ""}, {required("reason")}),
+        ({**TIMED, "reason": "x" * 129}, {invalid("reason", '""', "can have at most 128 characters")}),
+        ({**TIMED, "action": "x" * 129}, {invalid("action", '""', "can have at most 128 characters")}),
+        (
+            {**TIMED, "reportingInstance": "x" * 129},
+            {invalid("reportingInstance", '""', "can have at most 128 characters")},
+        ),
+        ({**TIMED, "message": "x" * 1025}, {invalid("message", '""', "can have at most 1024 characters")}),
+    ],
+)
+async def test_an_unsound_event(api, ns, core, fields, causes):
+    refused = await api.create(
+        core, {"metadata": {"name": "a"}, "involvedObject": {"namespace": ns}, **fields}
+    )
+    assert refused.refusal == (422, "Invalid")
+    assert refused.causes == causes
+
+
+@pytest.mark.parametrize(
+    ("fields", "causes"),
+    [
+        ({"eventTime": None}, {required("eventTime")}),
+        ({"type": ""}, {invalid("type", '""', "has invalid value: ")}),
+        ({"type": "x"}, {invalid("type", '""', "has invalid value: x")}),
+        (
+            {"reportingController": ""},
+            {
+                invalid("reportingController", '""', "name part must be non-empty"),
+                invalid("reportingController", '""', QUALIFIED),
+                required("reportingController"),
+            },
+        ),
+        (
+            {"series": {"count": 1, "lastObservedTime": MOMENT}},
+            {invalid("series.count", '""', "should be at least 2")},
+        ),
+        ({"series": {"count": 2, "lastObservedTime": None}}, {required("series.lastObservedTime")}),
+        ({"deprecatedCount": 1}, {invalid("count", '""', "needs to be unset")}),
+        (
+            {"deprecatedFirstTimestamp": "2020-01-01T00:00:00Z"},
+            {invalid("firstTimestamp", '""', "needs to be unset")},
+        ),
+        (
+            {"deprecatedLastTimestamp": "2020-01-01T00:00:00Z"},
+            {invalid("lastTimestamp", '""', "needs to be unset")},
+        ),
+        ({"deprecatedSource": {"component": "x"}}, {invalid("source", '""', "needs to be unset")}),
+        ({"note": "x" * 1025}, {invalid("message", '""', "can have at most 1024 characters")}),
+    ],
+)
+async def test_an_unsound_event_of_the_other_group(api, ns, group, fields, causes):
+    refused = await api.create(group, {**new(ns, "a"), **fields})
+    assert refused.refusal == (422, "Invalid")
+    assert refused.details["kind"] == "Event"
+    assert "group" not in refused.details
+    assert refused.causes == causes
+
+
+async def test_an_event_of_the_other_group_is_only_repeated(api, ns, group):
+    await api.create(group, new(ns))
+    changes = {
+        "note": "x",
+        "reason": "y",
+        "type": "Normal",
+        "action": "z",
+        "reportingInstance": "q",
+        "reportingController": "d/e",
+        "regarding": {"name": "z"},
+        "eventTime": "2021-01-01T00:00:00.000000Z",
+    }
+    refused = await api.merge(f"{group}/new", changes)
+    fixed = "field is immutable"
+    shown = {"Kind": "Pod", "Namespace": ns, "Name": "z", "UID": "", "APIVersion": "", "ResourceVersion": ""}
+    about = json.dumps({**shown, "FieldPath": ""}, separators=(",", ":"))
+    texts = ("reason", "type", "action", "reportingInstance", "reportingController", "eventTime")
+    assert refused.causes == {
+        invalid("involvedObject", about, fixed),
+        invalid("message", '"x"', fixed),
+        *(invalid(field, f'"{changes[field]}"', fixed) for field in texts),
+    }
+    series = {"count": 3, "lastObservedTime": "2021-01-01T00:00:00.000000Z"}
+    assert (await api.merge(f"{group}/new", {"series": series}))["series"] == series
