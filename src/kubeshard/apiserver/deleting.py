@@ -19,6 +19,7 @@ from kubeshard.apiserver.objects import Object, is_deleting, key_of, private, wi
 from kubeshard.apiserver.reading import ListOptions, Page
 from kubeshard.apiserver.resources.definition_names import terminating
 from kubeshard.apiserver.resources.definitions import DEFINITIONS
+from kubeshard.apiserver.resources.namespaces import NAMESPACES
 from kubeshard.apiserver.status import conflict, invalid, success, unsupported
 from kubeshard.apiserver.steps import Steps, finish
 from kubeshard.core.errors import NotFound
@@ -28,12 +29,18 @@ from kubeshard.core.times import parse_time, second_time
 _OPTIONS = GroupKind("meta.k8s.io", "DeleteOptions")
 _POLICIES = ("Foreground", "Background", "Orphan", "nil")
 _FINALIZER_OF = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
+_PRESERVED = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them "
+    "or set propagationPolicy=Orphan to suppress this warning"
+)
+_JOBS = GroupResource("batch", "jobs")
 
 
 @dataclass(frozen=True)
 class DeleteOptions:
     """`uid` and `resource_version` are preconditions. `grace` is for how many seconds what runs may go on;
-    None: as long as it says itself. For `sent`, `warnings` and `asks` see `WriteOptions`.
+    None: as long as it says itself. `at_once`: the request has said of dependents, in the old way, that they go.
+    For `sent`, `warnings` and `asks` see `WriteOptions`.
     """
 
     uid: str = ""
@@ -45,6 +52,7 @@ class DeleteOptions:
     warnings: list[str] | None = None
     asks: bool = True
     grace: int | None = None
+    at_once: bool = False
 
 
 class Deletions(Establishing):
@@ -62,6 +70,7 @@ class Deletions(Establishing):
         """
         options = options or DeleteOptions()
         _check_options(options)
+        _warn_of_dependents(target, options)
         live = yield from self._admitted_live(target, options, target)
         return self._delete(target, live, options)
 
@@ -87,14 +96,15 @@ class Deletions(Establishing):
                 else success(resource, target.name, gone["metadata"]["uid"])
             )
             return Answer(200, shown)
+        code = 202 if waits and options.at_once else 200
         if options.dry_run or doomed == live:
-            return Answer(200, doomed)
+            return Answer(code, doomed)
         stored = self.store.put(resource, target.key, doomed)
         if not waits:
             return Answer(200, self._remove(target))
         if resource == DEFINITIONS:
             self._doom_objects(stored)
-        return Answer(200, stored)
+        return Answer(code, stored)
 
     def _remove(self, target: Target) -> Object:
         gone = self.store.remove(target.group_resource, target.key)
@@ -108,6 +118,7 @@ class Deletions(Establishing):
         page = self.list(target, selected)
         options = options or DeleteOptions()
         _check_options(options)
+        _warn_of_dependents(target, options)
         for obj in page.items:
             key = key_of(obj)
             doomed = Target(target.resource, key.namespace, key.name)
@@ -123,7 +134,7 @@ class Deletions(Establishing):
         strategy = target.resource.strategy
         if target.group_resource == DEFINITIONS:
             return live if is_deleting(live) else terminating(live, self.now())
-        waiting = private(with_metadata(live, finalizers=_finalizers(live, options.propagation) or None))
+        waiting = private(with_metadata(live, finalizers=_finalizers(target, live, options) or None))
         meta = waiting["metadata"]
         grace = strategy.grace_period(live, options.grace)
         if is_deleting(live):
@@ -169,10 +180,22 @@ def check_preconditions(target: Target, live: Object, options: DeleteOptions) ->
         )
 
 
-def _finalizers(live: Object, propagation: str) -> list[str]:
+def _finalizers(target: Target, live: Object, options: DeleteOptions) -> list[str]:
     finalizers = list(live["metadata"].get("finalizers") or ())
-    if not propagation or propagation == "nil":
+    strategy, propagation = target.resource.strategy, options.propagation
+    if strategy.default_propagation is None:
         return finalizers
+    if not propagation or propagation == "nil":
+        said = any(name in finalizers for name in _FINALIZER_OF.values())
+        default = _FINALIZER_OF.get(strategy.default_propagation)
+        return finalizers if said or default is None else [*finalizers, default]
+    if options.at_once and target.group_resource == NAMESPACES:
+        propagation = "Foreground"
     kept = [name for name in finalizers if name not in _FINALIZER_OF.values()]
     wanted = _FINALIZER_OF.get(propagation)
     return [*kept, wanted] if wanted else kept
+
+
+def _warn_of_dependents(target: Target, options: DeleteOptions) -> None:
+    if target.group_resource == _JOBS and not options.propagation and options.warnings is not None:
+        options.warnings.append(_PRESERVED)

@@ -26,6 +26,7 @@ from kubeshard.apiserver.status import (
     bad_request,
     forbidden_field,
     invalid,
+    invalid_value,
     required,
     too_large_body,
     too_long,
@@ -130,11 +131,19 @@ class Request:
         errors: list[FieldError] = []
         given = body.get("dryRun") or ([self.query["dryRun"]] if "dryRun" in self.query else [])
         dry_run = self._dry_run(errors, *given)
+        propagation = body.get("propagationPolicy") or (
+            "" if body else self.query.get("propagationPolicy", "")
+        )
+        orphan = body.get("orphanDependents")
+        if orphan is None and not body and "orphanDependents" in self.query:
+            orphan = _flag(self.query, "orphanDependents")
+        if orphan is not None:
+            if propagation:
+                problem = "orphanDependents and deletionPropagation cannot be both set"
+                errors.append(invalid_value("propagationPolicy", propagation, problem))
+            propagation = "Orphan" if orphan else "Background"
         if errors:
             raise invalid(GroupKind("meta.k8s.io", "DeleteOptions"), "", errors)
-        propagation = body.get("propagationPolicy") or self.query.get("propagationPolicy", "")
-        if body.get("orphanDependents") is not None and not propagation:
-            propagation = "Orphan" if body["orphanDependents"] else "Background"
         sent = {name: value for name, value in body.items() if name not in ("kind", "apiVersion")}
         if propagation and not body:
             sent["propagationPolicy"] = propagation
@@ -146,6 +155,7 @@ class Request:
             sent=sent | ({"dryRun": ["All"]} if dry_run else {}),
             warnings=self.warnings,
             grace=self._grace(body),
+            at_once=orphan is False,
         )
 
     def _grace(self, body: Mapping[str, Any]) -> int | None:

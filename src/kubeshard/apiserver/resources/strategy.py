@@ -39,6 +39,8 @@ class Strategy:
     """Whether a deletion is written down before the object goes, even when nothing holds it."""
     shown_when_deleted = False
     """Whether a DELETE that removes the object answers with it."""
+    default_propagation: str | None = "Background"
+    """What becomes of dependents when a deletion does not say: as DeleteOptions do. None: it may not say."""
     selectable: tuple[str, ...] = ("metadata.name", "metadata.namespace")
     typed_items = False
     """Whether the items of lists carry apiVersion and kind."""

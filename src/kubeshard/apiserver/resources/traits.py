@@ -53,7 +53,13 @@ apiextensions.k8s.io CustomResourceDefinition
 """They have a generation."""
 
 SHOWN_WHEN_DELETED = _kinds("""
-core Pod Service ServiceAccount ResourceQuota PersistentVolumeClaim PersistentVolume PodTemplate ReplicationController
+core Pod Service ServiceAccount ResourceQuota PersistentVolumeClaim PersistentVolume PodTemplate
 storage.k8s.io StorageClass CSIDriver CSINode VolumeAttachment VolumeAttributesClass
 """)
 """A DELETE that removes the object answers with it, not with a Status."""
+
+DEFAULT_PROPAGATION: dict[GroupKind, str | None] = {
+    **dict.fromkeys(_kinds("batch Job\ncore ReplicationController"), "Orphan"),
+    **dict.fromkeys(_kinds("core Event\nevents.k8s.io Event")),
+}
+"""Of all others: Background. None: garbage collection is not for them."""

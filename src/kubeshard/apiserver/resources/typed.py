@@ -43,6 +43,7 @@ class Typed(Strategy):
         self.unconditional_update = kind.group_kind not in traits.VERSION_NEEDED
         self.counts_generations = kind.group_kind in traits.COUNTED
         self.shown_when_deleted = kind.group_kind in traits.SHOWN_WHEN_DELETED
+        self.default_propagation = traits.DEFAULT_PROPAGATION.get(kind.group_kind, "Background")
 
     @cached_property
     def type(self) -> Struct:
