@@ -40,10 +40,20 @@ class Target:
         return Key(self.namespace, self.name)
 
 
+class Duplicates(NamedTuple):
+    """Fields that a body names twice: as warnings, and as the refusal tells them."""
+
+    told: tuple[str, ...] = ()
+    refused: str = ""
+
+
+NO_DUPLICATES = Duplicates()
+
+
 @dataclass(frozen=True)
 class WriteOptions:
-    """`validation` is what happens to unknown fields: `Ignore`, `Warn` or `Strict`. `manager`: who owns the
-    fields. The rest is said for admission: `sent` are the options as the client gave them, `warnings` takes
+    """`validation` is what happens to unknown fields and `duplicates`: `Ignore`, `Warn` or `Strict`. `manager`: who
+    owns the fields. The rest is said for admission: `sent` are the options as the client gave them, `warnings` takes
     what is to be told to the client even if the write is refused, and `asks` is False for the server's own
     writes, about which nobody is asked.
     """
@@ -52,6 +62,7 @@ class WriteOptions:
     dry_run: bool = False
     force: bool = False
     validation: str = "Warn"
+    duplicates: Duplicates = NO_DUPLICATES
     user: User = ADMINISTRATOR
     sent: Mapping[str, Any] = field(default_factory=dict)
     warnings: list[str] | None = None

@@ -21,7 +21,7 @@ from kubeshard.apiserver.metadata import (
     validate_metadata_update,
     without_empty,
 )
-from kubeshard.apiserver.model import Answer, Target, WriteOptions
+from kubeshard.apiserver.model import Answer, Duplicates, Target, WriteOptions
 from kubeshard.apiserver.objects import Object, in_order, is_deleting, private, with_metadata
 from kubeshard.apiserver.patching import Patch, patched
 from kubeshard.apiserver.reading import Reads
@@ -101,7 +101,8 @@ class Writes(Reads, Admitting):
         """
         options = options or WriteOptions()
         if isinstance(patch, ApplyPatch):
-            return (yield from self._apply(target, private(patch.body), options))
+            told = options.duplicates.told if options.validation == "Warn" else ()
+            return (yield from self._apply(target, private(patch.body), options))._replace(warnings=told)
         warnings: tuple[str, ...] = ()
 
         def change(live: Object) -> Object:
@@ -257,17 +258,28 @@ class Writes(Reads, Admitting):
         return updated(target.resource.strategy.shape, None, obj, self._writer(target, options)), warnings
 
     def _decoded(self, target: Target, body: Any, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
-        obj = body if body.get("metadata") is not None else {**body, "metadata": {}}
-        check_type_meta(obj, target.resource.kind.kind)
-        dropped = target.resource.strategy.decode(obj)
-        unknown = tuple(f'unknown field "{path}"' for path in dropped)
-        if unknown and options.validation == "Strict":
+        obj, unknown, refused = self._read(target, body, options)
+        if refused:
             kind = target.resource.kind
             raise bad_request(
-                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
-                f"strict decoding error: {', '.join(unknown)}"
+                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {refused}'
             )
-        return obj, unknown if options.validation == "Warn" else ()
+        return obj, unknown
+
+    def _read(self, target: Target, body: Any, options: WriteOptions) -> tuple[Object, tuple[str, ...], str]:
+        """The object, what to warn of, and why it is refused if it is."""
+        obj = body if body.get("metadata") is not None else {**body, "metadata": {}}
+        check_type_meta(obj, target.resource.kind.kind)
+        strategy = target.resource.strategy
+        dropped = strategy.decode(obj)
+        unknown = tuple(f'unknown field "{path}"' for path in dropped)
+        twice = options.duplicates
+        if twice.told and dropped and not strategy.is_custom:
+            twice = _known(twice, dropped)
+        if options.validation == "Strict" and (unknown or twice.told):
+            problems = (twice.refused, *unknown) if twice.told else unknown
+            return obj, (), f"strict decoding error: {', '.join(problems)}"
+        return obj, (*twice.told, *unknown) if options.validation == "Warn" else (), ""
 
     def _decoded_patch(
         self, target: Target, result: Object, options: WriteOptions
@@ -277,14 +289,14 @@ class Writes(Reads, Admitting):
         """
         if not (result.get("apiVersion") and result.get("kind") and result.get("metadata")):
             raise _other_name("", target)
+        given = shown(result) if options.validation == "Strict" else ""
         try:
-            return self._decoded(target, result, options)
+            obj, warnings, refused = self._read(target, result, options)
         except Invalid as error:
-            if "strict decoding error" in error.message:
-                raise
-            raise invalid(
-                GroupKind("", ""), "", [invalid_value("patch", shown(result), error.message)]
-            ) from None
+            given, refused = shown(result), error.message
+        if refused:
+            raise invalid(GroupKind("", ""), "", [invalid_value("patch", given, refused)]) from None
+        return obj, warnings
 
     def _check_namespace(self, target: Target, obj: Object) -> None:
         given = obj["metadata"].get("namespace", "")
@@ -358,6 +370,13 @@ def _other_name(name: str, target: Target) -> Exception:
             f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
         )
     return bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
+
+
+def _known(twice: Duplicates, dropped: list[str]) -> Duplicates:
+    """Without what is inside of fields that nobody knows."""
+    inside = tuple(f'duplicate field "{path}{mark}' for path in dropped for mark in ".[")
+    told = tuple(text for text in twice.told if not text.startswith(inside))
+    return twice if told == twice.told else Duplicates(told, ", ".join(told))
 
 
 def _warn(options: WriteOptions, warnings: list[str]) -> None:

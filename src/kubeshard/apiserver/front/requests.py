@@ -12,9 +12,10 @@ import msgspec
 import yaml
 
 from kubeshard.apiserver.deleting import DeleteOptions
+from kubeshard.apiserver.front.duplicates import duplicates_in_json, duplicates_in_yaml
 from kubeshard.apiserver.front.negotiation import JSON, YAML
 from kubeshard.apiserver.front.yaml_bodies import decode_yaml
-from kubeshard.apiserver.model import WriteOptions
+from kubeshard.apiserver.model import NO_DUPLICATES, Duplicates, WriteOptions
 from kubeshard.apiserver.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from kubeshard.apiserver.reading import ListOptions
 from kubeshard.apiserver.schema import protobuf
@@ -58,6 +59,8 @@ class Request:
                 self.query.setdefault(name, value)
         self.headers = {name.lower(): value for name, value in request.headers.items()}
         self.body = request.body or b""
+        self._document: Any = None
+        """The body, once it was read."""
         self._given = request.headers
         self.warnings: list[str] = []
         """What admission wants to be told to the client, whatever becomes of the request."""
@@ -120,8 +123,36 @@ class Request:
         }
         sent |= {"dryRun": ["All"]} if dry_run else {}
         return WriteOptions(
-            manager or self._user_agent(), dry_run, force, validation, sent=sent, warnings=self.warnings
+            manager or self._user_agent(),
+            dry_run,
+            force,
+            validation,
+            NO_DUPLICATES if validation == "Ignore" else self._duplicates(strict=validation == "Strict"),
+            sent=sent,
+            warnings=self.warnings,
         )
+
+    def _duplicates(self, *, strict: bool) -> Duplicates:
+        """Raises Invalid (400) for an apply that has some: it is not decoded a second time."""
+        if not self.body or len(self.body) > LARGEST_BODY or self.content_type == PROTOBUF:
+            return NO_DUPLICATES
+        applies = self.content_type == APPLY
+        try:
+            if self.body.lstrip().startswith((b"{", b"[")):
+                self._document = msgspec.json.decode(self.body)
+                is_json_patch = self.content_type == JSON_PATCH
+                found = duplicates_in_json(self.body, self._document, is_json_patch=is_json_patch)
+                if applies and found.told:
+                    found = duplicates_in_yaml(self.body)
+            elif applies or self.content_type == YAML:
+                found = duplicates_in_yaml(self.body)
+            else:
+                return NO_DUPLICATES
+        except (ValueError, yaml.YAMLError):
+            return NO_DUPLICATES
+        if strict and applies and found.told:
+            raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {found.refused}")
+        return found
 
     def delete_options(self) -> DeleteOptions:
         """From the body, or from the query where there is none."""
@@ -207,7 +238,7 @@ class Request:
         try:
             if is_yaml and not self.body.lstrip().startswith(b"{"):
                 return decode_yaml(self.body)
-            return msgspec.json.decode(self.body)
+            return self._document if self._document is not None else msgspec.json.decode(self.body)
         except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
             raise bad_request(problem + " ".join(str(error).split())) from None
 
