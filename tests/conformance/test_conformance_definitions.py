@@ -201,3 +201,47 @@ async def until_served(api, path):
         return (await api.get(path)).status == 200
 
     await until(served)
+
+
+async def test_a_watch_sees_its_objects_deleted_with_their_definition_and_ends(api, group, ns):
+    await install(api, definition(group))
+    path = f"/apis/{group}/v1/namespaces/{ns}/sites"
+    await until_served(api, path)
+    made = await api.create(path, {**site("a"), "apiVersion": f"{group}/v1"})
+    async with api.watch(path, resourceVersion=made.version) as events:
+        await api.delete(f"{DEFINITIONS}/sites.{group}")
+        ended = await events.all()
+    assert [event["type"] for event in ended] == ["DELETED"]
+    assert ended[0]["object"]["metadata"]["name"] == "a"
+
+
+async def test_a_new_schema_ends_watches_and_expires_their_versions(api, group, ns):
+    """Whoever watched lists again, and gets objects as the new schema has them."""
+    await install(api, definition(group))
+    path = f"/apis/{group}/v1/namespaces/{ns}/sites"
+    await until_served(api, path)
+    made = await api.create(path, {**site("a"), "apiVersion": f"{group}/v1"})
+    async with api.watch(path, resourceVersion=made.version) as events:
+        patch = {"spec": {"versions": definition(group)["spec"]["versions"]}}
+        schema = patch["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        schema["properties"]["more"] = {"type": "string"}
+        await api.merge(f"{DEFINITIONS}/sites.{group}", patch)
+        assert await events.all() == []
+
+    async def expired():
+        again = await api.get(path, watch="true", resourceVersion=made.version, timeoutSeconds=1)
+        return again.status == 200 and '"code":410' in again.text
+
+    await until(expired)
+    assert [item["metadata"]["name"] for item in (await api.get(path))["items"]] == ["a"]
+
+
+async def test_a_definition_that_says_the_same_ends_no_watch(api, group, ns):
+    await install(api, definition(group))
+    path = f"/apis/{group}/v1/namespaces/{ns}/sites"
+    await until_served(api, path)
+    first = await api.create(path, {**site("a"), "apiVersion": f"{group}/v1"})
+    async with api.watch(path, resourceVersion=first.version) as events:
+        await api.merge(f"{DEFINITIONS}/sites.{group}", {"metadata": {"labels": {"a": "b"}}})
+        await api.create(path, {**site("b"), "apiVersion": f"{group}/v1"})
+        assert await events.take(1) == [("ADDED", "b")]

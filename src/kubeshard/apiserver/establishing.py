@@ -5,6 +5,8 @@ The real server's controllers do so a moment later; here it has happened when th
 
 from __future__ import annotations
 
+from typing import Any
+
 from kubeshard.apiserver.model import Target, WriteOptions
 from kubeshard.apiserver.objects import Object, is_deleting, with_metadata
 from kubeshard.apiserver.resources.definition_names import (
@@ -17,12 +19,20 @@ from kubeshard.apiserver.resources.definitions import DEFINITIONS, kinds_of, res
 from kubeshard.apiserver.status import not_found
 from kubeshard.apiserver.steps import finish
 from kubeshard.apiserver.writing import Change, Writes
+from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.rng import Rng
 
 _OPTIONS = WriteOptions(manager="kube-apiserver", asks=False)
 
 
 class Establishing(Writes):
+    def __init__(self, *, clock: Clock, rng: Rng, window: int) -> None:
+        super().__init__(clock=clock, rng=rng, window=window)
+        self._served: dict[GroupResource, tuple[Any, Any]] = {}
+        """What of their definitions decides how they are served."""
+
     def _defined(self, definition: Object) -> None:
         self._settle(definition)
         self._settle_others(definition)
@@ -61,6 +71,11 @@ class Establishing(Writes):
         resource = resource_of(definition)
         self.registry.remove(resource)
         self.store.open(resource)
+        decides = definition["spec"], definition["status"].get("acceptedNames")
+        if self._served.setdefault(resource, decides) != decides:
+            # The real server makes the storage of the kind anew, and with it the watch cache.
+            self.store.interrupt(resource)
+            self._served[resource] = decides
         for served in kinds_of(definition):
             self.registry.add(served)
 
@@ -93,6 +108,7 @@ class Establishing(Writes):
         if is_established(definition):
             self.registry.remove(resource)
             self.store.close(resource)
+            self._served.pop(resource, None)
         finalizers = definition["metadata"].get("finalizers") or ()
         left = [name for name in finalizers if name != CLEANUP_FINALIZER]
         if left:

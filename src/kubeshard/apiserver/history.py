@@ -2,7 +2,8 @@
 
 Guaranteed: events in the order of their revisions; `after` either returns every event since a revision or
 raises `TooOld`, never a history with a hole. Readers keep a revision, not a place in a queue: a slow one
-holds nobody up and costs nothing, it is told that it came too late.
+holds nobody up and costs nothing, it is told that it came too late. A history that is cut is followed no
+further than to the cut by who followed it before, and from the cut on by others; snapshots do not mind it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class History:
 
     def __init__(self, since: int, window: int) -> None:
         self.since = since
+        self.cuts = 0
+        self._cut_at = since
         self._window = window
         self._events: list[Event] = []
 
@@ -52,6 +55,19 @@ class History:
         if revision < self.since:
             raise TooOld(revision, self.since)
         return self._events[self._index_after(revision) :]
+
+    def cut(self, revision: int) -> None:
+        """At the revision of the last event, or later."""
+        self.cuts += 1
+        self._cut_at = revision
+
+    def followed(self, revision: int, cuts: int) -> Sequence[Event]:
+        """What `after` returns to who follows it since there had been as many `cuts`. Raises TooOld."""
+        if cuts < self.cuts:
+            return [event for event in self.after(revision) if event.revision <= self._cut_at]
+        if revision < self._cut_at:
+            raise TooOld(revision, self._cut_at)
+        return self.after(revision)
 
     def compact(self, revision: int) -> None:
         """Forgets events up to and including the revision."""

@@ -79,11 +79,18 @@ class Store:
         self._kept_as[other] = resource
 
     def close(self, resource: GroupResource) -> None:
+        """Takes the room away. Who watches sees what has happened until now, and the end."""
+        self.interrupt(resource)
         self._objects.pop(resource, None)
         self._ordered.pop(resource, None)
         self._histories.pop(resource, None)
-        for watcher in tuple(self._watchers.get(resource, {}).values()):
-            watcher()
+
+    def interrupt(self, resource: GroupResource) -> None:
+        """Ends who watches, and lets nobody watch from before now, as a watch cache that is made anew."""
+        if resource in self._histories:
+            self._histories[resource].cut(self.revision)
+            for watcher in tuple(self._watchers.get(resource, {}).values()):
+                watcher()
 
     def resume(self, journal: Journal) -> None:
         """Goes on where the journal ends, and tells it of every write from now on. The past is not there any

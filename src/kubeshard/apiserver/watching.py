@@ -18,7 +18,7 @@ from kubeshard.apiserver.objects import Object, with_metadata
 from kubeshard.apiserver.reading import ListOptions, Reads, check_list_options, parse_version
 from kubeshard.apiserver.resources.registry import Resource
 from kubeshard.apiserver.selection import Selection, select
-from kubeshard.apiserver.status import as_status, expired, no_such_path
+from kubeshard.apiserver.status import as_status, expired
 from kubeshard.apiserver.store import Store, TooOld
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -32,12 +32,16 @@ class WatchEvent(NamedTuple):
 
 
 class Watch:
-    """Iterate `take()` after each `on_change` call; ended once it has given an ERROR."""
+    """Iterate `take()` after each `on_change` call. Ended once it has given an ERROR, or when what it follows has
+    ended and all of it is taken.
+    """
 
     def __init__(
         self, store: Store, resource: Resource, selection: Selection, revision: int, initial: list[WatchEvent]
     ) -> None:
         self._store = store
+        self._history = store.history(resource.group_resource)
+        self._cuts = self._history.cuts
         self._resource = resource
         self._selection = selection
         self._initial = initial
@@ -52,13 +56,14 @@ class Watch:
             taken, self._initial = self._initial[:limit], self._initial[limit:]
             return taken
         try:
-            events = self._store.history(self._resource.group_resource).after(self._revision)[:limit]
+            events = self._history.followed(self._revision, self._cuts)[:limit]
         except TooOld as error:
-            return self._end(as_status(expired(str(error))))
-        except KeyError:
-            return self._end(as_status(no_such_path()))
+            self.ended = True
+            return [WatchEvent("ERROR", as_status(expired(str(error))))]
         if events:
             self._revision = events[-1].revision
+        else:
+            self.ended = self._cuts < self._history.cuts
         return list(self._seen(events))
 
     def bookmark(self, *, ends_initial_events: bool = False) -> WatchEvent:
@@ -80,10 +85,6 @@ class Watch:
             elif before and event.old is not None:
                 last = with_metadata(event.old, resourceVersion=str(event.revision))
                 yield WatchEvent("DELETED", in_version(self._resource, last))
-
-    def _end(self, status: Object) -> list[WatchEvent]:
-        self.ended = True
-        return [WatchEvent("ERROR", status)]
 
 
 class Watches(Reads):

@@ -32,12 +32,12 @@ async def event_stream(
     changed = asyncio.Event()
     forget = watch.on_change(changed.set)
     try:
-        while not watch.ended:
+        while True:
             changed.clear()
             if events := watch.take():
                 yield b"".join([lines.line(event, format_) for event in events])
                 continue
-            if loop.time() >= end:
+            if watch.ended or loop.time() >= end:
                 return
             if loop.time() >= next_bookmark:
                 next_bookmark += BOOKMARK_SECONDS
