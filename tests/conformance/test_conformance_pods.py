@@ -185,10 +185,6 @@ async def test_a_pod_without_spec_has_no_containers(api, pods):
         ),
         ({"lifecycle": {"preStop": {"exec": {}}}}, {required(f"{C}.lifecycle.preStop.exec.command")}),
         (
-            {"securityContext": {"privileged": True}},
-            {forbidden(f"{C}.securityContext.privileged", "disallowed by cluster policy")},
-        ),
-        (
             {"securityContext": {"runAsUser": -1}},
             {invalid(f"{C}.securityContext.runAsUser", "-1", "must be between 0 and 2147483647, inclusive")},
         ),
@@ -771,3 +767,11 @@ async def test_a_pod_template_is_defaulted(api, ns):
 async def test_a_pod_template_needs_containers(api, ns):
     refused = await api.create(f"/api/v1/namespaces/{ns}/podtemplates", {"metadata": {"name": "a"}})
     assert refused.causes == {required("template.spec.containers")}
+
+
+async def test_containers_may_be_privileged(api, ns):
+    container = {"name": "a", "image": "a", "securityContext": {"privileged": True}}
+    made = await api.create(
+        f"/api/v1/namespaces/{ns}/pods", {"metadata": {"name": "a"}, "spec": {"containers": [container]}}
+    )
+    assert (made.status, made["spec"]["containers"][0]["securityContext"]) == (201, {"privileged": True})

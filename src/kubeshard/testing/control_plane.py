@@ -217,6 +217,7 @@ class ControlPlane:
             f"--token-auth-file={tokens}",
             f"--client-ca-file={clients}",
             "--authorization-mode=RBAC",
+            "--allow-privileged=true",
             "--service-cluster-ip-range=10.96.0.0/16",
             "--advertise-address=10.9.9.9",
             "--endpoint-reconciler-type=none",

@@ -12,9 +12,11 @@ from kubeshard.apiserver.front.attributes import attributes_of
 from kubeshard.apiserver.front.discovery import aggregated_discovery, discovery
 from kubeshard.apiserver.front.documents import VERSION
 from kubeshard.apiserver.front.gate import UNKNOWN, Gate, Open, Peer
+from kubeshard.apiserver.front.identity import Identity
 from kubeshard.apiserver.front.metrics import Metrics
 from kubeshard.apiserver.front.negotiation import JSON, Format, negotiate, negotiate_discovery
 from kubeshard.apiserver.front.openapi import OpenApi
+from kubeshard.apiserver.front.openid import CONFIGURATION, KEYS, openid_reply
 from kubeshard.apiserver.front.paths import resource_path
 from kubeshard.apiserver.front.probes import Probes
 from kubeshard.apiserver.front.replies import (
@@ -173,6 +175,8 @@ class Front:
         if request.path == "/metrics":
             return self.metrics.page()
         path, registry = request.path.rstrip("/"), self.server.registry
+        if path in (CONFIGURATION, KEYS) and isinstance(self.gate, Identity):
+            return openid_reply(request, path, self.gate)
         accept = request.headers.get("accept", "")
         if path.startswith("/openapi/"):
             return self._openapi.reply(request)

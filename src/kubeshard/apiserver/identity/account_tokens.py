@@ -54,6 +54,11 @@ class AccountTokens:
         """PEM, to be kept secret. Raises ConfigurationError without the extra."""
         return self._key().pem
 
+    @property
+    def public_key(self) -> dict[str, str]:
+        """A JSON Web Key. Raises ConfigurationError without the extra."""
+        return self._key().public
+
     def issued(
         self, account: Object, audiences: Sequence[str], seconds: int, bound: Mapping[str, Object]
     ) -> str:

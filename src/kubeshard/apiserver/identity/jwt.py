@@ -39,7 +39,8 @@ class SigningKey:
         public = key.public_key().public_bytes(
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         )
-        header = {"alg": "ES256", "kid": _encoded(sha256(public).digest())}
+        self._id = _encoded(sha256(public).digest())
+        header = {"alg": "ES256", "kid": self._id}
         self._header = _encoded(msgspec.json.encode(header))
 
     @property
@@ -48,6 +49,13 @@ class SigningKey:
         return self._key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
+
+    @property
+    def public(self) -> dict[str, str]:
+        """As a JSON Web Key (RFC 7517): who has it can verify tokens."""
+        point = self._key.public_key().public_numbers()
+        x, y = (_encoded(number.to_bytes(_SIZE)) for number in (point.x, point.y))
+        return {"use": "sig", "kty": "EC", "kid": self._id, "crv": "P-256", "alg": "ES256", "x": x, "y": y}
 
     def signed(self, claims: Mapping[str, Any]) -> str:
         text = f"{self._header}.{_encoded(msgspec.json.encode(claims))}"

@@ -1,4 +1,6 @@
-"""Security contexts of pods and containers. Source: k8s.io/kubernetes `pkg/apis/core/validation`."""
+"""Security contexts of pods and containers, on a server that allows privileged ones (`--allow-privileged`), as
+nearly all do. Source: k8s.io/kubernetes `pkg/apis/core/validation`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,6 @@ from typing import Any
 from kubeshard.apiserver.resources.pod_names import LARGEST_INT32, in_range
 from kubeshard.apiserver.status import (
     FieldError,
-    forbidden_field,
     invalid_value,
     required,
     unsupported,
@@ -42,8 +43,6 @@ def pod_security_errors(path: str, security: Given) -> list[FieldError]:
 def container_security_errors(path: str, security: Given) -> list[FieldError]:
     errors: list[FieldError] = []
     privileged = bool(security.get("privileged"))
-    if privileged and not ALLOWS_PRIVILEGED:
-        errors.append(forbidden_field(f"{path}.privileged", "disallowed by cluster policy"))
     for field in ("runAsUser", "runAsGroup"):
         errors += _id(f"{path}.{field}", security.get(field))
     if (mount := security.get("procMount")) not in (None, *_PROC_MOUNTS):
@@ -53,10 +52,6 @@ def container_security_errors(path: str, security: Given) -> list[FieldError]:
         problem = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
         errors.append(invalid_value(path, security, problem))
     return errors
-
-
-ALLOWS_PRIVILEGED = False
-"""As kube-apiserver without `--allow-privileged`."""
 
 
 def _profiles(path: str, security: Given) -> list[FieldError]:
