@@ -281,7 +281,9 @@ async def test_a_stateful_set_shrinks_from_its_end_and_is_updated_in_place(api: 
     await api.until_status("statefulsets/db", replicas=2, observedGeneration=2)
     assert await api.names("pods") == ["db-0", "db-1"]
     await api.patch("statefulsets/db", with_image("b"))
-    found = await api.until_status("statefulsets/db", updatedReplicas=2, readyReplicas=2, currentReplicas=2)
+    found = await api.until_status(
+        "statefulsets/db", updatedReplicas=2, readyReplicas=2, currentReplicas=2, observedGeneration=3
+    )
     assert found["status"]["currentRevision"] == found["status"]["updateRevision"]
     pods = await api.items("pods")
     assert [pod["metadata"]["name"] for pod in pods] == ["db-0", "db-1"]

@@ -21,6 +21,7 @@ from kubeshard.apiserver.identity.authorizer import ALLOW_ALL, Authorizer
 from kubeshard.apiserver.model import Model, Target
 from kubeshard.apiserver.objects import Object, with_metadata
 from kubeshard.apiserver.resources.namespaces import NAMESPACES
+from kubeshard.apiserver.resources.strategy import Strategy
 from kubeshard.apiserver.steps import Steps
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
@@ -45,21 +46,41 @@ class Admitting(Model):
         self._judging: tuple[Policy, ...] | None = ()
         self.store.subscribe(self._forget)
 
+    def asking(self, target: Target, body: Object, options: Asking, sent: Strategy) -> Steps[Object]:
+        """About what a subresource is sent, which is of a kind of its own and not stored. Returns it as webhooks
+        leave it. Raises ApiError.
+        """
+        left = yield from self._mutate("CREATE", target, body, None, options, sent)
+        yield from self._validate("CREATE", target, left, None, options, sent)
+        return left or body
+
     def _mutate(
-        self, operation: str, target: Target, new: Object | None, old: Object | None, options: Asking
+        self,
+        operation: str,
+        target: Target,
+        new: Object | None,
+        old: Object | None,
+        options: Asking,
+        sent: Strategy | None = None,
     ) -> Steps[Object | None]:
         """The object as mutating webhooks leave it."""
         if self._mutating is None:
             self._mutating = hooks_of(self.store.objects(MUTATING).values())
         if not self._mutating or not options.asks:
             return new
-        attributes = _attributes(operation, target, new, old, options)
-        strategy = target.resource.strategy
+        attributes = _attributes(operation, target, new, old, options, sent)
+        strategy = sent or target.resource.strategy
         left = yield from self._webhooks.mutate(self._mutating, attributes, strategy.decode, _sink(options))
         return left if left is new or left is None or new is None else _managed(left, new, options)
 
     def _validate(
-        self, operation: str, target: Target, new: Object | None, old: Object | None, options: Asking
+        self,
+        operation: str,
+        target: Target,
+        new: Object | None,
+        old: Object | None,
+        options: Asking,
+        sent: Strategy | None = None,
     ) -> Steps[None]:
         """Raises ApiError when a policy or a webhook refuses."""
         if self._validating is None:
@@ -70,7 +91,7 @@ class Admitting(Model):
             )
         if not (self._validating or self._judging) or not options.asks:
             return
-        attributes, warn = _attributes(operation, target, new, old, options), _sink(options)
+        attributes, warn = _attributes(operation, target, new, old, options, sent), _sink(options)
         with deciding(partial(decided, self.authorizer, attributes.user)):
             self._policies.judge(self._judging, attributes, warn)
         yield from self._webhooks.validate(self._validating, attributes, warn)
@@ -90,11 +111,16 @@ class Admitting(Model):
 
 
 def _attributes(
-    operation: str, target: Target, new: Object | None, old: Object | None, options: Asking
+    operation: str,
+    target: Target,
+    new: Object | None,
+    old: Object | None,
+    options: Asking,
+    sent: Strategy | None = None,
 ) -> Attributes:
-    return Attributes(
-        operation, target, new, old, options.user, options.dry_run, options.sent, target.resource
-    )
+    kind = sent.kind if sent else None
+    who = (options.user, options.dry_run, options.sent)
+    return Attributes(operation, target, new, old, *who, target.resource, kind)
 
 
 def _sink(options: Asking) -> Callable[[str], None]:

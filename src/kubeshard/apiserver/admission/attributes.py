@@ -12,7 +12,7 @@ from kubeshard.apiserver.model import Target, in_version
 from kubeshard.apiserver.objects import Object
 from kubeshard.apiserver.resources.namespaces import NAMESPACES
 from kubeshard.apiserver.resources.registry import Resource
-from kubeshard.core.kinds import GroupResource
+from kubeshard.core.kinds import GroupResource, Kind
 
 
 class Asking(Protocol):
@@ -36,7 +36,7 @@ OPTIONS_KIND = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": 
 @dataclass(frozen=True)
 class Attributes:
     """`operation` is CREATE, UPDATE or DELETE. `requested` is the kind in the version of the request, `target`
-    that in which somebody wants to be asked about it.
+    that in which somebody wants to be asked about it. `sent`: what a subresource is sent, if it is of another kind.
     """
 
     operation: str
@@ -47,6 +47,7 @@ class Attributes:
     dry_run: bool
     options: Mapping[str, Any]
     requested: Resource
+    sent: Kind | None = None
 
     @property
     def resource(self) -> GroupResource:
@@ -101,11 +102,12 @@ class Attributes:
     def request(self) -> dict[str, Any]:
         """The `request` of an AdmissionReview without its uid and objects."""
         kind, asked = self.target.resource.kind, self.requested.kind
+        told, told_of_request = self.sent or kind, self.sent or asked
         request: dict[str, Any] = {
-            "kind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
+            "kind": _told(told),
             "resource": {"group": kind.group, "version": kind.version, "resource": kind.plural},
             "subResource": self.target.subresource,
-            "requestKind": {"group": asked.group, "version": asked.version, "kind": asked.kind},
+            "requestKind": _told(told_of_request),
             "requestResource": {"group": asked.group, "version": asked.version, "resource": asked.plural},
             "requestSubResource": self.target.subresource,
             "name": self.name,
@@ -120,3 +122,7 @@ class Attributes:
             },
         }
         return {name: value for name, value in request.items() if value != ""}
+
+
+def _told(kind: Kind) -> dict[str, str]:
+    return {"group": kind.group, "version": kind.version, "kind": kind.kind}

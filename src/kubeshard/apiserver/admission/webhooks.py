@@ -207,7 +207,8 @@ class Webhooks:
 
     def _taken(self, attributes: Attributes, obj: Object, decode: Callable[[Object], object]) -> Attributes:
         """The patched object, decoded as if it came from a client, in the version of the request."""
-        obj = private({**obj, "apiVersion": attributes.requested.kind.api_version})
+        kind = attributes.sent or attributes.requested.kind
+        obj = private({**obj, "apiVersion": kind.api_version})
         try:
             decode(obj)
         except ApiError as error:

@@ -53,7 +53,7 @@ class Bodies(Typed):
 
 def binding(question: Question) -> Steps[Answer]:
     """Says on which node the pod is to run. Raises Conflict for one that has a node, is gated or goes."""
-    target, options, body = _received(question, _BINDING)
+    target, options, body = yield from _received(question, _BINDING)
     if not target.subresource:
         target = Target(_pods(question), target.namespace, body["metadata"].get("name", ""))
     node, given = body.get("target") or {}, body["metadata"]
@@ -78,13 +78,12 @@ def binding(question: Question) -> Steps[Answer]:
             bound = with_metadata(bound, **{field: {**(pod["metadata"].get(field) or {}), **given[field]}})
     if not options.dry_run:
         server.store.put(target.group_resource, target.key, bound)
-    yield from ()
     return Answer(201, _SUCCESS)
 
 
 def eviction(question: Question) -> Steps[Answer]:
     """A deletion that a PodDisruptionBudget may refuse: TooManyRequests (429)."""
-    target, options, body = _received(question, _EVICTION)
+    target, options, body = yield from _received(question, _EVICTION)
     server, asked = question.server, body.get("deleteOptions") or {}
     pod = server.live(target)
     preconditions = asked.get("preconditions") or {}
@@ -114,7 +113,8 @@ def eviction(question: Question) -> Steps[Answer]:
     return Answer(201, _SUCCESS)
 
 
-def _received(question: Question, kind: Kind) -> tuple[Target, WriteOptions, Object]:
+def _received(question: Question, kind: Kind) -> Steps[tuple[Target, WriteOptions, Object]]:
+    """Asks admission about the body, not about the pod."""
     target, request = question.target, question.request
     if request.method != "POST":
         raise method_not_allowed()
@@ -123,6 +123,9 @@ def _received(question: Question, kind: Kind) -> tuple[Target, WriteOptions, Obj
     body, _ = question.server.received(asked, request.decode(kind.kind), options)
     if target.subresource and body["metadata"].get("name") != target.name:
         raise bad_request(f"name in URL does not match name in {kind.kind} object")
+    about = target if target.subresource else replace(target, name=body["metadata"].get("name", ""))
+    body = with_metadata(body, namespace=target.namespace)
+    body = yield from question.server.asking(about, body, options, asked.resource.strategy)
     return target, options, body
 
 
