@@ -295,10 +295,8 @@ class Webhook:
         return WebhookReply(review)
 
 
-@virtual_time
-async def test_admission_sees_the_pods_of_workloads_and_a_refusal_is_tried_again() -> None:
-    cluster, webhook = Cluster(), Webhook()
-    rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+def webhook_configuration(cluster: Cluster, resource: str) -> None:
+    rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": [resource]}
     one = {
         "name": "pods.kubeshard.test",
         "clientConfig": {"url": "https://webhook.kubeshard.test/pods"},
@@ -310,6 +308,12 @@ async def test_admission_sees_the_pods_of_workloads_and_a_refusal_is_tried_again
     target = cluster.server.registry.find(*path.split("/"))
     assert target is not None
     cluster.server.create(Target(target), {"metadata": {"name": "pods"}, "webhooks": [one]})
+
+
+@virtual_time
+async def test_admission_sees_the_pods_of_workloads_and_a_refusal_is_tried_again() -> None:
+    cluster, webhook = Cluster(), Webhook()
+    webhook_configuration(cluster, "pods")
     async with Controllers(cluster.server, caller=webhook):
         cluster.create("apps/v1/replicasets", workload("rs", replicas=1))
         await asyncio.sleep(1)
@@ -322,6 +326,20 @@ async def test_admission_sees_the_pods_of_workloads_and_a_refusal_is_tried_again
         assert status["readyReplicas"] == 1
         assert "conditions" not in status
     assert set(webhook.users) == {"system:serviceaccount:kube-system:replicaset-controller"}
+
+
+@virtual_time
+async def test_admission_sees_the_bindings_of_the_scheduler_and_a_refusal_is_tried_again() -> None:
+    cluster, webhook = Cluster(), Webhook()
+    webhook_configuration(cluster, "pods/binding")
+    async with Controllers(cluster.server, caller=webhook):
+        cluster.create("v1/pods", pod())
+        await asyncio.sleep(1)
+        assert "nodeName" not in cluster.get("v1/pods/a")["spec"]
+        webhook.allows = True
+        await asyncio.sleep(30)
+        assert cluster.get("v1/pods/a")["spec"]["nodeName"] == "pretended"
+    assert set(webhook.users) == {"system:kube-scheduler"}
 
 
 @virtual_time

@@ -7,13 +7,14 @@ cluster: the user is a controller's service account, or a node.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from kubeshard.apiserver.controllers.conditions import with_condition
+from kubeshard.apiserver.binding import BINDINGS, bind
 from kubeshard.apiserver.controllers.ownership import Node, Ownership, controller_of
 from kubeshard.apiserver.deleting import DeleteOptions
 from kubeshard.apiserver.identity.user import User
 from kubeshard.apiserver.model import Target, WriteOptions
-from kubeshard.apiserver.objects import Object
+from kubeshard.apiserver.objects import Object, key_of
 from kubeshard.apiserver.resources.registry import Resource
 from kubeshard.apiserver.server import ApiServer
 from kubeshard.apiserver.steps import Steps
@@ -119,21 +120,20 @@ class Account:
         if live is not None and live.get("status") != status:
             yield from self.change(node, lambda live: {**live, "status": status}, "status")
 
-    def bind(self, pod: Node, node: str) -> None:
-        """What the subresource `binding` writes: no manager owns it, and nobody else may say it."""
-        live = self._cluster.get(pod)
-        if live is None or live["spec"].get("nodeName"):
-            return
-        status = live.get("status") or {}
-        conditions = with_condition(
-            status.get("conditions") or [], "PodScheduled", "True", "", "", self._cluster.now()
-        )
-        bound = {
-            **live,
-            "spec": {**live["spec"], "nodeName": node},
-            "status": {**status, "conditions": conditions},
+    def bind(self, pod: Object, resource: GroupResource, node: str) -> Steps[None]:
+        """As a Binding does it, about which admission is asked. Raises Conflict for a pod that has another node."""
+        meta = pod["metadata"]
+        kind = BINDINGS.kind
+        body: Object = {
+            "kind": kind.kind,
+            "apiVersion": kind.api_version,
+            "metadata": {name: meta[name] for name in ("name", "namespace", "uid")},
+            "target": {"kind": "Node", "name": node},
         }
-        self._server.store.put(pod.resource, pod.key, bound)
+        target = self._target(Node(resource, key_of(pod)))
+        about = replace(target, subresource="binding")
+        body = yield from self._server.asking(about, body, self._options, BINDINGS)
+        bind(self._server, target, body)
 
     def delete(
         self,

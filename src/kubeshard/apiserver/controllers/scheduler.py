@@ -47,7 +47,7 @@ class Scheduler(Controller[Key]):
             return None
         place, problem = self._place(pod)
         if place:
-            self._account.bind(node, place)
+            yield from self._account.bind(pod, PODS, place)
             message = f"Successfully assigned {key.namespace}/{key.name} to {place}"
             yield from self._recorder.announce(pod, "Scheduled", message, "Binding")
             return None

@@ -11,17 +11,15 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from kubeshard.apiserver.binding import BINDINGS, Bodies, bind, with_pod_condition
 from kubeshard.apiserver.deleting import DeleteOptions, check_preconditions
 from kubeshard.apiserver.front.special import REVIEWS, SUBRESOURCES, Question
 from kubeshard.apiserver.model import Answer, Target, WriteOptions
 from kubeshard.apiserver.objects import Object, is_deleting, labels_of, with_metadata
 from kubeshard.apiserver.resources.pod_selectors import selects
 from kubeshard.apiserver.resources.registry import Resource
-from kubeshard.apiserver.resources.strategy import Strategy
-from kubeshard.apiserver.resources.typed import Typed
 from kubeshard.apiserver.status import (
     bad_request,
-    conflict,
     forbidden,
     internal,
     method_not_allowed,
@@ -32,7 +30,6 @@ from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Key
 
-_BINDING = Kind("", "v1", "Binding", "bindings")
 _EVICTION = Kind("policy", "v1", "Eviction", "evictions")
 _NODES = GroupResource("", "nodes")
 _BUDGETS = GroupResource("policy", "poddisruptionbudgets")
@@ -44,40 +41,12 @@ _MANAGER = "kube-apiserver"
 _SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
-class Bodies(Typed):
-    """Not a resource: what a subresource is sent."""
-
-    def __init__(self, kind: Kind) -> None:
-        Strategy.__init__(self, kind, {})
-
-
 def binding(question: Question) -> Steps[Answer]:
     """Says on which node the pod is to run. Raises Conflict for one that has a node, is gated or goes."""
-    target, options, body = yield from _received(question, _BINDING)
+    target, options, body = yield from _received(question, BINDINGS.kind)
     if not target.subresource:
         target = Target(_pods(question), target.namespace, body["metadata"].get("name", ""))
-    node, given = body.get("target") or {}, body["metadata"]
-    if node.get("kind") not in (None, "", "Node"):
-        known = '"Node", "<empty>"'
-        raise internal(f'target.kind: Unsupported value: "{node["kind"]}": supported values: {known}')
-    if not node.get("name"):
-        raise internal("target.name: Required value")
-    server = question.server
-    pod = server.live(target)
-    if problem := _unbindable(pod):
-        raise conflict(GroupResource("", "pods/binding"), target.name, f"pod {target.name} {problem}")
-    status = {name: value for name, value in pod["status"].items() if name != "nominatedNodeName"}
-    condition = {"type": "PodScheduled", "status": "True"}
-    bound = {
-        **pod,
-        "spec": {**pod["spec"], "nodeName": node["name"]},
-        "status": _with_condition(status, condition, server.now()),
-    }
-    for field in ("annotations", "labels"):
-        if given.get(field):
-            bound = with_metadata(bound, **{field: {**(pod["metadata"].get(field) or {}), **given[field]}})
-    if not options.dry_run:
-        server.store.put(target.group_resource, target.key, bound)
+    bind(question.server, replace(target, subresource=""), body, dry_run=options.dry_run)
     return Answer(201, _SUCCESS)
 
 
@@ -107,7 +76,7 @@ def eviction(question: Question) -> Steps[Answer]:
             "reason": "EvictionByEvictionAPI",
             "message": "Eviction API: evicting",
         }
-        status = _with_condition(pod["status"], condition, server.now())
+        status = with_pod_condition(pod["status"], condition, server.now())
         server.store.put(target.group_resource, target.key, {**pod, "status": status})
     yield from server.deleting(replace(target, subresource=""), replace(doomed, resource_version=""))
     return Answer(201, _SUCCESS)
@@ -127,27 +96,6 @@ def _received(question: Question, kind: Kind) -> Steps[tuple[Target, WriteOption
     body = with_metadata(body, namespace=target.namespace)
     body = yield from question.server.asking(about, body, options, asked.resource.strategy)
     return target, options, body
-
-
-def _unbindable(pod: Object) -> str:
-    if is_deleting(pod):
-        return "is being deleted, cannot be assigned to a host"
-    if node := pod["spec"].get("nodeName"):
-        return f'is already assigned to node "{node}"'
-    return "has non-empty .spec.schedulingGates" if pod["spec"].get("schedulingGates") else ""
-
-
-def _with_condition(status: Object, condition: Mapping[str, Any], now: str) -> Object:
-    """The time of a condition moves with its status only."""
-    conditions = list(status.get("conditions") or ())
-    fresh = {"lastProbeTime": None, "lastTransitionTime": now, **condition}
-    for index, old in enumerate(conditions):
-        if old["type"] == condition["type"]:
-            if old["status"] == condition["status"]:
-                fresh["lastTransitionTime"] = old.get("lastTransitionTime")
-            conditions[index] = fresh
-            return {**status, "conditions": conditions}
-    return {**status, "conditions": [*conditions, fresh]}
 
 
 def _spend(question: Question, pod: Object, *, dry_run: bool) -> Steps[None]:
