@@ -26,11 +26,19 @@ def _second(epoch: int) -> str:
     return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-@lru_cache(4096)
 def parse_time(text: str | None) -> float | None:
     """Seconds since the epoch, or None for an absent or malformed time."""
-    if not text:
+    if not text or len(text) > _LONGEST:
         return None
+    return _parsed(text)
+
+
+_LONGEST = 64
+"""No time is longer."""
+
+
+@lru_cache(4096)
+def _parsed(text: str) -> float | None:
     try:
         parsed = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:

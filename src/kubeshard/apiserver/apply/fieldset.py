@@ -6,12 +6,11 @@ A set is a frozenset of paths, so the algebra is Python's. Source: KEP-555, stru
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 
-from kubeshard.apiserver.apply.shape import Path, Shape, item_element, parts, readable
+from kubeshard.apiserver.apply.shape import Path, Shape, parts
 
 FieldSet = frozenset[Path]
 EMPTY: FieldSet = frozenset()
@@ -39,30 +38,25 @@ def compare(shape: Shape, before: Any, after: Any) -> Comparison:
     return Comparison(frozenset(added), frozenset(modified), frozenset(removed))
 
 
-def mistakes(shape: Shape, value: Any, path: Path = ()) -> list[str]:
-    """Fields that the schema does not know and keys that two items of a list have, in the server's words."""
-    inner = parts(shape, value)
-    if inner is None:
-        return []
-    found = []
-    if isinstance(value, list) and len(inner) < len(value):
-        seen = set()
-        for element in (item_element(shape, item) for item in value):
-            if element in seen:
-                found.append(f"{readable(path)}: duplicate entries for key {readable((element,))}")
-            seen.add(element)
-    for element in sorted(inner):
-        part, here = inner[element], (*path, element)
-        if shape.closed and not part.declared:
-            found.append(f"{readable(here)}: field not declared in schema")
-        else:
-            found += mistakes(part.shape, part.value, here)
-    return found
-
-
-@lru_cache(4096)
 def to_fields_v1(paths: FieldSet) -> dict[str, Any]:
     """Sets that are the same are one dict, which nobody changes: objects that are alike share it."""
+    if (known := _shared.get(paths)) is not None:
+        return known
+    made = _made(paths)
+    if sum(len(element) for path in paths for element in path) <= _LONGEST_SHARED:
+        if len(_shared) >= _MOST_SHARED:
+            del _shared[next(iter(_shared))]
+        _shared[paths] = made
+    return made
+
+
+_shared: dict[FieldSet, dict[str, Any]] = {}
+_MOST_SHARED = 1024
+_LONGEST_SHARED = 20_000
+"""Characters of a set: what clients make up must not fill the memory."""
+
+
+def _made(paths: FieldSet) -> dict[str, Any]:
     root: dict[str, Any] = {}
     # In order a path comes before those below it, and elements come as they are to be written.
     for path in sorted(paths):

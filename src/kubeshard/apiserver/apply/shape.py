@@ -31,6 +31,8 @@ class Shape:
     """The key fields of a list of type map, with their default or None."""
     closed: bool = False
     """Whether a field that is not declared is a mistake."""
+    scalar: str = ""
+    """Of a scalar: `string`, `boolean`, `numeric`, `any scalar`; empty where nobody checks it."""
 
 
 class Part(NamedTuple):
@@ -42,6 +44,10 @@ class Part(NamedTuple):
 
 UNTYPED = Shape()
 SCALAR = Shape("scalar")
+STRING, BOOLEAN, NUMERIC, ANY_SCALAR = (
+    Shape("scalar", scalar=scalar) for scalar in ("string", "boolean", "numeric", "any scalar")
+)
+_OF_TYPE = {"string": STRING, "boolean": BOOLEAN, "integer": NUMERIC, "number": NUMERIC}
 GRANULAR = Shape("map", items=SCALAR)
 
 
@@ -54,7 +60,7 @@ def parts(shape: Shape, value: Any) -> dict[str, Part] | None:
         found = {}
         for name, member in value.items():
             declared = fields.get(name)
-            element = _field_element(name)
+            element = _field_element(name) if len(name) <= _LONGEST_SHARED else f"f:{name}"
             found[element] = Part(element, declared or item_shape, member, declared is not None)
         return found
     if isinstance(value, list) and shape.kind == "list" and shape.list_type in ("set", "map"):
@@ -65,6 +71,9 @@ def parts(shape: Shape, value: Any) -> dict[str, Part] | None:
             for element in [item_element(shape, item)]
         }
     return None
+
+
+_LONGEST_SHARED = 256
 
 
 @lru_cache(8192)
@@ -92,11 +101,11 @@ def shape_of(schema: Mapping[str, Any]) -> Shape:
         items = shape_of(additional) if isinstance(additional, Mapping) else None
         closed = items is None and not schema.get("x-kubernetes-preserve-unknown-fields")
         return Shape("map", fields, items, atomic, closed=closed)
-    if schema.get("type") in ("string", "integer", "number", "boolean") or schema.get(
-        "x-kubernetes-int-or-string"
-    ):
+    if schema.get("x-kubernetes-int-or-string"):
         return SCALAR
-    return Shape("untyped", atomic=atomic)
+    if scalar := _OF_TYPE.get(schema.get("type", "")):
+        return scalar
+    return Shape("map" if schema.get("type") == "object" else "untyped", atomic=atomic)
 
 
 def readable(path: Path) -> str:
@@ -120,6 +129,8 @@ def _readable(element: str) -> str:
     form, _, rest = element.partition(":")
     if form == "f":
         return f".{rest}"
+    if form == "i":
+        return f"[{rest}]"
     if form == "v":
         return f"[={rest}]"
     return "[" + ",".join(f"{key}={_canonical(value)}" for key, value in json.loads(rest).items()) + "]"

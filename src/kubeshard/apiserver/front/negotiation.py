@@ -26,6 +26,8 @@ _PARTIAL = ("PartialObjectMetadata", "PartialObjectMetadataList")
 _VERSIONS = ("v1", "v1beta1")
 _AGGREGATED = ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
 
+_LONGEST_KEPT = 512
+
 
 @dataclass(frozen=True)
 class Format:
@@ -54,9 +56,13 @@ class Format:
         return msgspec.json.encode(document)
 
 
-@lru_cache(256)
 def negotiate(accept: str) -> Format:
     """Raises ApiError (406)."""
+    return _negotiated(accept) if len(accept) <= _LONGEST_KEPT else _negotiated.__wrapped__(accept)
+
+
+@lru_cache(256)
+def _negotiated(accept: str) -> Format:
     for media_type, given in _clauses(accept):
         form, version = given.get("as", ""), given.get("v", "")
         if not form:

@@ -24,9 +24,16 @@ class ResourcePath(NamedTuple):
     below: bool = False
 
 
-@lru_cache(2048)
 def resource_path(path: str) -> ResourcePath | None:
     """None for what is no path of a resource (discovery documents, health, nonsense)."""
+    return (_read if len(path) <= _LONGEST_KEPT else _read.__wrapped__)(path)
+
+
+_LONGEST_KEPT = 1024
+
+
+@lru_cache(2048)
+def _read(path: str) -> ResourcePath | None:
     parts = [unquote(part) for part in path.strip("/").split("/")]
     match parts:
         case ["api", version, *rest] if rest:

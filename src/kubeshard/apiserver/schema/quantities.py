@@ -20,11 +20,18 @@ MILLI = -3
 _LARGEST = 2**63 - 1
 
 
-@lru_cache(4096)
 def canonical(text: str, finest: int = NANO) -> str:
     """What is finer than the power of ten `finest` is rounded up. Raises ValueError, in the server's words, for
     what is no quantity.
     """
+    return (_canonical if len(text) <= _LONGEST_KEPT else _canonical.__wrapped__)(text, finest)
+
+
+_LONGEST_KEPT = 64
+
+
+@lru_cache(4096)
+def _canonical(text: str, finest: int) -> str:
     number, suffix = _split(text)
     with localcontext() as context:
         context.prec = 60

@@ -17,11 +17,18 @@ _PARTS = (
 _ZERO = "0001-01-01T00:00:00Z"
 
 
-@lru_cache(4096)
 def canonical_time(text: str, layout: str = SECONDS) -> str | None:
     """In UTC; with six fractional digits or none, as the layout says; None for Go's zero time. Raises
     ValueError in Go's words.
     """
+    return (_canonical if len(text) <= _LONGEST_KEPT else _canonical.__wrapped__)(text, layout)
+
+
+_LONGEST_KEPT = 64
+
+
+@lru_cache(4096)
+def _canonical(text: str, layout: str) -> str | None:
     rest, numbers = text, []
     for part, pattern, name, least, most in _PARTS:
         found = re.match(pattern, rest, re.ASCII)
