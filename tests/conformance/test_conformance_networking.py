@@ -680,3 +680,14 @@ async def test_an_unsound_policy(api, policies, spec, causes):
     refused = await api.create(policies, policy(**spec))
     assert refused.refusal == (422, "Invalid")
     assert refused.causes == causes
+
+
+async def test_a_new_ingress_with_its_class_in_an_annotation_is_told_of_the_field(api, ingresses):
+    body = ingress(defaultBackend=BACKEND)
+    body["metadata"]["annotations"] = {"kubernetes.io/ingress.class": "x"}
+    made = await api.create(ingresses, body)
+    told = (
+        "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"
+    )
+    assert made.warnings == [told]
+    assert (await api.merge(f"{ingresses}/a", {"spec": {"tls": [{"hosts": ["a"]}]}})).warnings == []

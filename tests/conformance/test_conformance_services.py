@@ -865,3 +865,33 @@ async def test_a_slice_keeps_its_type_and_counts_changes_of_labels(api, slices):
     assert (await api.merge(f"{slices}/a", {"metadata": {"annotations": {"a": "b"}}})).meta["generation"] == 1
     assert (await api.merge(f"{slices}/a", {"metadata": {"labels": {"a": "b"}}})).meta["generation"] == 2
     assert (await api.merge(f"{slices}/a", {"ports": [{"port": 1}]})).meta["generation"] == 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "warnings"),
+    [
+        ({}, []),
+        ({"externalName": "x"}, ['spec.externalName is ignored when spec.type is not "ExternalName"']),
+        (
+            {"externalIPs": ["1.2.3.4"]},
+            ["spec.externalIPs is deprecated and may no longer be implemented in some clusters"],
+        ),
+        (
+            {"clusterIP": "None", "sessionAffinity": "ClientIP"},
+            ["spec.SessionAffinity is ignored for headless services"],
+        ),
+        (
+            {"clusterIP": "None", "loadBalancerIP": "1.2.3.4"},
+            ["spec.loadBalancerIP is ignored for headless services"],
+        ),
+        (
+            {"trafficDistribution": "PreferClose"},
+            ['spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"'],
+        ),
+    ],
+)
+async def test_what_is_said_about_a_sound_service(api, services, spec, warnings):
+    made = await api.create(services, service(**spec))
+    assert (made.status, made.warnings) == (201, warnings)
+    changed = await api.merge(f"{services}/a", {"metadata": {"labels": {"a": "b"}}})
+    assert changed.warnings == warnings

@@ -78,6 +78,12 @@ class Ingresses(Typed):
             errors += entry_point_errors(f"status.loadBalancer.ingress[{index}]", point, before)
         return errors
 
+    def warnings(self, new: Object, old: Object | None) -> list[str]:
+        annotated = _CLASS in (new["metadata"].get("annotations") or {})
+        if old is not None or not annotated or new["spec"].get("ingressClassName") is not None:
+            return []
+        return [f"annotation \"{_CLASS}\" is deprecated, please use 'spec.ingressClassName' instead"]
+
 
 class IngressClasses(Typed):
     def set_defaults(self, obj: Object) -> None:

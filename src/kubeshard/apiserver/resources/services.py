@@ -17,6 +17,7 @@ from kubeshard.apiserver.resources.service_rules import (
     service_errors,
     service_update_errors,
 )
+from kubeshard.apiserver.resources.service_warnings import service_warnings
 from kubeshard.apiserver.resources.typed import Typed
 from kubeshard.apiserver.status import FieldError
 from kubeshard.core.kinds import GroupResource
@@ -92,6 +93,9 @@ class Services(Typed):
         if subresource == "status":
             return balancer_status_errors(new, old)
         return service_update_errors(new, old)
+
+    def warnings(self, new: Object, old: Object | None) -> list[str]:
+        return service_warnings(new)
 
     def selector_problem(self, path: str) -> str:
         return f"field label not supported: {path}"
