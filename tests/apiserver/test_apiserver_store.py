@@ -1,13 +1,18 @@
 """The store: versions, history, snapshots."""
 
+from copy import deepcopy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubeshard.apiserver import ApiServer
 from kubeshard.apiserver.history import TooOld
+from kubeshard.apiserver.model import Target
 from kubeshard.apiserver.store import Store
 from kubeshard.core import Key
 from kubeshard.core.kinds import GroupResource
+from kubeshard.core.patches import JsonPatch
 
 MAPS = GroupResource("", "configmaps")
 OTHERS = GroupResource("", "secrets")
@@ -74,3 +79,31 @@ def test_writing_does_not_change_what_was_handed_out():
     kept = dict(first)
     model.put(MAPS, Key("ns", "a"), {"metadata": {"name": "a"}, "data": {}})
     assert first == kept
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "a-b", "b"]), st.sampled_from("xyz"), st.booleans())))
+def test_keys_stay_in_the_order_of_lists(steps):
+    model = store()
+    for namespace, name, stays in steps:
+        key = Key(namespace, name)
+        if stays:
+            model.put(MAPS, key, {"metadata": {"name": name, "namespace": namespace}})
+        elif model.get(MAPS, key) is not None:
+            model.remove(MAPS, key)
+        ordered = [key for _, key in model.ordered(MAPS)]
+        assert ordered == sorted(model.objects(MAPS), key=lambda key: f"{key.namespace}/{key.name}")
+
+
+def test_objects_that_share_a_set_of_fields_do_not_share_its_changes():
+    server = ApiServer()
+    maps = server.registry.find("", "v1", "configmaps")
+    for name in "ab":
+        server.create(Target(maps, "default"), {"metadata": {"name": name}, "data": {"k": "v"}})
+    mine, other = (server.get(Target(maps, "default", name)) for name in "ab")
+    before = deepcopy(other)
+    (entry,) = mine["metadata"]["managedFields"]
+    assert entry["fieldsV1"] is other["metadata"]["managedFields"][0]["fieldsV1"]
+    removal = JsonPatch([{"op": "remove", "path": "/metadata/managedFields/0/fieldsV1/f:data"}])
+    changed = server.patch(Target(maps, "default", "a"), removal).object
+    assert "managedFields" not in changed["metadata"]
+    assert server.get(Target(maps, "default", "b")) == before

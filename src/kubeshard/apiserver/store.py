@@ -10,6 +10,7 @@ loop, or one simulation, owns a store.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -134,10 +135,8 @@ class Store:
         resource = self._kept_as.get(resource, resource)
         ordered = self._ordered.get(resource)
         if ordered is None:
-            # Kept until a key comes or goes: pages and repeated lists sort nothing.
-            ordered = self._ordered[resource] = sorted(
-                (f"{key.namespace}/{key.name}", key) for key in self._objects[resource]
-            )
+            # Kept in order from the first list on: the later ones, and pages, sort nothing.
+            ordered = self._ordered[resource] = sorted(map(_place, self._objects[resource]))
         return ordered
 
     def at(self, resource: GroupResource, revision: int) -> Mapping[Key, Object]:
@@ -165,8 +164,8 @@ class Store:
         stored = with_metadata(obj, resourceVersion=str(self.revision))
         objects = self._objects[resource]
         event = Event(self.revision, key, objects.get(key), stored)
-        if event.old is None:
-            self._ordered.pop(resource, None)
+        if event.old is None and (ordered := self._ordered.get(resource)) is not None:
+            insort(ordered, _place(key))
         objects[key] = stored
         if self._journal is not None:
             self._journal.put(resource, key, stored, self.revision)
@@ -178,7 +177,8 @@ class Store:
         resource = self._kept_as.get(resource, resource)
         self.revision += 1
         old = self._objects[resource].pop(key)
-        self._ordered.pop(resource, None)
+        if (ordered := self._ordered.get(resource)) is not None:
+            del ordered[bisect_left(ordered, _place(key))]
         if self._journal is not None:
             self._journal.remove(resource, key, self.revision)
         self._tell(resource, Event(self.revision, key, old, None))
@@ -213,3 +213,8 @@ class Store:
         if watchers := self._watchers.get(resource):
             for watcher in tuple(watchers.values()):
                 watcher()
+
+
+def _place(key: Key) -> tuple[str, Key]:
+    """Where lists have it."""
+    return f"{key.namespace}/{key.name}", key
