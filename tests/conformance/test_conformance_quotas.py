@@ -1,7 +1,16 @@
-"""ResourceQuotas and LimitRanges, as objects."""
+"""ResourceQuotas as objects; LimitRanges, and what they make of pods and claims."""
 
 import pytest
-from conformance_workloads import NOT_NEGATIVE, QUALIFIED, duplicate, forbidden, invalid, required
+from conformance_workloads import (
+    NOT_NEGATIVE,
+    QUALIFIED,
+    claim,
+    duplicate,
+    forbidden,
+    invalid,
+    pod_of,
+    required,
+)
 
 EXISTS = (
     "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
@@ -351,3 +360,60 @@ async def test_unsound_limits(api, ranges, given, causes):
 async def test_limits_of_each_type_are_said_once(api, ranges):
     refused = await api.create(ranges, limits({"type": "Pod"}, {"type": "Pod"}))
     assert refused.causes == {duplicate("spec.limits[1].type", '"Pod"')}
+
+
+async def test_limits_are_filled_in_where_a_container_says_none(api, ns, ranges):
+    await api.create(ranges, limits({"type": "Container", "max": {"cpu": "1"}, "default": {"memory": "1Gi"}}))
+    pods = f"/api/v1/namespaces/{ns}/pods"
+    made = await api.create(pods, pod_of(resources={"requests": {"cpu": "100m"}}))
+    assert made["spec"]["containers"][0]["resources"] == {
+        "requests": {"cpu": "100m", "memory": "1Gi"},
+        "limits": {"cpu": "1", "memory": "1Gi"},
+    }
+    told = "LimitRanger plugin set: memory request for container c; cpu, memory limit for container c"
+    assert made.meta["annotations"] == {"kubernetes.io/limit-ranger": told}
+    assert made["status"]["qosClass"] == "Burstable"
+
+
+@pytest.mark.parametrize(
+    ("limit", "resources", "told"),
+    [
+        (
+            {"max": {"cpu": "1"}},
+            {"limits": {"cpu": "2"}},
+            "maximum cpu usage per Container is 1, but limit is 2",
+        ),
+        (
+            {"min": {"cpu": "1"}},
+            {"requests": {"cpu": "500m"}},
+            "minimum cpu usage per Container is 1, but request is 500m",
+        ),
+        (
+            {"maxLimitRequestRatio": {"cpu": "2"}},
+            {"requests": {"cpu": "1"}, "limits": {"cpu": "3"}},
+            "cpu max limit to request ratio per Container is 2, but provided ratio is 3.000000",
+        ),
+        (
+            {"maxLimitRequestRatio": {"cpu": "2"}},
+            {},
+            "cpu max limit to request ratio per Container is 2, but no request is specified or request is 0",
+        ),
+    ],
+)
+async def test_a_container_beyond_its_limits(api, ns, ranges, limit, resources, told):
+    await api.create(ranges, limits({"type": "Container", **limit}))
+    refused = await api.create(f"/api/v1/namespaces/{ns}/pods", pod_of(resources=resources))
+    assert refused.refusal == (403, "Forbidden")
+    assert refused.message == f'pods "a" is forbidden: {told}'
+
+
+async def test_a_claim_beyond_its_limits(api, ns, ranges):
+    bounds = {"min": {"storage": "2Gi"}, "max": {"storage": "3Gi"}}
+    await api.create(ranges, limits({"type": "PersistentVolumeClaim", **bounds}))
+    claims = f"/api/v1/namespaces/{ns}/persistentvolumeclaims"
+    refused = await api.create(claims, claim())
+    told = "minimum storage usage per PersistentVolumeClaim is 2Gi, but request is 1Gi"
+    assert refused.message == f'persistentvolumeclaims "a" is forbidden: {told}'
+    refused = await api.create(claims, claim(resources={"requests": {"storage": "4Gi"}}))
+    told = "maximum storage usage per PersistentVolumeClaim is 3Gi, but request is 4Gi"
+    assert refused.message == f'persistentvolumeclaims "a" is forbidden: {told}'

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kubeshard.apiserver.objects import Object, with_metadata
+from kubeshard.apiserver.resources.limit_ranges import LIMIT_RANGES, check_claim_limits
 from kubeshard.apiserver.resources.pod_defaults import default_claim_spec
 from kubeshard.apiserver.resources.pod_names import dns_subdomain, wrong
 from kubeshard.apiserver.resources.pod_resources import positive_quantity
@@ -60,7 +61,10 @@ class Claims(Typed):
             _same_source(new["spec"])
 
     def validate(self, obj: Object) -> list[FieldError]:
-        return claim_spec_errors("spec", obj["spec"])
+        errors = claim_spec_errors("spec", obj["spec"])
+        if not errors:
+            check_claim_limits(obj, self.stored(LIMIT_RANGES))
+        return errors
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         if subresource == "status":

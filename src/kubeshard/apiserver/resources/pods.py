@@ -11,6 +11,7 @@ from typing import Any
 
 from kubeshard.apiserver.apply.shape import Path
 from kubeshard.apiserver.objects import Object, with_metadata
+from kubeshard.apiserver.resources.limit_ranges import LIMIT_RANGES, check_pod_limits, fill_limits
 from kubeshard.apiserver.resources.pod_defaults import (
     SYSTEM_PRIORITIES,
     admit_pod,
@@ -49,6 +50,7 @@ class Pods(Typed):
     def prepare_create(self, obj: Object) -> None:
         super().prepare_create(obj)
         spec = obj["spec"]
+        fill_limits(obj, self.stored(LIMIT_RANGES))
         _prioritize(obj, self.stored(PRIORITY_CLASSES).values())
         admit_pod(spec)
         obj["status"] = {"phase": "Pending", "qosClass": quality_of_service(spec)}
@@ -88,7 +90,10 @@ class Pods(Typed):
         return super().resets(subresource, path)
 
     def validate(self, obj: Object) -> list[FieldError]:
-        return new_pod_errors(obj)
+        errors = new_pod_errors(obj)
+        if not errors:
+            check_pod_limits(obj, self.stored(LIMIT_RANGES))
+        return errors
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         if subresource == "status":
