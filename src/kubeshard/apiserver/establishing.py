@@ -14,6 +14,7 @@ from kubeshard.apiserver.resources.definition_names import (
     established,
     is_established,
     waiting_for_objects,
+    with_approval,
 )
 from kubeshard.apiserver.resources.definitions import DEFINITIONS, kinds_of, resource_of
 from kubeshard.apiserver.status import not_found
@@ -41,6 +42,8 @@ class Establishing(Writes):
         if definition["spec"]["names"] != definition["status"].get("acceptedNames"):
             others = self._group(definition)
             definition = self._report(definition, lambda live: established(live, others, self.now()))
+        if with_approval(definition, self.now()) != definition:
+            definition = self._report(definition, lambda live: with_approval(live, self.now()))
         self._serve(definition)
 
     def _settle_others(self, definition: Object) -> None:

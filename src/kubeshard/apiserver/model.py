@@ -116,4 +116,7 @@ class Model:
 
 
 def in_version(resource: Resource, obj: Object) -> Object:
-    return obj if obj["apiVersion"] == resource.kind.api_version else resource.strategy.converted(obj)
+    strategy = resource.strategy
+    if strategy.reads_anew:
+        obj = strategy.read(obj)
+    return obj if obj["apiVersion"] == resource.kind.api_version else strategy.converted(obj)

@@ -21,7 +21,7 @@ from kubeshard.apiserver.metadata import (
     validate_metadata_update,
     without_empty,
 )
-from kubeshard.apiserver.model import Answer, Duplicates, Target, WriteOptions
+from kubeshard.apiserver.model import Answer, Duplicates, Target, WriteOptions, in_version
 from kubeshard.apiserver.objects import Object, in_order, is_deleting, private, with_metadata
 from kubeshard.apiserver.patching import Patch, patched
 from kubeshard.apiserver.reading import Reads
@@ -182,7 +182,7 @@ class Writes(Reads, Admitting):
         stored = self.store.put(resource, key, obj)
         if resource == DEFINITIONS:
             self._defined(stored)
-        return Answer(201, stored)
+        return Answer(201, in_version(target.resource, stored))
 
     def changing(
         self,
@@ -249,7 +249,7 @@ class Writes(Reads, Admitting):
         stored = self.store.put(resource, target.key, new)
         if resource == DEFINITIONS and not target.subresource:
             self._defined(stored)
-        return Answer(200, stored)
+        return Answer(200, in_version(target.resource, stored))
 
     def received(self, target: Target, body: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
         """A body as a create takes it in, with warnings: for kinds that are answered and not stored."""

@@ -8,13 +8,14 @@ from typing import Any
 
 from kubeshard.apiserver.apply.shape import Path
 from kubeshard.apiserver.metadata import STANDARD_FINALIZERS
-from kubeshard.apiserver.objects import Object
+from kubeshard.apiserver.objects import Object, private
 from kubeshard.apiserver.resources.custom_rules import UNCHECKED, Rules, is_blocking
 from kubeshard.apiserver.resources.embedded_objects import Embedded
 from kubeshard.apiserver.resources.scale_paths import ScalePaths, scale_value_errors
 from kubeshard.apiserver.resources.strategy import Strategy
 from kubeshard.apiserver.schema import Validator, fill, prune
 from kubeshard.apiserver.schema.lists import Check, list_check
+from kubeshard.apiserver.schema.numbers import whole_numbers
 from kubeshard.apiserver.schema.ratcheting import NOTHING
 from kubeshard.apiserver.status import FieldError, bad_request, shown
 from kubeshard.core.kinds import Kind
@@ -39,15 +40,15 @@ class CustomResources(Strategy):
         subresources: frozenset[str],
         selectable: tuple[str, ...] = (),
         scales: ScalePaths | None = None,
+        stored: Mapping[str, Any] | None = None,
     ) -> None:
+        """`stored`: the schema of the storage version, where objects may have been written by another one."""
         super().__init__(kind, schema, subresources=subresources)
         self.scales = scales
         self.selectable = (*Strategy.selectable, *selectable)
-        properties = schema.get("properties") or {}
-        self._root = {
-            **schema,
-            "properties": {name: inner for name, inner in properties.items() if name not in _IMPLICIT},
-        }
+        self._root = _without_implicit(schema)
+        self._stored = None if stored is None else _without_implicit(stored)
+        self.reads_anew = stored is not None
 
     def decode(self, obj: Object) -> list[str]:
         kind = self.kind
@@ -67,6 +68,7 @@ class CustomResources(Strategy):
         for name in fields:
             del obj[name]
         dropped += sorted(prune(self._root, fields))
+        whole_numbers(fields)
         dropped += self._embedded.coerce(fields, kind)
         fill(self._root, fields)
         obj.update(fields)
@@ -84,6 +86,15 @@ class CustomResources(Strategy):
         if subresource == "status":
             return path[0] != "f:status"
         return super().resets(subresource, path)
+
+    def read(self, obj: Object) -> Object:
+        """As the present schemas see what is stored: the storage version's default it, both prune it."""
+        fields = private(_fields(obj))
+        if self._stored is not None:
+            prune(self._stored, fields)
+            fill(self._stored, fields)
+        prune(self._root, fields)
+        return {**{name: obj[name] for name in _IMPLICIT if name in obj}, **fields}
 
     def validate(self, obj: Object) -> list[FieldError]:
         fields = _fields(obj)
@@ -160,6 +171,12 @@ def _finalizer_warning(name: str) -> str:
 
 
 _IMPLICIT = ("apiVersion", "kind", "metadata")
+
+
+def _without_implicit(schema: Mapping[str, Any]) -> dict[str, Any]:
+    properties = schema.get("properties") or {}
+    kept = {name: inner for name, inner in properties.items() if name not in _IMPLICIT}
+    return {**schema, "properties": kept}
 
 
 def _fields(obj: Object) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kubeshard.apiserver.objects import Object, with_metadata
+from kubeshard.apiserver.resources.definition_rules import approval, is_protected
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 _ENDING = ("InstanceDeletionInProgress", "CustomResource deletion is in progress")
@@ -36,6 +37,15 @@ def established(definition: Object, others: Iterable[Object], now: str) -> Objec
         return with_condition(definition, "Established", "False", *told, now)
     told = ("InitialNamesAccepted", "the initial names have been accepted")
     return with_condition(definition, "Established", "True", *told, now)
+
+
+def with_approval(definition: Object, now: str) -> Object:
+    """Says whether a group of the community was approved; the definition itself if there is nothing to say."""
+    if not is_protected(definition):
+        return definition
+    kind, message = approval(definition)
+    status, reason = ("True" if kind == "Approved" else "False"), f"{kind}Annotation"
+    return with_condition(definition, "KubernetesAPIApprovalPolicyConformant", status, reason, message, now)
 
 
 def terminating(definition: Object, now: str) -> Object:

@@ -110,29 +110,34 @@ def stored_version_errors(stored: Sequence[str] | None, versions: Sequence[Versi
 
 def approval_errors(definition: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
     """Groups of the community need a link to where they were approved."""
-    group = definition["spec"].get("group") or ""
-    if not re.search(r"(?:^|\.)(?:k8s|kubernetes)\.io$", group):
+    if not is_protected(definition):
         return
     given = (definition["metadata"].get("annotations") or {}).get(_APPROVED) or ""
-    if old is not None and _approval(old) == _approval(definition):
+    if old is not None and approval(old)[0] == approval(definition)[0]:
         return
     path = f"metadata.annotations[{_APPROVED}]"
-    said = f'protected groups must have approval annotation "{_APPROVED}"'
-    match _approval(definition):
-        case "missing":
-            yield required(path, f"{said}, {_ABOUT_APPROVAL}")
-        case "invalid":
-            problem = f'{said} with either a URL or a reason starting with "unapproved", {_ABOUT_APPROVAL}'
+    match approval(definition):
+        case "Missing", problem:
+            yield required(path, problem)
+        case "Invalid", problem:
             yield invalid_value(path, given, problem)
 
 
-def _approval(definition: Mapping[str, Any]) -> str:
+def is_protected(definition: Mapping[str, Any]) -> bool:
+    return re.search(r"(?:^|\.)(?:k8s|kubernetes)\.io$", definition["spec"].get("group") or "") is not None
+
+
+def approval(definition: Mapping[str, Any]) -> tuple[str, str]:
+    """`Approved`, `Unapproved`, `Missing` or `Invalid`, and the words about it."""
     given = (definition["metadata"].get("annotations") or {}).get(_APPROVED) or ""
+    said = f'protected groups must have approval annotation "{_APPROVED}"'
     if not given:
-        return "missing"
+        return "Missing", f"{said}, {_ABOUT_APPROVAL}"
     if given.startswith("unapproved"):
-        return "bypassed"
-    return "approved" if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/\s]", given) else "invalid"
+        return "Unapproved", f'not approved: "{given}"'
+    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/\s]", given):
+        return "Approved", f"approved in {given}"
+    return "Invalid", f'{said} with either a URL or a reason starting with "unapproved", {_ABOUT_APPROVAL}'
 
 
 def deprecation_errors(version: Version, path: str) -> Iterator[FieldError]:

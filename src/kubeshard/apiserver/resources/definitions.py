@@ -102,6 +102,7 @@ def kinds_of(definition: Object) -> Iterator[Resource]:
     """The served versions, the storage version first."""
     spec = definition["spec"]
     names = {**spec["names"], **(definition["status"].get("acceptedNames") or {})}
+    stored = _stored_schema(definition)
     for version in sorted(spec["versions"], key=lambda version: not version.get("storage")):
         if version.get("served"):
             kind = Kind(
@@ -113,6 +114,7 @@ def kinds_of(definition: Object) -> Iterator[Resource]:
                 (version.get("schema") or {}).get("openAPIV3Schema") or {},
                 subresources=frozenset({"status", "scale"} & subresources.keys()),
                 scales=scale_paths(subresources.get("scale")),
+                stored=stored,
                 selectable=tuple(
                     field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or ()
                 ),
@@ -127,6 +129,17 @@ def kinds_of(definition: Object) -> Iterator[Resource]:
                 deprecation=_deprecation(spec, version),
                 is_ending=is_deleting(definition),
             )
+
+
+def _stored_schema(definition: Object) -> dict[str, Any] | None:
+    """Of the storage version; None while all objects were certainly written by what is there now."""
+    versions = definition["spec"]["versions"]
+    if definition["metadata"].get("generation", 1) == 1 and all(
+        version.get("schema") == versions[0].get("schema") for version in versions
+    ):
+        return None
+    storage = next(version for version in versions if version.get("storage"))
+    return (storage.get("schema") or {}).get("openAPIV3Schema") or {}
 
 
 def resource_of(definition: Object) -> GroupResource:

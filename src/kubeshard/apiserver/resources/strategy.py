@@ -45,6 +45,8 @@ class Strategy:
     typed_items = False
     """Whether the items of lists carry apiVersion and kind."""
     is_custom = False
+    reads_anew = False
+    """Whether what is stored may have been written by other rules."""
     stored: Stored = staticmethod(lambda resource: {})
     """What there is of other kinds: the server says so that serves this one."""
 
@@ -92,6 +94,10 @@ class Strategy:
     def converted(self, obj: Object) -> Object:
         """An object of another version of the kind, in this one: they differ in nothing but their name."""
         return {**obj, "apiVersion": self.kind.api_version}
+
+    def read(self, obj: Object) -> Object:
+        """What is stored, as it is seen now."""
+        return obj
 
     def set_defaults(self, obj: Object) -> None:
         """What a version adds to every object it decodes."""

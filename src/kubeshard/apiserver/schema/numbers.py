@@ -104,6 +104,17 @@ def _is_whole(value: float) -> bool:
     return value == whole or difference < 1e-9 * max(abs(value) + abs(whole), 2.2250738585072014e-308)
 
 
+def whole_numbers(value: dict[str, Any] | list[Any]) -> None:
+    """Writes whole floats as the integers that they come back as, in place."""
+    members: Any = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, member in members:
+        kind = type(member)
+        if kind is dict or kind is list:
+            whole_numbers(member)
+        elif kind is float and member.is_integer() and abs(member) < 1 << 63:
+            value[key] = int(member)
+
+
 def go_number(value: float) -> str:
     """As Go's `%v` writes it."""
     if isinstance(value, int):

@@ -1,0 +1,139 @@
+"""Objects of a kind whose schema has changed, or that has several: what is stored is read by the present one."""
+
+import pytest
+from conformance_kinds import DEFINITIONS
+from conformance_schemas import Things, defined, fields
+
+from conftest import until
+
+STRING, INTEGER = {"type": "string"}, {"type": "integer"}
+
+
+@pytest.fixture
+def things(api, name, ns):
+    return Things(api, f"{name}.example.com", ns)
+
+
+async def test_a_new_default_is_seen_in_old_objects(things):
+    await things.define(fields(a=STRING))
+    made = await things.create({"a": "x"})
+    await things.redefine(fields(a=STRING, b={"type": "string", "default": "new"}))
+    read = await things.api.get(f"{things.path}/a")
+    assert (read["spec"], read.version) == ({"a": "x", "b": "new"}, made.version)
+    listed = await things.api.get(things.path)
+    assert [item["spec"] for item in listed["items"]] == [{"a": "x", "b": "new"}]
+
+
+async def test_a_field_that_is_gone_is_not_seen_in_old_objects(things):
+    await things.define(fields(a=STRING, b=STRING))
+    await things.create({"a": "x", "b": "y"})
+    await things.redefine(fields(a=STRING))
+    assert (await things.api.get(f"{things.path}/a"))["spec"] == {"a": "x"}
+
+
+async def test_a_field_that_comes_back_is_seen_again(things):
+    await things.define(fields(a=STRING, b=STRING))
+    await things.create({"a": "x", "b": "y"})
+    await things.redefine(fields(a=STRING))
+    versions = defined(things.group, fields(a=STRING, b=STRING))["spec"]["versions"]
+    await things.api.merge(things.definition, {"spec": {"versions": versions}})
+
+    async def again():
+        return (await things.api.get(f"{things.path}/a"))["spec"] == {"a": "x", "b": "y"}
+
+    await until(again)
+
+
+async def test_an_update_that_changes_nothing_else_stores_the_default(things):
+    await things.define(fields(a=STRING))
+    made = await things.create({"a": "x"})
+    await things.redefine(fields(a=STRING, b={"type": "string", "default": "new"}))
+    changed = await things.merge({"a": "y"})
+    assert changed["spec"] == {"a": "y", "b": "new"}
+    assert changed.version != made.version
+
+
+async def test_every_version_reads_by_its_own_schema(things):
+    body = defined(things.group, fields(a=STRING, b=STRING))
+    second = defined(things.group, fields(a=STRING, c={"type": "integer", "default": 3}))["spec"]["versions"][
+        0
+    ]
+    body["spec"]["versions"].append({**second, "name": "v2", "storage": False})
+    await things.api.create(DEFINITIONS, body)
+    newer = things.path.replace("/v1/", "/v2/")
+    for path in (things.path, newer):
+        await until(lambda path=path: serves(things.api, path))
+    await things.create({"a": "x", "b": "y"})
+    # Defaults are those of the storage version.
+    assert (await things.api.get(f"{newer}/a"))["spec"] == {"a": "x"}
+    assert (await things.api.get(f"{things.path}/a"))["spec"] == {"a": "x", "b": "y"}
+    made = await things.api.create(
+        newer,
+        {"apiVersion": f"{things.group}/v2", "kind": "Thing", "metadata": {"name": "b"}, "spec": {"c": 4}},
+    )
+    # What the storage version does not know is not stored.
+    assert made["spec"] == {}
+    assert (await things.api.get(f"{things.path}/b"))["spec"] == {}
+
+
+async def serves(api, path):
+    return (await api.get(path)).status == 200
+
+
+async def test_selectable_fields_select(things):
+    await things.define(
+        fields(a=STRING, n=INTEGER), selectableFields=[{"jsonPath": ".spec.a"}, {"jsonPath": ".spec.n"}]
+    )
+    await things.create({"a": "x", "n": 1}, "one")
+    await things.create({"a": "y", "n": 1}, "two")
+
+    async def found(selector):
+        listed = await things.api.get(things.path, fieldSelector=selector)
+        return [item["metadata"]["name"] for item in listed["items"]]
+
+    assert await found("spec.a=x") == ["one"]
+    assert await found("spec.n=1,spec.a!=x") == ["two"]
+    refused = await things.api.get(things.path, fieldSelector="spec.b=x")
+    assert refused.message == "field label not supported: spec.b"
+
+
+async def test_a_whole_number_is_an_integer(things):
+    await things.define(fields(n=INTEGER, x={"type": "number"}))
+    made = await things.api.create(
+        things.path,
+        f'{{"apiVersion":"{things.group}/v1","kind":"Thing","metadata":{{"name":"a"}},"spec":{{"n":3.0,"x":2.0}}}}'.encode(),
+    )
+    assert made.status == 201
+    assert '"n":3,' in (await things.api.get(f"{things.path}/a")).text
+
+
+@pytest.mark.parametrize(
+    ("annotation", "status", "reason", "message"),
+    [
+        (
+            "https://github.com/a/b",
+            "True",
+            "ApprovedAnnotation",
+            "approved in https://github.com/a/b",
+        ),
+        ("unapproved, a test", "False", "UnapprovedAnnotation", 'not approved: "unapproved, a test"'),
+    ],
+)
+async def test_the_approval_of_a_group_of_the_community_is_a_condition(
+    things, name, annotation, status, reason, message
+):
+    group = f"{name}.k8s.io"
+    body = defined(group, fields())
+    body["metadata"]["annotations"] = {"api-approved.kubernetes.io": annotation}
+    await things.api.create(DEFINITIONS, body)
+
+    async def condition():
+        found = (await things.api.get(f"{DEFINITIONS}/things.{group}"))["status"].get("conditions") or ()
+        return next((c for c in found if c["type"] == "KubernetesAPIApprovalPolicyConformant"), None)
+
+    async def told():
+        return await condition() is not None
+
+    await until(told)
+    made = await condition()
+    assert (made["status"], made["reason"], made["message"]) == (status, reason, message)
