@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from kubeshard.apiserver.admission.admitting import Admitting
-from kubeshard.apiserver.apply.fieldset import mistakes
+from kubeshard.apiserver.apply.refusals import check_fits, inconvertible
 from kubeshard.apiserver.apply.tracker import Writer, applied, updated
 from kubeshard.apiserver.metadata import (
     generated_name,
@@ -127,17 +127,20 @@ class Writes(Reads, Admitting):
         if config["metadata"]["name"] != target.name:
             raise _other_name(config["metadata"]["name"], target)
         strategy = target.resource.strategy
-        if problems := mistakes(strategy.shape, config):
-            where = f"{config['metadata'].get('namespace', '')}/{target.name}; {kind.api_version}, Kind={kind.kind}"
-            where = where if kind.group else where.replace("; ", "; /", 1)
-            problem = problems[0] if len(problems) == 1 else "\n  ".join(("errors:", *problems))
-            raise internal(f"failed to create typed patch object ({where}): {problem}")
+        if target.subresource:
+            self.live(target)
+        check_fits(kind, strategy.shape, config)
         writer = self._writer(target, options)
 
         def change(live: Object) -> Object:
             new = private(applied(strategy.shape, live, config, writer, force=options.force))
             managed = new["metadata"].get("managedFields")
-            self._decoded(target, new, options)
+            try:
+                self._decoded(target, new, options)
+            except Invalid as error:
+                if strategy.is_custom:
+                    raise
+                raise inconvertible(kind, config, error.message) from None
             return with_metadata(new, managedFields=managed)
 
         if self.store.get(target.group_resource, target.key) is None and not target.subresource:
@@ -279,7 +282,10 @@ class Writes(Reads, Admitting):
         if options.validation == "Strict" and (unknown or twice.told):
             problems = (twice.refused, *unknown) if twice.told else unknown
             return obj, (), f"strict decoding error: {', '.join(problems)}"
-        return obj, (*twice.told, *unknown) if options.validation == "Warn" else (), ""
+        warnings = (*twice.told, *unknown) if options.validation == "Warn" else ()
+        # They are told whatever becomes of the request.
+        _warn(options, list(warnings))
+        return obj, warnings, ""
 
     def _decoded_patch(
         self, target: Target, result: Object, options: WriteOptions

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeshard.apiserver.apply.shape import SCALAR, Shape
+from kubeshard.apiserver.apply.shape import ANY_SCALAR, BOOLEAN, NUMERIC, SCALAR, STRING, Shape
 from kubeshard.apiserver.schema.decoding import (
+    NUMBERS,
     Field,
     IntOrString,
     List,
@@ -27,8 +28,12 @@ def _of(type_: Type, made: dict[Struct, Shape]) -> Shape:
     match type_:
         case Pointer():
             return _of(type_.to, made)
-        case Scalar() | Quantity() | IntOrString():
+        case IntOrString():
             return SCALAR
+        case Quantity():
+            return ANY_SCALAR
+        case Scalar():
+            return BOOLEAN if type_.go == "bool" else NUMERIC if type_.go in NUMBERS else STRING
         case Map():
             return Shape("map", items=_of(type_.values, made))
         case List():

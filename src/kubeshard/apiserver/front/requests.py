@@ -44,7 +44,7 @@ _PATCHES = (JSON_PATCH, MERGE, APPLY)
 _TYPED_PATCHES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
 _LONGEST_MANAGER = 128
 _LONGEST_SHOWN = 1024
-_VALIDATIONS = ("Ignore", "Warn", "Strict")
+_VALIDATIONS = ("Ignore", "Strict", "Warn")
 
 
 class Request:
@@ -160,14 +160,14 @@ class Request:
         body = struct("meta.v1.DeleteOptions").decode(body, None, Run("DeleteOptions", "v1"))
         preconditions = body.get("preconditions") or {}
         errors: list[FieldError] = []
-        given = body.get("dryRun") or ([self.query["dryRun"]] if "dryRun" in self.query else [])
+        # Of a request with a body the query says nothing.
+        query = {} if self.body else self.query
+        given = body.get("dryRun") or ([query["dryRun"]] if "dryRun" in query else [])
         dry_run = self._dry_run(errors, *given)
-        propagation = body.get("propagationPolicy") or (
-            "" if body else self.query.get("propagationPolicy", "")
-        )
+        propagation = body.get("propagationPolicy") or query.get("propagationPolicy", "")
         orphan = body.get("orphanDependents")
-        if orphan is None and not body and "orphanDependents" in self.query:
-            orphan = _flag(self.query, "orphanDependents")
+        if orphan is None and "orphanDependents" in query:
+            orphan = _flag(query, "orphanDependents")
         if orphan is not None:
             if propagation:
                 problem = "orphanDependents and deletionPropagation cannot be both set"
@@ -191,7 +191,7 @@ class Request:
 
     def _grace(self, body: Mapping[str, Any]) -> int | None:
         given = body.get("gracePeriodSeconds")
-        if given is None and not body and "gracePeriodSeconds" in self.query:
+        if given is None and not self.body and "gracePeriodSeconds" in self.query:
             return _integer(self.query, "gracePeriodSeconds")
         return given
 

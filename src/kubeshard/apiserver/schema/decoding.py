@@ -39,7 +39,7 @@ class Run:
 
     def unfit(self, value: Any, at: At, type_: Type) -> Exception:
         given = {"integer": "number", "boolean": "bool"}.get(name := type_name(value), name)
-        if given == "number" and type_.go in _NUMBERS:
+        if given == "number" and type_.go in NUMBERS:
             given = f"number {value}"
         fields = [step for step in _steps(at) if isinstance(step, Field)]
         if not fields:
@@ -310,7 +310,7 @@ SCALARS: Final[Mapping[str, Type]] = {
     "int-or-string": IntOrString(),
 }
 RESOURCES: Final = Map(Quantity(MILLI), "v1.ResourceList")
-_NUMBERS = ("int32", "int64", "float64")
+NUMBERS = ("int32", "int64", "float64")
 
 
 def _steps(at: At) -> list[Step]:
