@@ -46,10 +46,18 @@ class Cluster:
         self.server = server
         self.ownership = Ownership()
         self._last_event = 0
+        self._resources: dict[GroupResource, Resource] = {}
 
     def resource(self, resource: GroupResource) -> Resource | None:
         """In the version that is preferred; None for one that is not served."""
-        return next((found for found in self.server.registry if found.group_resource == resource), None)
+        known, registry = self._resources.get(resource), self.server.registry
+        # What a definition says anew is another object.
+        if known and registry.find(known.kind.group, known.kind.version, known.kind.plural) is known:
+            return known
+        found = next((each for each in registry if each.group_resource == resource), None)
+        if found is not None:
+            self._resources[resource] = found
+        return found
 
     def resources(self) -> Iterator[Resource]:
         """Each once, whatever the number of its versions."""

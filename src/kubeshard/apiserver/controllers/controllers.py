@@ -53,8 +53,9 @@ _LAST_RETRY = 30.0
 class Controllers:
     """`garbage_collection`: dependents go with their owners. `namespaces`: terminating ones are emptied and
     finalized, others get the ServiceAccount `default` and the ConfigMap `kube-root-ca.crt` with `root_ca` (PEM).
-    `pods`: workloads get pods, and pods become ready `ready_after` seconds after they were bound to a pretended
-    node. `event_ttl`: for how many seconds Events are kept. `caller` makes the calls of admission webhooks.
+    `pods`: workloads get pods, Services endpoints, budgets their numbers, and pods become ready `ready_after` seconds
+    after they were bound to a pretended node. `event_ttl`: for how many seconds Events are kept. `caller` makes the
+    calls of admission webhooks.
     """
 
     def __init__(
