@@ -214,3 +214,12 @@ async def test_secret_data_must_be_base64(api, ns):
     body = {"metadata": {"name": "a"}, "data": {"b": "?"}}
     refused = await api.create(f"/api/v1/namespaces/{ns}/secrets", body)
     assert refused.refusal == (400, "BadRequest")
+
+
+async def test_a_taken_name_beside_generate_name_is_told_as_one_that_was_generated(api, maps):
+    await api.create(maps, {"metadata": {"name": "a"}})
+    refused = await api.create(maps, {"metadata": {"name": "a", "generateName": "b-"}})
+    assert refused.refusal == (409, "AlreadyExists")
+    told = 'configmaps "a" already exists, the server was not able to generate a unique name for the object'
+    assert refused.message == told
+    assert (refused.details["retryAfterSeconds"], refused.headers["retry-after"]) == (1, "1")

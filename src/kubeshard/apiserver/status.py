@@ -125,12 +125,15 @@ def no_such_path() -> NotFound:
     )
 
 
-def already_exists(resource: GroupResource, name: str) -> AlreadyExists:
+def already_exists(resource: GroupResource, name: str, *, generates: bool = False) -> AlreadyExists:
+    """`generates`: the request would have a name generated, and is told so even if it has given one."""
+    told = ", the server was not able to generate a unique name for the object" if generates else ""
+    seconds = 1 if generates else 0
     return AlreadyExists(
-        f'{resource} "{name}" already exists',
+        f'{resource} "{name}" already exists{told}',
         code=409,
         reason="AlreadyExists",
-        details=_details(name=name, group=resource.group, kind=resource.resource),
+        details=_details(name=name, group=resource.group, kind=resource.resource, retryAfterSeconds=seconds),
     )
 
 

@@ -179,7 +179,7 @@ class Writes(Reads, Admitting):
         yield from self._validate("CREATE", replace(target, name=meta["name"]), obj, None, options)
         key = Key(meta.get("namespace", ""), meta["name"])
         if self.store.get(resource, key) is not None:
-            raise already_exists(resource, meta["name"])
+            raise already_exists(resource, meta["name"], generates=bool(meta.get("generateName")))
         if options.dry_run:
             return Answer(201, obj)
         stored = self.store.put(resource, key, obj)
