@@ -65,6 +65,49 @@ async def test_yaml_is_understood(api, maps):
     assert (await api.call("POST", maps, body, content_type="application/yaml"))["data"] == {"a": "1"}
 
 
+@pytest.mark.parametrize(
+    ("body", "data"),
+    [
+        (b"{metadata: {name: a}, data: {a: x}}", {"a": "x"}),
+        (b'{"metadata": {"name": "a"}, "data": {"a": "x",}}', {"a": "x"}),
+        (b"metadata: {name: a}\ndata: {a: x}\n---\nmetadata: {name: b}\n", {"a": "x"}),
+        (b"---\nmetadata: {name: a}\ndata: {a: x}\n...\n%nonsense", {"a": "x"}),
+        (b"metadata: {name: a}\ndata: {a: !!binary aGk=}\n", {"a": "hi"}),
+        (b"metadata: {name: a}\nx: &x {a: '1'}\ndata: {<<: *x, b: '2'}\n", {"a": "1", "b": "2"}),
+        (
+            b"metadata: {name: a}\ndata: {a: 2001-01-01, b: 'y', c: y1}\n",
+            {"a": "2001-01-01", "b": "y", "c": "y1"},
+        ),
+        (
+            b"metadata: {name: a}\ndata: {a: 12:30:45, b: 1:30.5, c: 0x, d: 1e, e: =}\n",
+            {"a": "12:30:45", "b": "1:30.5", "c": "0x", "d": "1e", "e": "="},
+        ),
+        (b"metadata: {name: a}\ndata: {y: a, 1: b, no: c}\n", {"true": "a", "1": "b", "false": "c"}),
+    ],
+    ids=["braces", "comma", "documents", "end", "binary", "merged", "texts", "times", "keys"],
+)
+async def test_yaml_is_read_as_the_server_reads_it(api, maps, body, data):
+    made = await api.call("POST", maps, body, content_type="application/yaml")
+    assert made.status == 201, made.text
+    assert made["data"] == data
+
+
+@pytest.mark.parametrize(
+    "value", ["y", "N", "on", "1_000", "0o14", "014", "-0x1f", ".5", "1.", "1e3", "089", "0X1F"]
+)
+async def test_what_is_no_text_in_yaml_is_refused_for_one(api, maps, value):
+    body = f"metadata: {{name: a}}\ndata: {{a: {value}}}\n".encode()
+    refused = await api.call("POST", maps, body, content_type="application/yaml")
+    assert refused.refusal == (400, "BadRequest")
+    assert "ConfigMap.data of type string" in refused.message
+
+
+async def test_a_key_that_json_has_no_text_for_is_refused(api, maps):
+    body = b"metadata: {name: a}\ndata: {~: a}\n"
+    refused = await api.call("POST", maps, body, content_type="application/yaml")
+    assert refused.refusal == (400, "BadRequest")
+
+
 async def test_html_is_not_acceptable(api, maps):
     answer = await api.get(maps, accept="text/html")
     assert answer.refusal == (406, "NotAcceptable")

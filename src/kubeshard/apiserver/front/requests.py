@@ -236,7 +236,7 @@ class Request:
         if len(self.body) > LARGEST_BODY:
             raise too_large_body(LARGEST_BODY)
         try:
-            if is_yaml and not self.body.lstrip().startswith(b"{"):
+            if is_yaml and self._document is None:
                 return decode_yaml(self.body)
             return self._document if self._document is not None else msgspec.json.decode(self.body)
         except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
