@@ -93,25 +93,28 @@ def give_address(service: Object, others: Iterable[Object]) -> None:
             _check(service, [invalid_value("spec.clusterIPs", spec["clusterIPs"], told)])
         return
     size = RANGE.num_addresses - 1 - _FIRST
-    number = _free(_drawn(service, "address"), size, {_number(one) - _FIRST for one in taken})
-    if number is None:
+    start = _drawn(service, "address")
+    drawn = (str(RANGE[_FIRST + (start + step) % size]) for step in range(size))
+    free = next((address for address in drawn if address not in taken), "")
+    if not free:
         raise internal("failed to allocate a serviceIP: range is full")
-    spec["clusterIP"] = str(RANGE[_FIRST + number])
+    spec["clusterIP"] = free
     spec["clusterIPs"] = [spec["clusterIP"]]
 
 
 def give_ports(service: Object, before: Given, others: Iterable[Object]) -> None:
     """Raises Invalid for a port that cannot be had, an internal error when there is none left."""
     spec = service["spec"]
+    if spec.get("type") not in ("NodePort", "LoadBalancer"):
+        return
     taken: set[int] = set()
     for one in others:
         taken |= {port.get("nodePort", 0) for port in one["spec"].get("ports") or ()}
         taken.add(one["spec"].get("healthCheckNodePort", 0))
-    if spec.get("type") in ("NodePort", "LoadBalancer"):
-        if before:
-            _change_ports(service, before, taken)
-        else:
-            _first_ports(service, taken)
+    if before:
+        _change_ports(service, before, taken)
+    else:
+        _first_ports(service, taken)
     if needs_health_port(spec) and not needs_health_port(before):
         wanted = spec.get("healthCheckNodePort")
         if not wanted:
@@ -188,11 +191,6 @@ def _free(start: int, size: int, taken: Collection[int]) -> int | None:
         if (start + step) % size not in taken:
             return (start + step) % size
     return None
-
-
-def _number(address: str) -> int:
-    found = parsed_address(address)
-    return -1 if found is None else int(found) - int(RANGE[0])
 
 
 def _drawn(service: Given, what: str) -> int:

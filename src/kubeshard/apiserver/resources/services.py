@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kubeshard.apiserver.metadata import label_name
-from kubeshard.apiserver.objects import Object, key_of
+from kubeshard.apiserver.objects import Object
 from kubeshard.apiserver.resources.service_addresses import fill_families, give_address, give_ports
 from kubeshard.apiserver.resources.service_rules import (
     balancer_status_errors,
@@ -21,6 +21,7 @@ from kubeshard.apiserver.resources.service_warnings import service_warnings
 from kubeshard.apiserver.resources.typed import Typed
 from kubeshard.apiserver.status import FieldError
 from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
 
 Given = Mapping[str, Any]
 SERVICES = GroupResource("", "services")
@@ -101,9 +102,8 @@ class Services(Typed):
         return f"field label not supported: {path}"
 
     def _others(self, service: Object) -> Iterator[Object]:
-        meta = service["metadata"]
-        mine = (meta.get("namespace", ""), meta.get("name", ""))
-        return (one for one in self.stored(SERVICES).values() if tuple(key_of(one)) != mine)
+        mine = Key(service["metadata"].get("namespace", ""), service["metadata"].get("name", ""))
+        return (one for key, one in self.stored(SERVICES).items() if key != mine)
 
 
 def _keep_given(spec: Object, before: Given) -> None:
