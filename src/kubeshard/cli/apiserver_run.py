@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shlex
 import signal
@@ -61,6 +62,7 @@ async def _run(options: Options) -> None:
                     caller=served.caller,
                 )
             )
+        _spare_the_collector()
         click.echo(_welcome(served.url, path, options))
         ending = [asyncio.ensure_future(wait) for wait in (stopping.wait(), served.failed())]
         await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
@@ -68,6 +70,14 @@ async def _run(options: Options) -> None:
             wait.cancel()
     if not stopping.is_set():
         raise KubeshardError(await served.failed())
+
+
+def _spare_the_collector() -> None:
+    """Objects of the API have no cycles, and there may be many: Python's collector is not to go through all of
+    them because a list or a burst of writes has made some more.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def _welcome(url: str, path: Path, options: Options) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import msgspec
 
 from kubeshard.apiserver.objects import Object
 from kubeshard.apiserver.reading import Page
@@ -39,9 +42,14 @@ def partial_list(page: Page, version: str) -> dict[str, Any]:
     }
 
 
-def list_document(resource: Resource, page: Page) -> dict[str, Any]:
+def list_document(resource: Resource, page: Page, *, encoded: bool = False) -> dict[str, Any]:
+    """`encoded`: for JSON, which items may be already. That saves a copy of each, and with them passes of Python's
+    collector over everything that is stored.
+    """
     kind = resource.kind
-    items = [obj if resource.strategy.typed_items else _untyped(obj) for obj in page.items]
+    items: Sequence[Any] = page.items
+    if not resource.strategy.typed_items:
+        items = _raw_untyped(page.items) if encoded else [_untyped(obj) for obj in page.items]
     return {
         "kind": resource.list_kind or f"{kind.kind}List",
         "apiVersion": kind.api_version,
@@ -57,6 +65,21 @@ def list_metadata(page: Page) -> dict[str, Any]:
     if page.remaining is not None:
         metadata["remainingItemCount"] = page.remaining
     return metadata
+
+
+def _raw_untyped(objects: Sequence[Object]) -> list[Any]:
+    if not objects:
+        return []
+    first = {"kind": objects[0]["kind"], "apiVersion": objects[0]["apiVersion"]}
+    beginning = msgspec.json.encode(first)[:-1] + b","
+    items: list[Any] = []
+    for obj in objects:
+        text = msgspec.json.encode(obj)
+        if text.startswith(beginning):
+            items.append(msgspec.Raw(b"{" + text[len(beginning) :]))
+        else:
+            items.append(_untyped(obj))
+    return items
 
 
 def _untyped(obj: Object) -> Object:

@@ -48,7 +48,7 @@ def list_reply(resource: Resource, page: Page, format_: Format) -> Reply:
     elif format_.metadata_only:
         document = partial_list(page, format_.version)
     else:
-        document = list_document(resource, page)
+        document = list_document(resource, page, encoded=format_.media_type == JSON)
     return document_reply(200, document, format_)
 
 
