@@ -460,6 +460,7 @@ def quoted(text):
         "self.map['a'] == 'b'",
         "self.when < timestamp('2020-01-01T00:00:00Z')",
         "self.deep[0][0] == 1",
+        "self.number > 1",
         "self.maybe == null",
     ],
 )
@@ -471,6 +472,7 @@ async def test_types_come_from_the_schema(things, text):
         when={"type": "string", "format": "date-time"},
         maybe={"type": "string", "nullable": True},
         deep={"type": "array", "items": {"type": "array", "items": INTEGER}},
+        number=NUMBER,
     )
     defined = await things.defining(ruled(schema, rule(text)))
     refused_by_real = {"self.anything == {}", "self.maybe == null"}

@@ -12,6 +12,7 @@ from typing import NamedTuple
 _ERROR = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*?)(?=\nERROR: <input>:|\Z)", re.S)
 _UNDECLARED = re.compile(r"undeclared reference to '([\w.]+)\.\w+' \(in container ''\)")
 _UNDEFINED = re.compile(r"(undefined field '\w+') not found in struct '.*'", re.S)
+_SELECTED = re.compile(r"expression of type '(.*)' cannot be the operand of a select operation", re.S)
 _MISFIT = re.compile(r"found no matching overload for '(\w+)' applied to '\((.*)\)'", re.S)
 
 
@@ -31,6 +32,8 @@ def compiler_words(text: str, expression: str) -> str:
     found = [
         _Problem(int(row), int(column), message.partition("\n | ")[0])
         for row, column, message in _ERROR.findall(text)
+        # What follows from another error is not told.
+        if "'*error*'" not in message
     ]
     if not found:
         return text
@@ -42,6 +45,8 @@ def _theirs(problem: _Problem, lines: list[str]) -> _Problem:
         root = undeclared[1].partition(".")[0]
         column = max(1, problem.column - len(undeclared[1]))
         return _Problem(problem.row, column, f"undeclared reference to '{root}' (in container '')")
+    if selected := _SELECTED.fullmatch(problem.message):
+        return problem._replace(message=f"type '{selected[1]}' does not support field selection")
     if undefined := _UNDEFINED.fullmatch(problem.message):
         return problem._replace(message=undefined[1])
     if misfit := _MISFIT.fullmatch(problem.message):

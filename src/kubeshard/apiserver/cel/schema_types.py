@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from kubeshard.apiserver.cel.program import CelError, checked, environment, library
@@ -74,31 +74,60 @@ class TypedScope:
     """The variables `self` and `oldSelf` of one schema."""
 
     def __init__(self, schema: Schema, *, is_root: bool = False) -> None:
-        self._messages = _Messages()
-        declared = self._messages.declare(schema, is_root=is_root)
-        self._environment = None
-        if declared is not None:
-            own = _type_of(declared)
-            variables = {"self": own, "oldSelf": own, "old_self_": own, "has_old_": library().Type.BOOL}
-            self._environment = environment(variables, self._messages.pool())
+        self._typed = _environment_of(schema, is_root=is_root)
+        self._loose = partial(_environment_of, schema, is_root=is_root, numbers=False)
 
     def check(self, expression: str, *, optional_old: bool = False) -> str:
         """The type of its result. Raises CelError."""
-        if self._environment is None:
-            raise CelError("failed to convert to declType for CEL validation rules")
+        before, after = OPTIONAL if optional_old else ("", "")
+        text = f"{before}{expression}{after}"
+        try:
+            returns = _checked(self._typed, text)
+        except CelError as error:
+            # The library's compiler compares numbers of one type only, its evaluator and the real server any.
+            if not _MIXED.search(str(error)):
+                raise CelError(_own_words(str(error), optional_old)) from None
+            returns = _checked(self._loose(), text)
         if not optional_old:
-            return checked(self._environment, expression)[1]
-        before, after = OPTIONAL
-        returns = checked(self._environment, f"{before}{expression}{after}")[1]
+            return returns
         return returns.removeprefix("list(").removesuffix(")") if returns.startswith("list(") else "dyn"
 
 
-OPTIONAL = ("[has_old_ ? optional.of(old_self_) : optional.none()].map(oldSelf, ", ")")
+_MIXED = re.compile(r"overload for '_[<>]=?_' applied to '\((?:double|int|uint), (?:double|int|uint)\)'")
+
+
+def _environment_of(schema: Schema, *, is_root: bool, numbers: bool = True) -> Any:
+    """`numbers`: whether they have types of their own."""
+    messages = _Messages(numbers)
+    declared = messages.declare(schema, is_root=is_root)
+    if declared is None:
+        return None
+    own = _type_of(declared)
+    variables = {"self": own, "oldSelf": own, "old_self_": own, "has_old_": library().Type.BOOL}
+    return environment(variables, messages.pool())
+
+
+def _checked(env: Any, expression: str) -> str:
+    if env is None:
+        raise CelError("failed to convert to declType for CEL validation rules")
+    return checked(env, expression)[1]
+
+
+def _own_words(text: str, optional_old: bool) -> str:
+    for name in ("Timestamp", "Duration"):
+        text = text.replace(f"google.protobuf.{name}", name.lower())
+    if optional_old:
+        text = re.sub(r"(?<=<input>:)\d+", lambda found: str(int(found[0]) - 1), text)
+    return text
+
+
+OPTIONAL = ("[has_old_ ? optional.of(old_self_) : optional.none()].map(oldSelf,\n", "\n)")
 """Around an expression to which `oldSelf` is an optional value: a list of its one result."""
 
 
 class _Messages:
-    def __init__(self) -> None:
+    def __init__(self, numbers: bool) -> None:
+        self._simple = _SIMPLE if numbers else {**_SIMPLE, "number": "dyn", "integer": "dyn"}
         self._descriptors = _protobuf()
         self._file = self._descriptors.pb2.FileDescriptorProto(
             name="schema.proto",
@@ -131,8 +160,8 @@ class _Messages:
                 return self._message(members(schema, is_root=is_root))
             case "string":
                 return _Declared(_FORMATTED.get(schema.get("format") or "", "string"))
-            case str(type_) if type_ in _SIMPLE:
-                return _Declared(_SIMPLE[type_])
+            case str(type_) if type_ in self._simple:
+                return _Declared(self._simple[type_])
         return None
 
     def _message(self, fields: Mapping[str, Schema]) -> _Declared:

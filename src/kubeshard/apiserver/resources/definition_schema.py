@@ -72,7 +72,8 @@ def root_errors(schema: Schema, path: str, *, has_status: bool) -> Iterator[Fiel
 
 
 def structural_errors(schema: Schema, path: str) -> list[FieldError]:
-    return list(_structural(schema, path, "root"))
+    """In the order of their texts, as the server has them."""
+    return sorted(_structural(schema, path, "root"), key=str)
 
 
 def _structural(schema: Schema, path: str, level: str) -> Iterator[FieldError]:

@@ -88,10 +88,11 @@ def _compile(
             yield invalid_value(f"{path}.rule", shown, "cel expression must evaluate to a bool")
         elif said.get("messageExpression"):
             yield from _compile_message(said, scope, path)
+        compiles = True
     except CelError as error:
         yield invalid_value(f"{path}.rule", shown, str(error))
-        return
-    if uses_old(rule):
+        compiles = False
+    if compiles and uses_old(rule):
         if uncorrelated:
             problem = (
                 f"oldSelf cannot be used on the uncorrelatable portion of the schema within {uncorrelated}"
