@@ -107,7 +107,14 @@ async def test_every_reply_has_a_number_and_is_not_to_be_kept(api, path):
 async def test_requests_are_counted(api, maps, name):
     async def count():
         text = (await api.get("/metrics")).text
-        wanted = ['code="201"', 'group=""', 'resource="configmaps"', 'scope="resource"', 'verb="POST"']
+        wanted = [
+            'code="201"',
+            'dry_run=""',
+            'group=""',
+            'resource="configmaps"',
+            'scope="resource"',
+            'verb="POST"',
+        ]
         lines = [line for line in text.splitlines() if line.startswith("apiserver_request_total{")]
         (line,) = [line for line in lines if all(part in line for part in wanted)] or ["{} 0"]
         return float(line.rpartition(" ")[2])
