@@ -198,3 +198,10 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 async def _serves(api: Api, path: str) -> bool:
     return (await api.get(path)).status == 200
+
+
+def pytest_make_parametrize_id(val: Any) -> str | None:
+    """Names that are the same in every run, also of sets."""
+    if isinstance(val, set):
+        return ",".join(sorted(map(str, val)))[:60]
+    return str(val)[:60] if isinstance(val, dict | list) else None

@@ -121,7 +121,6 @@ VALUES = fields(
         {"quantity": "2Gi"},
         {"maybe": None},
     ],
-    ids=str,
 )
 async def test_rules_that_hold(api, ns, spec):
     things = await shared(api, "rules", ns, VALUES)
@@ -233,7 +232,6 @@ async def test_rules_that_hold(api, ns, spec):
             },
         ),
     ],
-    ids=str,
 )
 async def test_rules_that_do_not_hold(api, ns, spec, causes):
     things = await shared(api, "rules", ns, VALUES)
@@ -313,7 +311,6 @@ TRANSITIONS = fields(
         ),
         ({"map": {"a": 2}}, {"map": {"a": None, "b": 1}}, None),
     ],
-    ids=str,
 )
 async def test_rules_about_changes(api, ns, before, after, told):
     things = await shared(api, "transitions", ns, TRANSITIONS)

@@ -1,7 +1,13 @@
 """Discovery, version, health, and paths that lead nowhere."""
 
+import json
+from importlib.resources import files
+
 import pytest
 from conformance_kinds import site
+
+TOLD = json.loads((files("kubeshard.apiserver.schema") / "kinds.json").read_text())
+"""The resources of every group version that is served here, as release 1.36.3 tells them."""
 
 
 async def test_the_core_group_has_version_v1(api):
@@ -116,6 +122,24 @@ WITH_STATUS = {
     "deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "cronjobs", "ingresses",
     "poddisruptionbudgets", "horizontalpodautoscalers", "customresourcedefinitions",
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("group_version", TOLD)
+async def test_the_document_of_a_version_is_the_whole_truth(api, group_version):
+    path = f"/apis/{group_version}" if "/" in group_version else "/api/v1"
+    document = (await api.get(path)).body
+    entries = [
+        {name: value for name, value in entry.items() if name != "type"} for entry in TOLD[group_version]
+    ]
+    head = {"kind": "APIResourceList", "groupVersion": group_version}
+    head |= {"apiVersion": "v1"} if "/" in group_version else {}
+    assert document == {**head, "resources": entries}
+
+
+async def test_groups_are_in_the_order_of_the_server(api):
+    ours = list(dict.fromkeys(version.partition("/")[0] for version in TOLD if "/" in version))
+    listed = [group["name"] for group in (await api.get("/apis"))["groups"]]
+    assert [group for group in listed if group in ours] == ours
 
 
 async def test_the_release_is_named(api):

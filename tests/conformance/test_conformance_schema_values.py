@@ -69,7 +69,6 @@ COMBINED = {
         {"levels": 15},
         {"deep": {"kind": "big", "size": 60}},
     ],
-    ids=str,
 )
 async def test_combinations_that_hold(api, ns, spec):
     things = await shared(api, "combined", ns, fields(**COMBINED))
@@ -173,7 +172,6 @@ async def test_combinations_that_hold(api, ns, spec):
             },
         ),
     ],
-    ids=str,
 )
 async def test_combinations_that_do_not_hold_are_told_with_the_nearest_alternative(api, ns, spec, causes):
     things = await shared(api, "combined", ns, fields(**COMBINED))
@@ -248,7 +246,6 @@ async def test_what_is_wrong_with_a_format_is_told(things):
         (True, 'Invalid value: "": spec.x in body must be of type ipv4: ""'),
         ({}, 'Invalid value: "": spec.x in body must be of type ipv4: ""'),
     ],
-    ids=str,
 )
 async def test_another_type_than_a_formatted_string(api, ns, value, told):
     things = await shared(api, "addresses", ns, fields(x={"type": "string", "format": "ipv4"}))
@@ -290,7 +287,6 @@ NUMBERS = fields(
         {"step": -6},
         {"part": 0.7},
     ],
-    ids=str,
 )
 async def test_numbers_within_their_bounds(api, ns, spec):
     things = await shared(api, "numbers", ns, NUMBERS)
@@ -353,7 +349,6 @@ async def test_numbers_within_their_bounds(api, ns, spec):
             },
         ),
     ],
-    ids=str,
 )
 async def test_numbers_beyond_their_bounds(api, ns, spec, causes):
     things = await shared(api, "numbers", ns, NUMBERS)
@@ -370,7 +365,7 @@ ENUMS = fields(
 
 
 @pytest.mark.parametrize(
-    "spec", [{"number": 2}, {"flag": True}, {"shape": {"a": 1}}, {"ratio": 1}, {"ratio": 0.5}], ids=str
+    "spec", [{"number": 2}, {"flag": True}, {"shape": {"a": 1}}, {"ratio": 1}, {"ratio": 0.5}]
 )
 async def test_choices_that_are_not_strings(api, ns, spec):
     things = await shared(api, "enums", ns, ENUMS)
@@ -390,7 +385,6 @@ async def test_choices_that_are_not_strings(api, ns, spec):
         ({"ratio": 0.7}, "spec.ratio", 'Unsupported value: 0.7: supported values: "0.5", "1"'),
         ({"maybe": None}, "spec.maybe", 'Unsupported value: null: supported values: "a"'),
     ],
-    ids=str,
 )
 async def test_what_is_no_choice(api, ns, spec, field, told):
     things = await shared(api, "enums", ns, ENUMS)
@@ -510,7 +504,6 @@ COLLECTIONS = fields(
             | {("spec.keyed[1]", "FieldValueDuplicate", 'Duplicate value: {"port":"x","protocol":"TCP"}')},
         ),
     ],
-    ids=str,
 )
 async def test_collections(api, ns, spec, causes):
     things = await shared(api, "collections", ns, COLLECTIONS)
@@ -610,7 +603,6 @@ async def test_an_embedded_object_keeps_its_type_and_has_its_metadata_pruned(api
             {("spec.template.metadata.name", INVALID, "Invalid value: \"a/b\": may not contain '/'")},
         ),
     ],
-    ids=str,
 )
 async def test_an_embedded_object_is_one(api, ns, template, causes):
     things = await shared(api, "embedded", ns, fields(template=EMBEDDED))
@@ -627,7 +619,6 @@ async def test_an_embedded_object_is_one(api, ns, template, causes):
             "ObjectMeta.labels of type map[string]string",
         ),
     ],
-    ids=str,
 )
 async def test_an_embedded_object_of_another_form_cannot_be_read(api, ns, template, told):
     things = await shared(api, "embedded", ns, fields(template=EMBEDDED))

@@ -50,7 +50,7 @@ def test_a_controller_that_cannot_work_is_refused(wrong: dict[str, Any], says: s
     ("wrong", "says"),
     [
         ({"reconciler": Calling}, "is no reconciler: give an instance"),
-        ({"reconciler": object()}, "is no reconciler: give an instance"),
+        pytest.param({"reconciler": object()}, "is no reconciler: give an instance", id="an object"),
         ({"primary": "Site"}, "'Site' is no kind"),
         ({"primary": ObjectMeta}, "ObjectMeta is no kind"),
         ({"owns": [Watch("ConfigMap")]}, "'ConfigMap' is no kind"),  # type: ignore[arg-type] # the mistake

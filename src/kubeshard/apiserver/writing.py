@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from kubeshard.apiserver.admission.admitting import Admitting
 from kubeshard.apiserver.apply.refusals import check_fits, inconvertible
@@ -21,10 +20,11 @@ from kubeshard.apiserver.metadata import (
     validate_metadata_update,
     without_empty,
 )
-from kubeshard.apiserver.model import Answer, Duplicates, Target, WriteOptions, in_version
+from kubeshard.apiserver.model import Answer, Target, WriteOptions, in_version
 from kubeshard.apiserver.objects import Object, in_order, is_deleting, private, with_metadata
 from kubeshard.apiserver.patching import Patch, patched
 from kubeshard.apiserver.reading import Reads
+from kubeshard.apiserver.receiving import Receives, other_name, warn
 from kubeshard.apiserver.resources.definitions import DEFINITIONS
 from kubeshard.apiserver.resources.namespaces import NAMESPACES, check_accepts_new
 from kubeshard.apiserver.schema.type_meta import check_type_meta
@@ -37,7 +37,6 @@ from kubeshard.apiserver.status import (
     internal,
     invalid,
     invalid_value,
-    shown,
 )
 from kubeshard.apiserver.steps import Steps, finish
 from kubeshard.core.errors import Invalid
@@ -49,7 +48,7 @@ Change = Callable[[Object], Object]
 _SERVERS_OWN = ("uid", "resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
-class Writes(Reads, Admitting):
+class Writes(Reads, Receives, Admitting):
     """Each verb twice: `creating` as steps, which ask admission webhooks, and `create` for those who make no
     calls.
     """
@@ -78,7 +77,7 @@ class Writes(Reads, Admitting):
         options = options or WriteOptions()
         obj, warnings = self._decoded(target, body, options)
         if obj["metadata"].get("name") != target.name:
-            raise _other_name(obj["metadata"].get("name", ""), target)
+            raise other_name(obj["metadata"].get("name", ""), target)
         if target.resource.strategy.create_on_update and not self.store.get(
             target.group_resource, target.key
         ):
@@ -125,7 +124,7 @@ class Writes(Reads, Admitting):
             raise bad_request("metadata.managedFields must be nil")
         config["metadata"].setdefault("name", target.name)
         if config["metadata"]["name"] != target.name:
-            raise _other_name(config["metadata"]["name"], target)
+            raise other_name(config["metadata"]["name"], target)
         strategy = target.resource.strategy
         if target.subresource:
             self.live(target)
@@ -175,7 +174,7 @@ class Writes(Reads, Admitting):
         obj = in_order({**obj, "metadata": without_empty(obj["metadata"])})
         meta = obj["metadata"]
         self._check(target, obj, self._metadata_errors(target, obj) + strategy.validate(obj))
-        _warn(options, strategy.warnings(obj, None))
+        warn(options, strategy.warnings(obj, None))
         yield from self._validate("CREATE", replace(target, name=meta["name"]), obj, None, options)
         key = Key(meta.get("namespace", ""), meta["name"])
         if self.store.get(resource, key) is not None:
@@ -234,7 +233,7 @@ class Writes(Reads, Admitting):
         # The server checks metadata twice and lists the causes twice.
         self._check(target, new, errors + errors + strategy.validate_update(new, live, target.subresource))
         if not target.subresource:
-            _warn(options, strategy.warnings(new, live))
+            warn(options, strategy.warnings(new, live))
         yield from self._validate("UPDATE", target, new, live, options)
         return new
 
@@ -260,61 +259,10 @@ class Writes(Reads, Admitting):
         self._check_namespace(target, obj)
         return updated(target.resource.strategy.shape, None, obj, self._writer(target, options)), warnings
 
-    def _decoded(self, target: Target, body: Any, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
-        obj, unknown, refused = self._read(target, body, options)
-        if refused:
-            kind = target.resource.kind
-            raise bad_request(
-                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {refused}'
-            )
-        return obj, unknown
-
-    def _read(self, target: Target, body: Any, options: WriteOptions) -> tuple[Object, tuple[str, ...], str]:
-        """The object, what to warn of, and why it is refused if it is."""
-        obj = body if body.get("metadata") is not None else {**body, "metadata": {}}
-        check_type_meta(obj, target.resource.kind.kind)
-        strategy = target.resource.strategy
-        dropped = strategy.decode(obj)
-        unknown = tuple(f'unknown field "{path}"' for path in dropped)
-        twice = options.duplicates
-        if twice.told and dropped and not strategy.is_custom:
-            twice = _known(twice, dropped)
-        if options.validation == "Strict" and (unknown or twice.told):
-            problems = (twice.refused, *unknown) if twice.told else unknown
-            return obj, (), f"strict decoding error: {', '.join(problems)}"
-        warnings = (*twice.told, *unknown) if options.validation == "Warn" else ()
-        # They are told whatever becomes of the request.
-        _warn(options, list(warnings))
-        return obj, warnings, ""
-
-    def _decoded_patch(
-        self, target: Target, result: Object, options: WriteOptions
-    ) -> tuple[Object, tuple[str, ...]]:
-        """What a patch has made of an object. What is wrong with its form is the patch's mistake: 422, not
-        400.
-        """
-        if not (result.get("apiVersion") and result.get("kind") and result.get("metadata")):
-            raise _other_name("", target)
-        given = shown(result) if options.validation == "Strict" else ""
-        try:
-            obj, warnings, refused = self._read(target, result, options)
-        except Invalid as error:
-            given, refused = shown(result), error.message
-        if refused:
-            raise invalid(GroupKind("", ""), "", [invalid_value("patch", given, refused)]) from None
-        return obj, warnings
-
-    def _check_namespace(self, target: Target, obj: Object) -> None:
-        given = obj["metadata"].get("namespace", "")
-        if target.resource.kind.namespaced and given and given != target.namespace:
-            raise bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )
-
     def _check_same(self, target: Target, new: Object) -> None:
         meta = new["metadata"]
         if meta.get("name") != target.name:
-            raise _other_name(meta.get("name", ""), target)
+            raise other_name(meta.get("name", ""), target)
         self._check_namespace(target, new)
         if target.namespace:
             meta["namespace"] = target.namespace
@@ -368,26 +316,6 @@ class Writes(Reads, Admitting):
     def _gone(self, target: Target) -> None:
         """After an object was removed."""
         raise NotImplementedError
-
-
-def _other_name(name: str, target: Target) -> Exception:
-    if not name:
-        return bad_request(
-            f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
-        )
-    return bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
-
-
-def _known(twice: Duplicates, dropped: list[str]) -> Duplicates:
-    """Without what is inside of fields that nobody knows."""
-    inside = tuple(f'duplicate field "{path}{mark}' for path in dropped for mark in ".[")
-    told = tuple(text for text in twice.told if not text.startswith(inside))
-    return twice if told == twice.told else Duplicates(told, ", ".join(told))
-
-
-def _warn(options: WriteOptions, warnings: list[str]) -> None:
-    if warnings and options.warnings is not None:
-        options.warnings.extend(warnings)
 
 
 def _same(new: Object, old: Object) -> bool:

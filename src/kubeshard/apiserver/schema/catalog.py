@@ -3,8 +3,8 @@
 `kinds.json` has the resources of every group version as discovery tells them, each with the name of its type.
 `types.json` has the structs: their fields, each with its `type` in Go's notation (`*` absent is not zero, `[]`
 lists, `map[string]`, names of structs as `core.v1.Container`, the words of `decoding.SCALARS`), and what is
-known of it: `required`, `always` (written even when empty), `go` (its name, where the notation does not say it), `embedded`
-(the Go struct it is promoted from), `list`, `keys`, `map`, `merge-key`, `strategy`, `default`.
+known of it: `required`, `always` (written even when empty), `go` (its name, where the notation does not say it),
+`embedded` (the Go struct it is promoted from), `list`, `keys`, `map`, `merge-key`, `strategy`, `default`.
 
 Both are read when they are first asked for; a struct is made when a kind that has it is.
 """
