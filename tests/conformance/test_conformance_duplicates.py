@@ -76,6 +76,39 @@ async def test_several_in_yaml_are_told_together(api, maps):
     assert refused.message == cannot(f'yaml: unmarshal errors:\n  {lines}, unknown field "bogus"')
 
 
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"data:\n  1: a\n  0x1: b\n", "line 6: key 1 already set in map"),
+        (b"data:\n  true: a\n  yes: b\n", "line 6: key true already set in map"),
+        (b"data:\n  'a\"b': a\n  'a\"b': b\n", 'line 6: key "a\\"b" already set in map'),
+        (b"data:\n  a: x\n  a:\n    w\n", 'line 7: key "a" already set in map'),
+        (b"metadata:\n\n  name: b\n", 'line 6: key "metadata" already set in map'),
+        (
+            b"data: {}\ndata: {a: x, a: z}\n",
+            'line 5: key "a" already set in map\n  line 5: key "data" already set in map',
+        ),
+        (b"data: {}\n---\ndata: {b: x, b: w}\n", None),
+        (b"data:\n  1: a\n  '1': a\n", None),
+    ],
+    ids=["number", "word", "quote", "value", "map", "within", "document", "text"],
+)
+async def test_keys_of_yaml_are_the_same_by_their_values(api, maps, data, told):
+    body = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n" + data
+    made = await api.call("POST", maps, body, content_type=YAML, fieldValidation="Strict", dryRun="All")
+    if told is None:
+        assert made.status == 201
+    else:
+        assert made.message == cannot(f"yaml: unmarshal errors:\n  {told}")
+
+
+@pytest.mark.parametrize("kind", ["kind: ", '"kind":'], ids=["yaml", "json"])
+async def test_in_braces_they_are_told_by_their_lines_as_well(api, maps, kind):
+    body = TWICE.format('"data":{"x":"1",\n"x":"2"}').replace('"kind":', kind).encode()
+    refused = await api.call("POST", maps, body, content_type=YAML, fieldValidation="Strict")
+    assert refused.message == cannot('yaml: unmarshal errors:\n  line 2: key "x" already set in map')
+
+
 async def test_a_replace_is_told_as_well(api, maps):
     await api.create(maps, {"metadata": {"name": "a"}})
     body = TWICE.format('"data":{"x":"1","x":"2"}').encode()

@@ -83,8 +83,33 @@ async def test_yaml_is_understood(api, maps):
             {"a": "12:30:45", "b": "1:30.5", "c": "0x", "d": "1e", "e": "="},
         ),
         (b"metadata: {name: a}\ndata: {y: a, 1: b, no: c}\n", {"true": "a", "1": "b", "false": "c"}),
+        (b"metadata: {name: a}\nx: &x {a: '1'}\ndata: {a: '2', <<: *x}\n", {"a": "1"}),
+        (
+            b"metadata: {name: a}\nx: [&x {a: '1'}, &z {a: '2', b: '3'}]\ndata: {<<: [*x, *z]}\n",
+            {"a": "1", "b": "3"},
+        ),
+        (b"metadata: {name: a}\nx: [&x a, &x b]\ndata: {a: *x}\n", {"a": "b"}),
+        (b"metadata: {name: a}\ndata: !own {a: !own 1, b: ! 2, c: <<}\n", {"a": "1", "b": "2", "c": "<<"}),
+        (b"metadata: {name: a}\ndata: !!set {a: !!timestamp 2001-01-01}\n", {"a": "2001-01-01"}),
+        (b"metadata: {name: a}\ndata: {a: 0o, b: 0x_, c: 1e999}\n", {"a": "0o", "b": "0x_", "c": "1e999"}),
     ],
-    ids=["braces", "comma", "documents", "end", "binary", "merged", "texts", "times", "keys"],
+    ids=[
+        "braces",
+        "comma",
+        "documents",
+        "end",
+        "binary",
+        "merged",
+        "texts",
+        "times",
+        "keys",
+        "merged-later",
+        "merged-twice",
+        "anchor-again",
+        "own-tags",
+        "tags",
+        "no-numbers",
+    ],
 )
 async def test_yaml_is_read_as_the_server_reads_it(api, maps, body, data):
     made = await api.call("POST", maps, body, content_type="application/yaml")
@@ -100,6 +125,35 @@ async def test_what_is_no_text_in_yaml_is_refused_for_one(api, maps, value):
     refused = await api.call("POST", maps, body, content_type="application/yaml")
     assert refused.refusal == (400, "BadRequest")
     assert "ConfigMap.data of type string" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ("data: {a: *no}\n", "yaml: unknown anchor 'no' referenced"),
+        ("x: &x [*x]\n", "yaml: anchor 'x' value contains itself"),
+        ("data: {<<: x}\n", "yaml: map merge requires map or sequence of maps as the value"),
+        ("data: {a: !!int x}\n", "yaml: cannot decode !!str `x` as a !!int"),
+        ("data: {a: !!bool 1}\n", "yaml: cannot decode !!int `1` as a !!bool"),
+        ("data: {a: !!binary '%%%'}\n", "yaml: !!binary value contains invalid base64 data"),
+        ("data: {a: .inf}\n", "json: unsupported value: +Inf"),
+        ("data:\n  : a\n", "yaml: line 4: did not find expected key"),
+        ("data:\n\ta: x\n", "yaml: line 5: found character that cannot start any token"),
+        ("data: {a: \0}\n", "yaml: control characters are not allowed"),
+    ],
+)
+async def test_what_is_wrong_with_yaml_is_told(api, maps, data, problem):
+    body = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\n{data}".encode()
+    refused = await api.call("POST", maps, body, content_type="application/yaml")
+    assert refused.refusal == (400, "BadRequest")
+    shown = f"({body[:30].hex()} ...)"
+    assert (
+        refused.message
+        == f"the object provided is unrecognized (must be of type ConfigMap): {problem} {shown}"
+    )
+    apply = {"content_type": "application/apply-patch+yaml", "fieldManager": "one"}
+    refused = await api.call("PATCH", f"{maps}/a", body, **apply)
+    assert refused.message == f"error decoding YAML: error converting YAML to JSON: {problem}"
 
 
 async def test_a_key_that_json_has_no_text_for_is_refused(api, maps):

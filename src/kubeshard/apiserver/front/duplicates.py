@@ -10,16 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import yaml
-from yaml.events import (
-    AliasEvent,
-    MappingEndEvent,
-    MappingStartEvent,
-    ScalarEvent,
-    SequenceEndEvent,
-    SequenceStartEvent,
-)
-
+from kubeshard.apiserver.front.yaml_bodies import Repeated
 from kubeshard.apiserver.model import NO_DUPLICATES, Duplicates
 
 _KEY = re.compile(rb'"\s*:')
@@ -36,9 +27,9 @@ def duplicates_in_json(body: bytes, document: Any, *, is_json_patch: bool = Fals
     return _told(told + [f'duplicate field "{path}"' for path in _patched(paths, document)])
 
 
-def duplicates_in_yaml(body: bytes) -> Duplicates:
+def duplicates_in_yaml(repeated: list[Repeated]) -> Duplicates:
     """Told by their lines."""
-    told = [f'line {line}: key "{key}" already set in map' for line, key in _repeated_lines(body)]
+    told = [f"line {line}: key {key} already set in map" for line, key in repeated]
     return Duplicates(tuple(told), "\n  ".join(("yaml: unmarshal errors:", *told)) if told else "")
 
 
@@ -86,25 +77,3 @@ def _patched(paths: list[str], operations: Any) -> Iterator[str]:
             and isinstance(operation := operations[int(found[1])], dict)
         ):
             yield ".".join((*str(operation.get("path", "")).split("/")[1:], found[2]))
-
-
-def _repeated_lines(body: bytes) -> Iterator[tuple[int, str]]:
-    # Of each collection: the keys so far, None for a list; and whether a key comes next.
-    open_: list[tuple[set[str] | None, list[bool]]] = []
-    for event in yaml.parse(body, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-        if isinstance(event, MappingEndEvent | SequenceEndEvent):
-            open_.pop()
-            continue
-        if not isinstance(event, ScalarEvent | AliasEvent | MappingStartEvent | SequenceStartEvent):
-            continue
-        keys, awaits = open_[-1] if open_ else (None, [False])
-        if keys is not None:
-            if awaits[0] and isinstance(event, ScalarEvent):
-                if event.value in keys and event.start_mark is not None:
-                    yield event.start_mark.line + 1, event.value
-                keys.add(event.value)
-            awaits[0] = not awaits[0]
-        if isinstance(event, MappingStartEvent):
-            open_.append((set(), [True]))
-        elif isinstance(event, SequenceStartEvent):
-            open_.append((None, [False]))

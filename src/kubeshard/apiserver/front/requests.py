@@ -14,7 +14,7 @@ import yaml
 from kubeshard.apiserver.deleting import DeleteOptions
 from kubeshard.apiserver.front.duplicates import duplicates_in_json, duplicates_in_yaml
 from kubeshard.apiserver.front.negotiation import JSON, YAML
-from kubeshard.apiserver.front.yaml_bodies import decode_yaml
+from kubeshard.apiserver.front.yaml_bodies import Repeated, read_yaml
 from kubeshard.apiserver.model import NO_DUPLICATES, Duplicates, WriteOptions
 from kubeshard.apiserver.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from kubeshard.apiserver.reading import ListOptions
@@ -44,6 +44,7 @@ _PATCHES = (JSON_PATCH, MERGE, APPLY)
 _TYPED_PATCHES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
 _LONGEST_MANAGER = 128
 _LONGEST_SHOWN = 1024
+_SHOWN_OF_YAML = 30
 _VALIDATIONS = ("Ignore", "Strict", "Warn")
 
 
@@ -61,6 +62,7 @@ class Request:
         self.body = request.body or b""
         self._document: Any = None
         """The body, once it was read."""
+        self._repeated: list[Repeated] | None = None
         self._given = request.headers
         self.warnings: list[str] = []
         """What admission wants to be told to the client, whatever becomes of the request."""
@@ -137,22 +139,36 @@ class Request:
         if not self.body or len(self.body) > LARGEST_BODY or self.content_type == PROTOBUF:
             return NO_DUPLICATES
         applies = self.content_type == APPLY
+        is_yaml = applies or self.content_type == YAML
         try:
-            if self.body.lstrip().startswith((b"{", b"[")):
-                self._document = msgspec.json.decode(self.body)
+            repeated = self._read(is_yaml=is_yaml)
+            if repeated is None:
                 is_json_patch = self.content_type == JSON_PATCH
                 found = duplicates_in_json(self.body, self._document, is_json_patch=is_json_patch)
-                if applies and found.told:
-                    found = duplicates_in_yaml(self.body)
-            elif applies or self.content_type == YAML:
-                found = duplicates_in_yaml(self.body)
-            else:
-                return NO_DUPLICATES
+                if is_yaml and found.told:
+                    repeated = read_yaml(self.body)[1]
+            if repeated is not None:
+                found = duplicates_in_yaml(repeated)
         except (ValueError, yaml.YAMLError):
             return NO_DUPLICATES
         if strict and applies and found.told:
             raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {found.refused}")
         return found
+
+    def _read(self, *, is_yaml: bool) -> list[Repeated] | None:
+        """Reads the document, once. The keys that YAML has twice; None where it is JSON, which is read much
+        faster, and what most clients send as YAML. Raises ValueError, yaml.YAMLError.
+        """
+        if self._document is None:
+            if not is_yaml or self.body.lstrip().startswith((b"{", b"[")):
+                try:
+                    self._document = msgspec.json.decode(self.body)
+                    return None
+                except msgspec.DecodeError:
+                    if not is_yaml:
+                        raise
+            self._document, self._repeated = read_yaml(self.body)
+        return self._repeated
 
     def delete_options(self) -> DeleteOptions:
         """From the body, or from the query where there is none."""
@@ -203,14 +219,15 @@ class Request:
             return self._decode_protobuf(kind)
         if self.content_type not in _BODIES:
             raise unsupported_media_type((*_BODIES, PROTOBUF))
-        document = self._parsed(
-            self.content_type == YAML,
-            f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
-            "json parse error: ",
-        )
+        unrecognized = f"the object provided is unrecognized (must be of type {kind}): "
+        if self.content_type == YAML:
+            shown = self.body[:_SHOWN_OF_YAML].hex() + (" ..." if len(self.body) > _SHOWN_OF_YAML else "")
+            document = self._parsed(True, unrecognized, f" ({shown})")
+        else:
+            document = self._parsed(False, f"{unrecognized}couldn't get version/kind; json parse error: ")
         if document is not None and not isinstance(document, dict):
             problem = f"json: cannot unmarshal {type_name(document)} into Go value"
-            raise bad_request(f"the object provided is unrecognized (must be of type {kind}): {problem}")
+            raise bad_request(unrecognized + problem)
         return document or {}
 
     def _decode_protobuf(self, kind: str) -> dict[str, Any]:
@@ -230,17 +247,19 @@ class Request:
         if self.content_type not in accepted:
             raise unsupported_media_type(() if typed else accepted)
         applies = self.content_type == APPLY
-        return self._parsed(applies, "error decoding YAML: " if applies else "error decoding patch: ")
+        problem = (
+            "error decoding YAML: error converting YAML to JSON: " if applies else "error decoding patch: "
+        )
+        return self._parsed(applies, problem)
 
-    def _parsed(self, is_yaml: bool, problem: str) -> Any:
+    def _parsed(self, is_yaml: bool, problem: str, shown: str = "") -> Any:
         if len(self.body) > LARGEST_BODY:
             raise too_large_body(LARGEST_BODY)
         try:
-            if is_yaml and self._document is None:
-                return decode_yaml(self.body)
-            return self._document if self._document is not None else msgspec.json.decode(self.body)
+            self._read(is_yaml=is_yaml)
+            return self._document
         except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
-            raise bad_request(problem + " ".join(str(error).split())) from None
+            raise bad_request(problem + " ".join(str(error).split()) + shown) from None
 
     def _dry_run(self, errors: list[FieldError], *given: str | None) -> bool:
         asked = [value for value in given if value is not None]

@@ -1,124 +1,286 @@
 """YAML as a body of a request: JSON's types, the first document only, and none that costs more than its bytes.
 
-Guaranteed: nesting beyond `DEEPEST` and aliases that unfold to more than `MOST_NODES` are refused before they
-are built (libyaml would crash on the first, encoding would never end on the second).
+Guaranteed: one walk of the parser's events makes the document, so that a large body is read once, and keeps no
+second form of it. Nesting beyond `DEEPEST` and aliases that unfold to more than `MOST_NODES` are refused on the
+way (whatever walks the document afterwards would crash on the first, and never end on the second).
+Source: YAML 1.1 as sigs.k8s.io/yaml reads it.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
+import math
 import re
-from typing import Any, cast
+from typing import Any, NamedTuple
 
-import msgspec
 import yaml
-from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, DocumentEndEvent
-from yaml.nodes import ScalarNode
+from yaml.events import (
+    AliasEvent,
+    DocumentEndEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+)
+from yaml.scanner import ScannerError
 
 DEEPEST = 1000
 MOST_NODES = 1_000_000
 
-_Fast: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
-_TEXT = _TAG + "str"
-
-
-class _Loader(_Fast):  # type: ignore[misc]  # which one is known at run time only
-    """Words and numbers of YAML 1.1 as the server's parser reads them; a timestamp stays the text it is."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:
-        self.flatten_mapping(node)
-        # Before there is a dict of them: True and 1 are one key of it.
-        node.value = [
-            (
-                key if key.tag == _TEXT else ScalarNode(_TEXT, _key(self.construct_object(key, deep=True))),
-                value,
-            )
-            for key, value in node.value
-        ]
-        return cast("dict[str, Any]", super().construct_mapping(node, deep=deep))
-
-    def construct_text(self, node: Any) -> str:
-        return str(self.construct_yaml_binary(node).decode(errors="replace"))
-
-    def construct_number(self, node: Any) -> int:
-        digits = self.construct_scalar(node).replace("_", "")
-        try:
-            return int(digits, 0)
-        except ValueError:
-            return int(digits, 8)  # a leading zero alone
-
-
-def _key(key: Any) -> str:
-    if isinstance(key, bool):
-        return "true" if key else "false"
-    if isinstance(key, str | int | float):
-        return str(key).removesuffix(".0")
-    raise yaml.YAMLError(f"unsupported map key of type: {type(key).__name__}")
-
+_MERGE = "<<"
 
 _INT = r"[-+]?(?:0[bB][01_]+|0[xX][0-9a-fA-F_]+|0[oO]?[0-7_]*|[1-9][0-9_]*)"
 _FLOAT = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
-_BOOL = "y|Y|yes|Yes|YES|on|On|ON|true|True|TRUE|n|N|no|No|NO|off|Off|OFF|false|False|FALSE"
-_NULL = "~|null|Null|NULL|"
-_Loader.yaml_implicit_resolvers = {}
-for _tag, _pattern, _first in (
-    ("int", _INT, "-+0123456789"),
-    ("float", _FLOAT, "-+.0123456789"),
-    ("bool", _BOOL, "yYnNtTfFoO"),
-    ("null", _NULL, ["~", "n", "N", ""]),
-    ("merge", "<<", "<"),
-):
-    _Loader.add_implicit_resolver(_TAG + _tag, re.compile(rf"(?:{_pattern})\Z"), list(_first))
-_Loader.add_constructor(_TAG + "binary", _Loader.construct_text)
-_Loader.add_constructor(_TAG + "int", _Loader.construct_number)
-_Loader.bool_values = {**_Loader.bool_values, "y": True, "n": False}
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(["y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE"], True),
+    **dict.fromkeys(["n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE"], False),
+    **dict.fromkeys(("~", "null", "Null", "NULL", ""), None),
+}
+_is_int = re.compile(_INT).fullmatch
+_is_float = re.compile(_FLOAT).fullmatch
+_NUMERIC = frozenset("-+.0123456789")
+
+_NO_KEY = object()
 
 
-def decode_yaml(body: bytes) -> Any:
-    """Raises yaml.YAMLError, UnicodeDecodeError."""
-    if body.lstrip().startswith(b"{"):
-        try:
-            return msgspec.json.decode(body)  # much faster, and what most clients send
-        except msgspec.DecodeError:
-            pass
-    has_aliases = _check_depth(body)
-    loader = _Loader(body)
+class Repeated(NamedTuple):
+    """A key that its map has already: the line of its value, and the key as messages show it."""
+
+    line: int
+    key: str
+
+
+class _Mapping:
+    """One that is not complete."""
+
+    __slots__ = ("anchor", "document", "entries", "key", "keys", "line", "merges", "start")
+
+    def __init__(self, anchor: str | None, start: int, line: int) -> None:
+        self.document: dict[str, Any] = {}
+        self.keys: set[Any] = set()
+        """Texts as they are, other keys with their type: 1 and "1" are two keys."""
+        self.entries: list[tuple[Any, int]] = []
+        self.key: Any = _NO_KEY
+        """Whose value comes next."""
+        self.merges = False
+        self.anchor, self.start, self.line = anchor, start, line
+
+
+class _Sequence:
+    __slots__ = ("anchor", "document", "line", "start")
+
+    def __init__(self, anchor: str | None, start: int, line: int) -> None:
+        self.document: list[Any] = []
+        self.anchor, self.start, self.line = anchor, start, line
+
+
+def read_yaml(body: bytes) -> tuple[Any, list[Repeated]]:
+    """The document, None if there is none, and the keys that it has twice, the last of which counts. Raises
+    yaml.YAMLError with the message of the server.
+    """
+    loader = None
     try:
-        document = loader.get_data() if loader.check_data() else None
+        loader = _Loader(body)
+        return _Reading(loader.get_event, may_merge=b"<" in body).document()
+    except yaml.MarkedYAMLError as error:
+        raise yaml.YAMLError(f"yaml: {_line(error)}{error.problem}") from None
+    except yaml.reader.ReaderError as error:
+        raise yaml.YAMLError(f"yaml: {error.reason}") from None
     finally:
-        loader.dispose()
-    if has_aliases:
-        _check_size(document)
-    return document
+        if loader is not None:
+            loader.dispose()
 
 
-def _check_depth(body: bytes) -> bool:
-    """Whether there are aliases."""
-    depth, has_aliases = 0, False
-    for event in yaml.parse(body, Loader=_Loader):
-        if isinstance(event, CollectionStartEvent):
-            depth += 1
-            if depth > DEEPEST:
-                raise yaml.YAMLError(f"exceeded max depth of {DEEPEST}")
-        elif isinstance(event, CollectionEndEvent):
-            depth -= 1
-        elif isinstance(event, AliasEvent):
-            has_aliases = True
-        elif isinstance(event, DocumentEndEvent):
-            break
-    return has_aliases
+class _Reading:
+    def __init__(self, next_event: Any, *, may_merge: bool) -> None:
+        self._next_event = next_event
+        self._may_merge = may_merge
+        self._open: list[_Mapping | _Sequence] = []
+        self._anchors: dict[str, tuple[Any, int]] = {}
+        """What they stand for, and how many nodes it has."""
+        self._entries: dict[int, list[tuple[Any, int]]] = {}
+        """Keys and lines of complete mappings by identity, where there may be merges."""
+        self._nodes = 0
+        self._repeated: list[Repeated] = []
+
+    def document(self) -> tuple[Any, list[Repeated]]:
+        next_event, open_ = self._next_event, self._open
+        root: Any = None
+        while True:
+            event = next_event()
+            kind = type(event)
+            if kind is ScalarEvent:
+                tag = event.tag
+                # Most scalars have no tag, and are quoted or begin like none but texts do.
+                value = event.value if tag is None and not event.implicit[0] else _scalar(event)
+                self._nodes += 1
+                if event.anchor is not None:
+                    self._anchors[event.anchor] = value, 1
+                if open_:
+                    self._put(value, event, event.start_mark.line)
+                else:
+                    root = value
+            elif kind is MappingStartEvent or kind is SequenceStartEvent:
+                self._begin(event)
+            elif kind is MappingEndEvent or kind is SequenceEndEvent:
+                ended = self._end()
+                if open_:
+                    self._put(ended.document, event, ended.line)
+                else:
+                    root = ended.document
+            elif kind is AliasEvent:
+                self._put(self._meant(event.anchor), event, event.start_mark.line)
+            elif kind is DocumentEndEvent or kind is StreamEndEvent:
+                return root, self._repeated
+
+    def _begin(self, event: Any) -> None:
+        if len(self._open) == DEEPEST:
+            raise yaml.YAMLError(f"yaml: exceeded max depth of {DEEPEST}")
+        self._nodes += 1
+        made = (_Mapping if type(event) is MappingStartEvent else _Sequence)(
+            event.anchor, self._nodes, event.start_mark.line
+        )
+        if event.anchor is not None:
+            self._anchors[event.anchor] = _NO_KEY, 0
+        self._open.append(made)
+
+    def _end(self) -> _Mapping | _Sequence:
+        ended = self._open.pop()
+        if ended.anchor is not None:
+            self._anchors[ended.anchor] = ended.document, 1 + self._nodes - ended.start
+        if self._may_merge and isinstance(ended, _Mapping):
+            self._entries[id(ended.document)] = ended.entries
+        return ended
+
+    def _meant(self, anchor: str) -> Any:
+        try:
+            value, size = self._anchors[anchor]
+        except KeyError:
+            raise yaml.YAMLError(f"yaml: unknown anchor '{anchor}' referenced") from None
+        if value is _NO_KEY:
+            raise yaml.YAMLError(f"yaml: anchor '{anchor}' value contains itself")
+        self._nodes += size
+        if self._nodes > MOST_NODES:
+            raise yaml.YAMLError("yaml: document contains excessive aliasing")
+        return value
+
+    def _put(self, value: Any, event: Any, line: int) -> None:
+        """Into the innermost open collection; `event` is the last one of the value, `line` where it begins."""
+        into = self._open[-1]
+        if isinstance(into, _Sequence):
+            into.document.append(value)
+        elif into.key is _NO_KEY and not into.merges:
+            if isinstance(value, dict | list):
+                found = "[]interface {}" if isinstance(value, list) else "map[interface {}]interface {}"
+                raise yaml.YAMLError(f"yaml: invalid map key: {found}")
+            if value == _MERGE and type(event) is ScalarEvent and _is_merge(event):
+                into.merges = True
+            else:
+                into.key = value
+        elif into.merges:
+            into.merges = False
+            self._merge(into, value, event)
+        else:
+            key, into.key = into.key, _NO_KEY
+            self._set(into, key, value, line + 1)
+
+    def _set(self, into: _Mapping, key: Any, value: Any, line: int) -> None:
+        known = key if type(key) is str else (type(key), key)
+        if known in into.keys:
+            self._repeated.append(Repeated(line, _shown(key)))
+        into.keys.add(known)
+        if self._may_merge:
+            into.entries.append((key, line))
+        into.document[key if type(key) is str else _text_of(key, value)] = value
+
+    def _merge(self, into: _Mapping, value: Any, event: Any) -> None:
+        """Where it stands: what comes later counts, be it written here or merged."""
+        sources = value if isinstance(value, list) and type(event) is SequenceEndEvent else [value]
+        if not all(isinstance(source, dict) for source in sources):
+            raise yaml.YAMLError("yaml: map merge requires map or sequence of maps as the value")
+        for source in reversed(sources):
+            for key, line in self._entries[id(source)]:
+                self._set(into, key, source[key if type(key) is str else _text_of(key, None)], line)
 
 
-def _check_size(document: Any) -> None:
-    left, nodes = [document], 0
-    while left:
-        node = left.pop()
-        nodes += 1
-        if nodes > MOST_NODES:
-            raise yaml.YAMLError("document contains excessive aliasing")
-        if isinstance(node, dict):
-            left.extend(node.values())
-        elif isinstance(node, list):
-            left.extend(node)
+def _is_merge(event: Any) -> bool:
+    return bool(event.implicit[0]) or event.tag == _TAG + "merge"
+
+
+def _scalar(event: Any) -> Any:
+    tag, text = event.tag, event.value
+    if tag is None:
+        return _plain(text)
+    if tag == _TAG + "binary":
+        try:
+            return base64.b64decode(re.sub(r"[\r\n]", "", text), validate=True).decode(errors="replace")
+        except (binascii.Error, ValueError):
+            raise yaml.YAMLError("yaml: !!binary value contains invalid base64 data") from None
+    expected = _TYPES.get(tag.removeprefix(_TAG))
+    if expected is None:
+        return text  # of a tag that is nobody's, and of one that says so
+    value = _plain(text)
+    if type(value) is int and expected is float:
+        return float(value)
+    if type(value) is not expected:
+        found = next((name for name, of in _TYPES.items() if of is type(value)), "str")
+        raise yaml.YAMLError(f"yaml: cannot decode !!{found} `{text}` as a !!{tag.removeprefix(_TAG)}")
+    return value
+
+
+_TYPES: dict[str, type] = {"int": int, "float": float, "bool": bool, "null": type(None)}
+
+
+def _plain(text: str) -> Any:
+    """Words and numbers of YAML 1.1; a timestamp stays the text it is."""
+    if text[:1] not in _NUMERIC or not text:
+        return _WORDS.get(text, text)
+    if _is_int(text):
+        number = _whole(text.replace("_", ""))
+    elif _is_float(text):
+        number = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    else:
+        return text
+    if number is None or not math.isinf(number):
+        return text if number is None else number
+    if "n" in text.lower():
+        raise yaml.YAMLError(f"json: unsupported value: {'-' if number < 0 else '+'}Inf")
+    return text  # beyond the range
+
+
+def _whole(digits: str) -> int | float | None:
+    """None for what is none after all."""
+    for base in (0, 8):  # the latter for a leading zero alone
+        try:
+            number = int(digits, base)
+            return number if -(2**63) <= number < 2**64 else float(number)
+        except (ValueError, OverflowError):
+            continue
+    return None
+
+
+def _text_of(key: Any, value: Any) -> str:
+    """As a key of JSON."""
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    if isinstance(key, int | float):
+        return str(key).removesuffix(".0")
+    shown = "a collection" if isinstance(value, dict | list) else json.dumps(value)
+    raise yaml.YAMLError(f"unsupported map key of type: %!s(<nil>), key: <nil>, value: {shown}")
+
+
+def _shown(key: Any) -> str:
+    return json.dumps(key, ensure_ascii=False) if isinstance(key, str) else _text_of(key, None)
+
+
+def _line(error: yaml.MarkedYAMLError) -> str:
+    """Counted from 0, as the server does, except where a token was not even made."""
+    mark = error.problem_mark or error.context_mark
+    line = 0 if mark is None or not mark.line else mark.line + isinstance(error, ScannerError)
+    return f"line {line}: " if line else ""
