@@ -232,9 +232,45 @@ def test_a_shell_understands_the_line_that_it_prints(tmp_path):
 def test_a_port_that_is_taken_is_one_line(tmp_path):
     with started(tmp_path) as (_, printed):
         port = re.search(r"https://127.0.0.1:(\d+)", printed)[1]
-        done = ended(tmp_path, "--port", port)
+        done = ended(tmp_path, "--port", port, "--kubeconfig", "config")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"Error: cannot listen on 127.0.0.1:{port}: another process listens there\n"
+    assert done.stderr == (
+        f"Error: cannot listen on 127.0.0.1:{port}: another process listens there; name another port with --port "
+        "(0 picks a free one)\n"
+    )
+
+
+@pytest.mark.parametrize("arguments", [[], ["--kubeconfig", "config"]], ids=["default", "named"])
+def test_the_kubeconfig_of_a_server_that_runs_is_not_overwritten(tmp_path, arguments):
+    """Shells that use it would talk to the other one."""
+    path = tmp_path / (arguments[1] if arguments else ".kube/kubeshard")
+    with started(tmp_path, *arguments) as (_, printed):
+        url = re.search(r"https://127.0.0.1:\d+", printed)[0]
+        written = path.read_text()
+        done = ended(tmp_path, "--port", "0", *arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        shown = "config" if arguments else path
+        assert done.stderr == (
+            f"Error: {shown} belongs to the server at {url}, which is running; name another file with --kubeconfig "
+            "(and another port with --port)\n"
+        )
+        assert path.read_text() == written
+        with started(tmp_path, "--kubeconfig", "other"):
+            assert asked(path, "/version")
+            assert asked(tmp_path / "other", "/version")
+
+
+def test_a_stranger_on_the_port_of_a_kubeconfig_does_not_keep_it(tmp_path):
+    """The server that wrote the file is gone, and somebody else listens where it did."""
+    path = tmp_path / "config"
+    with started(tmp_path, "--kubeconfig", "config"):
+        left = yaml.safe_load(path.read_text())
+    with started(tmp_path, "--kubeconfig", "stranger") as (_, printed):
+        left["clusters"][0]["cluster"]["server"] = re.search(r"https://127.0.0.1:\d+", printed)[0]
+        path.write_text(yaml.safe_dump(left))
+        with started(tmp_path, "--kubeconfig", "config"):
+            assert yaml.safe_load(path.read_text()) != left
+            assert asked(path, "/version")
 
 
 @pytest.mark.parametrize("missing", [["uvicorn"], ["httptools"], ["cryptography", "httptools", "uvicorn"]])

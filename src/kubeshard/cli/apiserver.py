@@ -31,7 +31,7 @@ DEFAULT_PORT = 6443
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Where to write the administrator's kubeconfig (default: kubeconfig in the data folder, or "
-    "~/.kube/kubeshard). One of another cluster is not overwritten.",
+    "~/.kube/kubeshard). One of another cluster, or of a server that runs, is not overwritten.",
 )
 @click.option(
     "--host",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import shlex
@@ -16,9 +17,17 @@ import yaml
 
 from kubeshard.apiserver.serving import EmbeddedServer
 from kubeshard.apiserver.serving.credentials import CLUSTER
+from kubeshard.client import load_config
+from kubeshard.client.tls import ssl_context
 from kubeshard.core.errors import ConfigurationError, KubeshardError
+from kubeshard.runtime.asgi import ListenError
 from kubeshard.runtime.environ import home
+from kubeshard.runtime.http import AiohttpTransport
 from kubeshard.runtime.loop import loop_factory
+from kubeshard.runtime.transport import HttpRequest, TransportError
+
+_ANSWERS_WITHIN = 3.0
+"""Seconds in which a server on this machine answers, if it is alive."""
 
 
 class Options(NamedTuple):
@@ -44,11 +53,10 @@ async def _run(options: Options) -> None:
     stopping = asyncio.Event()
     _on_signals(stopping)
     path = options.kubeconfig or _default_kubeconfig(options.data)
-    _refuse_to_overwrite(path)
+    if _is_written(path) and (options.kubeconfig or options.data is None):
+        await _refuse_to_lead_away(path)  # a data folder knows itself whether it is in use
     async with AsyncExitStack() as stack:
-        served = await stack.enter_async_context(
-            EmbeddedServer(data=options.data, host=options.host, port=options.port, rbac=options.rbac)
-        )
+        served = await _listening(options, stack)
         served.write_kubeconfig(path)
         if options.controllers:
             from kubeshard.apiserver.controllers import Controllers
@@ -72,6 +80,19 @@ async def _run(options: Options) -> None:
         raise KubeshardError(await served.failed())
 
 
+async def _listening(options: Options, stack: AsyncExitStack) -> EmbeddedServer:
+    server = EmbeddedServer(data=options.data, host=options.host, port=options.port, rbac=options.rbac)
+    try:
+        return await stack.enter_async_context(server)
+    except ConfigurationError as error:
+        cause = error.__cause__
+        if isinstance(cause, ListenError) and cause.errno == errno.EADDRINUSE:
+            raise ConfigurationError(
+                f"{error}; name another port with --port (0 picks a free one)"
+            ) from error
+        raise
+
+
 def _spare_the_collector() -> None:
     """Objects of the API have no cycles, and there may be many: Python's collector is not to go through all of
     them because a list or a burst of writes has made some more.
@@ -89,10 +110,12 @@ def _welcome(url: str, path: Path, options: Options) -> str:
     )
 
 
-def _refuse_to_overwrite(path: Path) -> None:
-    """Whoever says `--kubeconfig ~/.kube/config` means well, and would lose the way to their clusters."""
+def _is_written(path: Path) -> bool:
+    """By this command. Raises ConfigurationError where somebody else has written: who says
+    `--kubeconfig ~/.kube/config` means well, and would lose the way to their clusters.
+    """
     if not path.is_file() or not path.stat().st_size:
-        return
+        return False
     try:
         clusters = yaml.safe_load(path.read_text())["clusters"]
         ours = [cluster["name"] for cluster in clusters] == [CLUSTER]
@@ -102,6 +125,28 @@ def _refuse_to_overwrite(path: Path) -> None:
         raise ConfigurationError(
             f"{path} was not written by this command and is not overwritten; name another file with --kubeconfig"
         )
+    return True
+
+
+async def _refuse_to_lead_away(path: Path) -> None:
+    """Shells that use the file would talk to another server from one command to the next. Only the server that
+    wrote it has a certificate that its authority signed: another one on that port is no reason to refuse.
+    """
+    try:
+        config = await load_config(path)
+        transport = AiohttpTransport(config.server, ssl_context(config))
+    except ConfigurationError:
+        return
+    try:
+        await transport.request(HttpRequest("GET", "/version", {}, timeout=_ANSWERS_WITHIN))
+    except TransportError:
+        return
+    finally:
+        await transport.close()
+    raise ConfigurationError(
+        f"{path} belongs to the server at {config.server}, which is running; name another file with --kubeconfig "
+        "(and another port with --port)"
+    )
 
 
 def _default_kubeconfig(data: Path | None) -> Path:
