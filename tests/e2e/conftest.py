@@ -18,12 +18,15 @@ from kubeshard.examples.webhosting import manifests
 from kubeshard.examples.webhosting.api import PROJECT_LABEL
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
-from kubeshard.testing import ControlPlane, KubeApi
+from kubeshard.testing import ControlPlane, KubeApi, plugin
 
 LEASE_SECONDS = {"embedded": 4.0, "real": 6.0}
 """Short, so that crashes are noticed soon; long enough for two cores shared by ten processes."""
 
 SHARDERS = ("sharder-1", "sharder-2")
+
+kube_api = plugin.kube_api
+"""A server of these tests' own, for their `kube_options`."""
 
 _numbers = itertools.count(1)
 _logs = pytest.StashKey[list[Path]]()

@@ -69,7 +69,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def kube_options() -> dict[str, bool]:
     """What works beside the server: `controllers` (garbage collection, namespaces), `pods` (workloads get pods
-    that become ready). To be overridden in a conftest.py.
+    that become ready). To be overridden in a conftest.py; in one that is not the topmost, import `kube_api` from
+    here, too, or the folder shares the server of whoever came first.
     """
     return {"controllers": True, "pods": True}
 
