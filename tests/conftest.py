@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, Namespace, ObjectMeta
@@ -21,6 +22,10 @@ from kubeshard.testing.control_plane import ControlPlane
 from kubeshard.testing.kube_api import KubeApi
 
 _numbers = itertools.count(1)
+
+# A slow machine is no mistake of the code under test.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts background jobs so, and the programs under test would inherit it and be deaf to Ctrl-C.

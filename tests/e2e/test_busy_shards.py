@@ -140,7 +140,9 @@ async def test_a_drain_waits_for_the_reconcile_and_other_objects_do_not_wait_for
     now = recorder.now
     shards.start_gated("b", ring=ring.name, namespace=namespace)
     await recorder.until(lambda: all(works.labels[name] == after[name] for name in idle), 10, "idle ones")
-    assert works.labels[busy] == Labels("a", draining=True)
+    await recorder.until(
+        lambda: works.labels[busy] == Labels("a", draining=True), 10, "the busy one asked for"
+    )
     await asyncio.sleep(2.0)  # longer than the sharder takes to look again
     assert works.labels[busy] == Labels("a", draining=True)
     await works.let_go()
