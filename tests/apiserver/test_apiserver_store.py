@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeshard.apiserver import ApiServer
-from kubeshard.apiserver.history import TooOld
+from kubeshard.apiserver.history import FEWEST, Event, History, TooOld
 from kubeshard.apiserver.model import Target
 from kubeshard.apiserver.store import Store
 from kubeshard.core import Key
@@ -107,3 +107,14 @@ def test_objects_that_share_a_set_of_fields_do_not_share_its_changes():
     changed = server.patch(Target(maps, "default", "a"), removal).object
     assert "managedFields" not in changed["metadata"]
     assert server.get(Target(maps, "default", "b")) == before
+
+
+@given(st.lists(st.integers(0, 5000), max_size=80), st.integers(0, 20_000))
+def test_of_large_objects_a_history_keeps_fewer_and_never_has_a_hole(sizes, most_bytes):
+    history = History(0, window=1000, most_bytes=most_bytes)
+    for revision, size in enumerate(sizes, 1):
+        history.append(Event(revision, Key("ns", "a"), None, {"data": "x" * size}))
+    kept = history.after(history.since)
+    assert [event.revision for event in kept] == list(range(history.since + 1, len(sizes) + 1))
+    assert len(kept) <= FEWEST or sum(len(event.new["data"]) for event in kept) <= most_bytes
+    assert len(kept) >= min(len(sizes), FEWEST)

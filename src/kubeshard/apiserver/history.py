@@ -12,8 +12,14 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from kubeshard.apiserver.objects import Object
 from kubeshard.core.objects import Key
+
+MOST_BYTES = 64 * 1024 * 1024
+"""What a history holds of objects, as JSON: of large ones it keeps fewer."""
+FEWEST = 16
 
 
 class TooOld(Exception):
@@ -35,20 +41,30 @@ class Event(NamedTuple):
 
 
 class History:
-    """`since` is the revision from which on nothing is missing; `window` the number of events kept at least."""
+    """`since` is the revision from which on nothing is missing; `window` the number of events kept at least, as
+    long as their objects are no more than `most_bytes`; the last `FEWEST` are kept in any case.
+    """
 
-    def __init__(self, since: int, window: int) -> None:
+    def __init__(self, since: int, window: int, most_bytes: int = MOST_BYTES) -> None:
         self.since = since
         self.cuts = 0
         self._cut_at = since
         self._window = window
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._sizes: list[int] = []
         self._events: list[Event] = []
 
     def append(self, event: Event) -> None:
         self._events.append(event)
+        size = len(msgspec.json.encode(event.new or event.old))
+        self._sizes.append(size)
+        self._bytes += size
         # Dropped in blocks: removing one from the front for each append would cost the length of the list.
         if len(self._events) > 2 * self._window:
             self._drop(len(self._events) - self._window)
+        if self._bytes > self._most_bytes and len(self._events) > FEWEST:
+            self._drop(self._until_half())
 
     def after(self, revision: int) -> Sequence[Event]:
         """The events with a higher revision. Raises TooOld."""
@@ -78,7 +94,16 @@ class History:
     def _drop(self, count: int) -> None:
         if count:
             self.since = self._events[count - 1].revision
-            del self._events[:count]
+            self._bytes -= sum(self._sizes[:count])
+            del self._events[:count], self._sizes[:count]
+
+    def _until_half(self) -> int:
+        """How many events have to go until half of the bytes is left."""
+        count, left = 0, self._bytes
+        while left > self._most_bytes // 2 and count < len(self._events) - FEWEST:
+            left -= self._sizes[count]
+            count += 1
+        return count
 
     def _index_after(self, revision: int) -> int:
         return bisect_right(self._events, revision, key=lambda event: event.revision)
