@@ -565,8 +565,11 @@ async def test_objects_with_finalizers_hold_their_definition(api, things):
         "InstanceDeletionInProgress",
         "CustomResource deletion is in progress",
     )
-    waiting = await api.get(f"{things.path}/a")
-    assert waiting.meta["deletionTimestamp"]
+
+    async def deleting():
+        return "deletionTimestamp" in (await api.get(f"{things.path}/a")).meta
+
+    await until(deleting)
     refused = await things.create({}, "b")
     assert refused.refusal == (403, "Forbidden")
     assert refused.message == (

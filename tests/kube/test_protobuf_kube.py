@@ -53,6 +53,27 @@ OBJECTS: tuple[Mapping[str, Any], ...] = (
         },
     },
     {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "a"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "a"}},
+            "template": {
+                "metadata": {"labels": {"app": "a"}},
+                "spec": {"containers": [{"name": "c", "image": "i"}]},
+            },
+            "volumeClaimTemplates": [
+                {
+                    "metadata": {"name": "data"},
+                    "spec": {
+                        "accessModes": ["ReadWriteOnce"],
+                        "resources": {"requests": {"storage": "1Gi"}},
+                    },
+                }
+            ],
+        },
+    },
+    {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
         "metadata": {"name": "a"},
@@ -114,6 +135,13 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
+def without_inner_kinds(obj: Any) -> Any:
+    """Claims in a StatefulSet say what they are in JSON only."""
+    for claim in (obj.get("spec") or {}).get("volumeClaimTemplates") or ():
+        del claim["apiVersion"], claim["kind"]
+    return obj
+
+
 async def test_all_objects_are_read_as_their_json_says(control_plane, kube_client):
     control_plane.kubectl(
         "apply", "-f", "-", input=json.dumps({"kind": "List", "apiVersion": "v1", "items": OBJECTS})
@@ -134,7 +162,7 @@ async def test_all_objects_are_read_as_their_json_says(control_plane, kube_clien
             metadata = item["metadata"]
             path = kind.path(metadata.get("namespace"), metadata["name"])
             written = without_nulls(json.loads(await get(path, JSON)))
-            assert without_nulls(protobuf.decode(await get(path, PROTOBUF))) == written
+            assert without_nulls(protobuf.decode(await get(path, PROTOBUF))) == without_inner_kinds(written)
             read += 1
     await transport.close()
     assert read > 100

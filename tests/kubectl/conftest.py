@@ -55,6 +55,5 @@ def gizmos(kubectl: Kubectl) -> Kubectl:
     kubectl("apply -f -", given=GIZMOS)
     kubectl("wait --for=condition=Established crd/gizmos.kubectl.example.com")
     # Documents for clients follow a moment later.
-    path = "/openapi/v3/apis/kubectl.example.com/v1"
-    wait_until(lambda: "Gizmo" in kubectl.run(f"get --raw {path}").stdout, 20, "the kind is explained")
+    wait_until(lambda: "Gizmo" in kubectl.run("explain gizmo").stdout, 20, "the kind is explained")
     return kubectl
