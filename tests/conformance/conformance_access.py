@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance_api import Answer, Api
-
-from conftest import until
+from conformance_api import Answer, Api, until
 
 GROUP = "rbac.authorization.k8s.io"
 RBAC = f"/apis/{GROUP}/v1"

@@ -1,15 +1,18 @@
-"""Raw requests to an API server, the same for every target: what a case says, and nothing that a client adds."""
+"""Raw requests to an API server, the same for every target: what a case says, and nothing that a client adds; and
+waiting for what follows them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlencode
 
+from conformance_kinds import DEFINITIONS
 from multidict import CIMultiDict
 
 from kubeshard.runtime.transport import HttpRequest, Transport
@@ -208,3 +211,22 @@ def owned(answer: Answer) -> dict[tuple[str, str, str], Any]:
         (entry["manager"], entry["operation"], entry.get("subresource", "")): entry["fieldsV1"]
         for entry in answer.meta.get("managedFields", ())
     }
+
+
+async def install(api: Api, definition: dict[str, Any]) -> None:
+    """Creates a definition and waits until its kind is served."""
+    answer = await api.create(DEFINITIONS, definition)
+    assert answer.status in (201, 409), answer.text
+    spec = definition["spec"]
+    path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+    await until(lambda: _serves(api, path))
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(WITHIN):
+        while not await holds():  # noqa: ASYNC110 - what changes is in another process
+            await asyncio.sleep(0.05)
+
+
+async def _serves(api: Api, path: str) -> bool:
+    return (await api.get(path)).status == 200

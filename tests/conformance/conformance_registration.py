@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from conformance_api import until
 from conformance_kinds import config_map
 from conformance_webhooks import READY_LABEL, Hooks
-
-from conftest import until
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 CONFIG_MAPS = {

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance_api import Answer, Api
+from conformance_api import Answer, Api, install, until
 from conformance_kinds import DEFINITIONS
-
-from conftest import install, until
 
 
 def defined(group: str, spec: Any, **version: Any) -> dict[str, Any]:

@@ -4,21 +4,22 @@ with etcd.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import itertools
 import json
 import os
 import ssl
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance_api import WITHIN, Api
-from conformance_kinds import DEFINITIONS, SITE_DEFINITION, SITES
+from conformance_api import Api, install
+from conformance_kinds import SITE_DEFINITION, SITES
+from conformance_registration import Registration
+from conformance_webhooks import Hooks, running_hooks
 
 from kubeshard.apiserver import ApiServer, Front, Identity, InMemoryTransport, User
 from kubeshard.apiserver.admission.caller import HttpCaller
@@ -175,29 +176,25 @@ def leases(ns: str) -> str:
 
 
 @pytest.fixture
+async def hooks() -> AsyncIterator[Hooks]:
+    """A server of webhooks that tells what it was asked."""
+    async with running_hooks() as hooks:
+        yield hooks
+
+
+@pytest.fixture
+async def registered(api: Api, hooks: Hooks, ns: str) -> AsyncIterator[Registration]:
+    """Registers webhooks for the case's namespace, and forgets them with the case."""
+    registration = Registration(api, hooks, ns)
+    yield registration
+    await registration.remove()
+
+
+@pytest.fixture
 async def sites(api: Api, ns: str) -> str:
     """The path of the custom resources of kind Site in the case's namespace."""
     await install(api, SITE_DEFINITION)
     return SITES.format(ns)
-
-
-async def install(api: Api, definition: dict[str, Any]) -> None:
-    """Creates a definition and waits until its kind is served."""
-    answer = await api.create(DEFINITIONS, definition)
-    assert answer.status in (201, 409), answer.text
-    spec = definition["spec"]
-    path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
-    await until(lambda: _serves(api, path))
-
-
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(WITHIN):
-        while not await holds():  # noqa: ASYNC110 - what changes is in another process
-            await asyncio.sleep(0.05)
-
-
-async def _serves(api: Api, path: str) -> bool:
-    return (await api.get(path)).status == 200
 
 
 def pytest_make_parametrize_id(val: Any) -> str | None:

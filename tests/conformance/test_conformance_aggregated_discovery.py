@@ -1,10 +1,9 @@
 """Aggregated discovery, and the plain documents word for word."""
 
 import pytest
-from conformance_api import JSON
+from conformance_api import JSON, install
 from conformance_kinds import definition
 
-from conftest import install
 from kubeshard.apiserver import ApiServer
 from kubeshard.apiserver.front.discovery import aggregated_discovery, discovery
 

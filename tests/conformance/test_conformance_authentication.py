@@ -6,9 +6,7 @@ import re
 
 import pytest
 from conformance_access import TOKEN_REVIEWS, WHOAMI, account, grant, rule, token_of, told
-from conformance_api import Api
-
-from conftest import until
+from conformance_api import Api, until
 
 ISSUER = "https://kubernetes.default.svc"
 ID = "authentication.kubernetes.io/credential-id"

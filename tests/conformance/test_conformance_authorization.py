@@ -14,9 +14,8 @@ from conformance_access import (
     urls,
     user,
 )
+from conformance_api import until
 from conformance_kinds import config_map
-
-from conftest import until
 
 APPLY_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}}
 

@@ -1,9 +1,8 @@
 """PersistentVolumeClaims and ServiceAccounts."""
 
 import pytest
+from conformance_api import until
 from conformance_workloads import QUALIFIED, SUBDOMAIN, claim, forbidden, invalid, required, unsupported
-
-from conftest import until
 
 FIXED = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
 

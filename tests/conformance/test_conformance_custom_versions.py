@@ -1,10 +1,9 @@
 """Objects of a kind whose schema has changed, or that has several: what is stored is read by the present one."""
 
 import pytest
+from conformance_api import until
 from conformance_kinds import DEFINITIONS
 from conformance_schemas import Things, defined, fields
-
-from conftest import until
 
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}
 

@@ -1,10 +1,9 @@
 """What a definition may say, what becomes of its names, its versions, its end."""
 
 import pytest
+from conformance_api import until
 from conformance_kinds import DEFINITIONS
 from conformance_schemas import Things, defined, fields
-
-from conftest import until
 
 
 @pytest.fixture

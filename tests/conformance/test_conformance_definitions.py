@@ -1,9 +1,8 @@
 """CustomResourceDefinitions: their rules and their life."""
 
 import pytest
+from conformance_api import install, until
 from conformance_kinds import DEFINITIONS, definition, site
-
-from conftest import install, until
 
 
 @pytest.fixture

@@ -7,10 +7,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from conformance_api import JSON
+from conformance_api import JSON, install, until
 from conformance_kinds import definition
 
-from conftest import install, until
 from kubeshard.apiserver import ApiServer
 from kubeshard.apiserver.front.openapi import OpenApi
 

@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-from conformance_registration import Registration
-from conformance_webhooks import Hooks, deny, patch, running_hooks
+from conformance_webhooks import deny, patch
 from conformance_workloads import pod
 
 POD = {"group": "", "version": "v1", "resource": "pods"}
 TARGET = {"kind": "Node", "name": "n"}
-
-
-@pytest.fixture
-async def hooks() -> AsyncIterator[Hooks]:
-    async with running_hooks() as hooks:
-        yield hooks
-
-
-@pytest.fixture
-async def registered(api, hooks, ns) -> AsyncIterator[Registration]:
-    registration = Registration(api, hooks, ns)
-    yield registration
-    await registration.remove()
 
 
 @pytest.fixture

@@ -6,11 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from conformance_api import Api
+from conformance_api import Api, until
 from conformance_kinds import config_map, site
 from conformance_registration import CONFIG_MAPS, REGISTRATION, PolicyRegistration
-
-from conftest import until
 
 POLICIES = f"{REGISTRATION}/validatingadmissionpolicies"
 BINDINGS = f"{REGISTRATION}/validatingadmissionpolicybindings"

@@ -2,8 +2,7 @@
 
 import pytest
 from conformance_access import REVIEWS, WHOAMI, grant, may, rule, rules_of
-
-from conftest import until
+from conformance_api import until
 
 SELF = f"{REVIEWS}/selfsubjectaccessreviews"
 SUBJECT = f"{REVIEWS}/subjectaccessreviews"

@@ -1,11 +1,9 @@
 """The subresource scale of workloads: what `kubectl scale` and autoscalers use."""
 
 import pytest
-from conformance_api import owned
+from conformance_api import install, owned
 from conformance_kinds import DEFINITIONS
 from conformance_workloads import NOT_NEGATIVE, invalid, required, workload
-
-from conftest import install
 
 PLURALS = ("deployments", "replicasets", "statefulsets")
 REPLICAS = {"f:spec": {"f:replicas": {}}}

@@ -6,11 +6,10 @@ import re
 from copy import deepcopy
 
 import pytest
-from conformance_api import JSON, MERGE
+from conformance_api import JSON, MERGE, install
 from conformance_kinds import config_map, definition, site
 from conformance_tables import AGE, KINDS, PODS, YEARS
 
-from conftest import install
 from kubeshard.apiserver import ApiServer
 from kubeshard.apiserver.printing import printer_of
 

@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 
 import pytest
-from conformance_api import MERGE
+from conformance_api import MERGE, install, until
 from conformance_kinds import SITE_DEFINITION, config_map, site
-from conformance_registration import CONFIG_MAPS, REGISTRATION, Registration
-from conformance_webhooks import Hooks, allow, deny, labelled, patch, running_hooks
-
-from conftest import install, until
-
-
-@pytest.fixture
-async def hooks() -> AsyncIterator[Hooks]:
-    async with running_hooks() as hooks:
-        yield hooks
-
-
-@pytest.fixture
-async def registered(api, hooks, ns) -> AsyncIterator[Registration]:
-    registration = Registration(api, hooks, ns)
-    yield registration
-    await registration.remove()
-
+from conformance_registration import CONFIG_MAPS, REGISTRATION
+from conformance_webhooks import allow, deny, labelled, patch
 
 # The review
 
