@@ -41,11 +41,14 @@ class WebhookCaller(Protocol):
     async def call(self, call: WebhookCall) -> WebhookReply: ...
 
 
+_NOT_MADE = WebhookReply(problem="this server makes no calls")
+
+
 class NoCalls:
     """Every call fails, as if nothing listened there."""
 
     async def call(self, call: WebhookCall) -> WebhookReply:
-        return WebhookReply(problem="this server makes no calls")
+        return _NOT_MADE
 
 
 def finish(steps: Steps[T]) -> T:
@@ -53,7 +56,7 @@ def finish(steps: Steps[T]) -> T:
     try:
         next(steps)
         while True:
-            steps.send(WebhookReply(problem="this server makes no calls"))
+            steps.send(_NOT_MADE)
     except StopIteration as end:
         value: T = end.value
         return value

@@ -103,7 +103,7 @@ def _declaration(cel: Any, name: str, overloads: Functions) -> Any:
 
 def library() -> Any:
     try:
-        from cel_expr_python import cel  # type: ignore[import-untyped]
+        from cel_expr_python import cel  # type: ignore[import-untyped] # it brings no types
     except ImportError as error:
         raise ConfigurationError(
             f"CEL expressions need cel-expr-python: pip install 'kubeshard[apiserver]' ({error})"

@@ -240,7 +240,7 @@ class _Protobuf(NamedTuple):
 @cache
 def _protobuf() -> _Protobuf:
     try:
-        from google.protobuf import (  # type: ignore[import-untyped,unused-ignore]
+        from google.protobuf import (  # type: ignore[import-untyped,unused-ignore] # no types, or an extra
             any_pb2,
             descriptor_pb2,
             descriptor_pool,

@@ -121,6 +121,11 @@ def _port(path: str, port: Given, *, is_named: bool) -> list[FieldError]:
     elif is_named:
         errors.append(required(f"{path}.name"))
     errors += port_number(f"{path}.port", port.get("port", 0))
+    return errors + _protocol_errors(port, path)
+
+
+def _protocol_errors(port: Given, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
     if port["protocol"] not in PROTOCOLS:
         errors.append(unsupported(f"{path}.protocol", port["protocol"], PROTOCOLS))
     if port.get("appProtocol") is not None:
@@ -144,10 +149,7 @@ def _slice_errors(obj: Given) -> list[FieldError]:
             errors += wrong(f"{at}.name", port["name"], dns_label)
         if port["name"] in names[:index]:
             errors.append(duplicate(f"{at}.name", port["name"]))
-        if port["protocol"] not in PROTOCOLS:
-            errors.append(unsupported(f"{at}.protocol", port["protocol"], PROTOCOLS))
-        if port.get("appProtocol") is not None:
-            errors += wrong(f"{at}.appProtocol", port["appProtocol"], qualified_name)
+        errors += _protocol_errors(port, at)
     return errors
 
 

@@ -29,7 +29,7 @@ _GO_WORDS = {
 def searching(pattern: str) -> Search:
     """What finds the pattern anywhere in a text. Raises ValueError in the server's words."""
     try:
-        import re2  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        import re2  # type: ignore[import-not-found,import-untyped,unused-ignore] # no types, or an extra
     except ImportError:
         try:
             return re.compile(pattern).search

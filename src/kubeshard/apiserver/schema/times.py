@@ -49,7 +49,7 @@ def _canonical(text: str, layout: str) -> str | None:
     if rest[zone.end() :]:
         raise ValueError(f'parsing time "{text}": extra text: "{rest[zone.end() :]}"')
     try:
-        moment = datetime(*numbers, tzinfo=_zone(zone[0])).astimezone(UTC)  # type: ignore[arg-type, misc]
+        moment = datetime(*numbers, tzinfo=_zone(zone[0])).astimezone(UTC)  # type: ignore[arg-type, misc] # six numbers
     except (ValueError, OverflowError):
         raise _out_of_range(text, "day") from None
     written = moment.isoformat()[:19]
