@@ -1,0 +1,559 @@
+"""A cluster on virtual time: sharders and shards as the production classes, an API server in memory, and faults at
+network, process and clock.
+
+    async def scene() -> None:
+        async with World(seed=1) as world:
+            await world.install()
+            await world.make_ring()
+            world.sharder("x0")
+            world.shard("s0", Touch())
+            ...
+
+What is real: everything from `Manager` down to `Transport`, and the webhook's application. What is not: sockets,
+threads and TLS; a process is a task, a network of its own and a clock of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from kubeshard.apiserver import ApiServer, InMemoryTransport
+from kubeshard.apiserver.admission.caller import AppCaller, WebhookCall, WebhookReply
+from kubeshard.apiserver.front.handlers import Front
+from kubeshard.client import Client, ClusterConfig
+from kubeshard.controller import Context, Controller, Reconciler, Result
+from kubeshard.controller.ensure import ensure
+from kubeshard.core import ConfigMap, KubeObject, Namespace, ObjectMeta, field
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
+from kubeshard.core.selectors import LabelSelector
+from kubeshard.manager import Manager
+from kubeshard.runtime.thread import SameLoop
+from kubeshard.runtime.transport import (
+    HttpRequest,
+    HttpResponse,
+    HttpStream,
+    TransportError,
+    TransportTimeout,
+)
+from kubeshard.shard import Sharding
+from kubeshard.sharder import app as sharder_app
+from kubeshard.sharder.config import SharderConfig
+from kubeshard.sharding import (
+    ControllerRing,
+    ControllerRingSpec,
+    RingGroupResource,
+    RingResource,
+    drain_label,
+    shard_label,
+)
+from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.testing.virtual_time import VirtualClock, run_virtual
+from kubeshard.webhook.app import AdmissionApp
+from kubeshard.webhook.metrics import WebhookMetrics
+
+A_YEAR = 365 * 86_400.0
+
+Before = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
+"""Sees a request before it reaches the server; what it returns is the answer instead of the server's."""
+
+
+class Thing(KubeObject, group="sim.example", version="v1"):
+    """The main kind of the world's ring; its ConfigMaps are controlled."""
+
+    spec: dict[str, Any] = field(default_factory=dict)
+    status: dict[str, Any] = field(default_factory=dict)
+
+
+def definition(plural: str = "things", kind: str = "Thing") -> dict[str, Any]:
+    """A CustomResourceDefinition that takes everything."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.sim.example"},
+        "spec": {
+            "group": "sim.example",
+            "scope": "Namespaced",
+            "names": {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": schema},
+                }
+            ],
+        },
+    }
+
+
+MAIN = RingResource(
+    group="sim.example",
+    resource="things",
+    controlled_resources=(RingGroupResource(group="", resource="configmaps"),),
+)
+
+
+class SeededRng:
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def uniform(self, low: float, high: float) -> float:
+        return self._random.uniform(low, high)
+
+    def token(self) -> str:
+        return f"{self._random.getrandbits(128):032x}"
+
+
+class Network:
+    """The way of one process to the API server.
+
+    `down`: nothing gets through, in either direction; what is under way waits, and lands late. `before` is
+    called ahead of the server, `after` behind it; `through` may stand between the server and a stream's reader.
+    """
+
+    def __init__(self, process: Process, front: Front) -> None:
+        self._process = process
+        self._world = process.world
+        self._inner = InMemoryTransport(front)
+        self._up = asyncio.Event()
+        self._up.set()
+        self.before: Before | None = None
+        self.after: Callable[[HttpRequest, HttpResponse], Awaitable[None]] | None = None
+        self.through: Callable[[HttpRequest, HttpStream], HttpStream] | None = None
+
+    @property
+    def down(self) -> bool:
+        return not self._up.is_set()
+
+    @down.setter
+    def down(self, down: bool) -> None:
+        if down:
+            self._up.clear()
+        else:
+            self._up.set()
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        try:
+            async with asyncio.timeout(request.timeout):
+                await self._travel()
+                if self.before and (answer := await self.before(request)) is not None:
+                    return answer
+                self._process.check()
+                self._world.observe(self._process, request, None)
+                answer = await self._inner.request(request)
+                self._world.observe(self._process, request, answer)
+                if self.after:
+                    await self.after(request, answer)
+                await self._travel()
+                return answer
+        except TimeoutError:
+            raise TransportTimeout("no answer in time") from None
+
+    @asynccontextmanager
+    async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream]:
+        if self.down:
+            await asyncio.sleep(1)
+            raise TransportError("connection refused", sent=False)
+        await self._travel()
+        self._process.check()
+        self._world.observe(self._process, request, None)
+        async with self._inner.stream(request) as stream:
+            yield self.through(request, stream) if self.through else _Travelling(self, stream)
+
+    async def _travel(self) -> None:
+        await self._process.goes_on()
+        await asyncio.sleep(self._world.rng.uniform(*self._world.latency))
+        await self._up.wait()
+        await self._process.goes_on()
+
+    def abort(self) -> None:
+        self._inner.abort()
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class _Travelling:
+    """A stream whose bytes take time, and wait while the network is down."""
+
+    def __init__(self, network: Network, inner: HttpStream) -> None:
+        self._network = network
+        self._inner = inner
+
+    @property
+    def status(self) -> int:
+        return self._inner.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._inner.headers
+
+    async def read(self) -> bytes:
+        return await self._inner.read()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner.chunks():
+            await self._network._travel()
+            yield chunk
+
+
+class Process:
+    """A manager's task with networks and a clock of its own. `dead` says why it ended, once it has."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.clock = VirtualClock(world.loop)
+        self.networks: list[Network] = []
+        self.dead = ""
+        self.manager: Manager | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._running = asyncio.Event()
+        self._running.set()
+        world.processes[name] = self
+
+    def client(self) -> Client:
+        network = Network(self, self.world.front)
+        self.networks.append(network)
+        return Client(ClusterConfig("http://sim"), transport=network, clock=self.clock, rng=self.world.rng)
+
+    def start(self, manager: Manager) -> Self:
+        self.manager = manager
+        self._task = asyncio.create_task(self._run(manager), name=self.name)
+        return self
+
+    async def _run(self, manager: Manager) -> None:
+        try:
+            await manager.run()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._end(f"ended: {error!r}")
+        else:
+            self._end("stopped")
+
+    def _end(self, why: str) -> None:
+        if not self.dead:
+            self.dead = why
+            self.world.note(f"{self.name} {why}")
+
+    def kill(self, why: str = "killed") -> None:
+        """As SIGKILL: nothing that it does from now on reaches the server."""
+        if self.dead:
+            return
+        self._end(why)
+        self._running.set()
+        for network in self.networks:
+            network.abort()
+        if self._task:
+            self._task.cancel()
+
+    async def stop(self) -> None:
+        """As SIGTERM; returns when the process has ended."""
+        assert self.manager is not None
+        assert self._task is not None
+        self.manager.stop()
+        await asyncio.wait([self._task])
+
+    def pause(self) -> None:
+        """Its requests stay where they are until `resume`. Its timers go on: hold those by the clock."""
+        self._running.clear()
+
+    def resume(self) -> None:
+        self._running.set()
+
+    def cut_off(self, down: bool = True) -> None:
+        for network in self.networks:
+            network.down = down
+
+    async def goes_on(self) -> None:
+        await self._running.wait()
+        self.check()
+
+    def check(self) -> None:
+        """Raises where the process is dead: a dead process sends nothing."""
+        if self.dead.startswith(("killed", "watchdog")):
+            raise TransportError("the process is dead", sent=False)
+
+
+class VirtualWatchdog:
+    """The kernel's watchdog of a simulated process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._timer: asyncio.TimerHandle | None = None
+
+    def arm(self, deadline: float) -> None:
+        self.disarm()
+        wait = max(0.0, deadline - self._process.clock.boottime())
+        self._timer = self._process.world.loop.call_later(wait, self._process.kill, "watchdog")
+
+    def disarm(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+    def bite(self) -> None:
+        self._process.kill("watchdog bit")
+
+
+class VirtualWebhookServer:
+    """`WebhookServer` without TLS: its application, where the API server of the world calls it."""
+
+    def __init__(
+        self,
+        routes: Mapping[str, Any],
+        certificates: object,
+        *,
+        after: Callable[[], Awaitable[None]] | None = None,
+        registry: Any = None,
+        clock: Any = None,
+        **_: object,
+    ) -> None:
+        self._app = AdmissionApp(routes, metrics=WebhookMetrics(registry), clock=clock)
+        self._after = after
+        self._prefixes = tuple(routes)
+        self._listens = False
+
+    def ready(self) -> bool:
+        return self._listens
+
+    async def run(self) -> None:
+        if self._after:
+            await self._after()
+        self._listens = True
+        apps = _current_world().caller.apps
+        for prefix in self._prefixes:
+            apps[prefix] = self._app
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self._listens = False
+            for prefix in self._prefixes:
+                if apps.get(prefix) is self._app:
+                    del apps[prefix]
+
+
+class _Webhooks:
+    """How the API server reaches the webhooks of the processes that run: the last one that listens answers."""
+
+    def __init__(self) -> None:
+        self.apps: dict[str, Any] = {}
+        self.reachable = True
+
+    async def call(self, call: WebhookCall) -> WebhookReply:
+        return await AppCaller(self.apps if self.reachable else {}).call(call)
+
+    async def close(self) -> None:
+        pass
+
+
+Observer = Callable[[Process, HttpRequest, HttpResponse | None], None]
+"""Sees every request twice: as it reaches the server (None), and with the server's answer."""
+
+_worlds: list[World] = []
+
+
+def _current_world() -> World:
+    return _worlds[-1]
+
+
+class World:
+    """See the module. `latency`: seconds one way, drawn for every message."""
+
+    def __init__(
+        self, seed: int = 1, *, latency: tuple[float, float] = (0.001, 0.01), ring: str = "r"
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.rng = SeededRng(seed)
+        self.latency = latency
+        self.ring = ring
+        self.clock = VirtualClock(self.loop)
+        self.server = ApiServer(clock=self.clock, rng=self.rng)
+        self.caller = _Webhooks()
+        self.front = Front(self.server, caller=self.caller)
+        self.processes: dict[str, Process] = {}
+        self.observers: list[Observer] = []
+        self.requests = 0
+        self.log: list[tuple[float, str]] = []
+        self._webhook_server: Any = None
+
+    async def __aenter__(self) -> Self:
+        _worlds.append(self)
+        self._webhook_server = sharder_app.WebhookServer
+        sharder_app.WebhookServer = VirtualWebhookServer  # type: ignore[assignment,misc]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for process in self.processes.values():
+            process.kill()
+        sharder_app.WebhookServer = self._webhook_server
+        _worlds.remove(self)
+
+    def note(self, text: str) -> None:
+        self.log.append((round(self.loop.time(), 3), text))
+
+    def observe(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
+        self.requests += answer is None
+        for observer in self.observers:
+            observer(process, request, answer)
+
+    # -- what is in the cluster
+
+    def admin(self) -> Client:
+        """A client without network and faults."""
+        transport = InMemoryTransport(self.front)
+        return Client(ClusterConfig("http://sim"), transport=transport, clock=self.clock, rng=self.rng)
+
+    async def install(self, *more: Mapping[str, Any]) -> None:
+        """The kinds, and the namespaces sharding-system, ops (the shards' Leases) and team."""
+        async with self.admin() as client:
+            for manifest in (controller_ring_crd(), definition(), *more):
+                await client.apply(manifest)
+            for name in ("sharding-system", "ops", "team"):
+                await client.create(Namespace(metadata=ObjectMeta(name=name)))
+
+    async def make_ring(
+        self,
+        name: str | None = None,
+        resources: Iterable[RingResource] = (MAIN,),
+        selector: LabelSelector | None = None,
+    ) -> None:
+        spec = ControllerRingSpec(resources=tuple(resources), namespace_selector=selector)
+        async with self.admin() as client:
+            await client.create(ControllerRing(metadata=ObjectMeta(name=name or self.ring), spec=spec))
+
+    async def make_things(self, count: int, *, prefix: str = "t", **spec: Any) -> None:
+        async with self.admin() as client:
+            for number in range(count):
+                metadata = ObjectMeta(name=f"{prefix}{number}", namespace="team")
+                await client.create(Thing(metadata=metadata, spec=dict(spec)))
+
+    def objects(self, group: str, resource: str) -> dict[Key, dict[str, Any]]:
+        return dict(self.server.store.objects(GroupResource(group, resource)))
+
+    def owners(
+        self, group: str = "sim.example", resource: str = "things", namespace: str = "team"
+    ) -> dict[str, str]:
+        """Shard labels by name of the object; "" without one."""
+        label = shard_label(self.ring)
+        return {
+            key.name: (obj["metadata"].get("labels") or {}).get(label, "")
+            for key, obj in self.objects(group, resource).items()
+            if key.namespace == namespace
+        }
+
+    def draining(self) -> set[str]:
+        label = drain_label(self.ring)
+        things = self.objects("sim.example", "things").items()
+        return {key.name for key, obj in things if label in (obj["metadata"].get("labels") or {})}
+
+    # -- processes
+
+    def sharder(self, name: str, config: SharderConfig | None = None, *, webhook: bool = True) -> Process:
+        process = Process(self, name)
+        config = config or SharderConfig()
+        replace = msgspec.structs.replace
+        server = replace(config.webhook.server, bind_address=":9443" if webhook else "0", cert_dir="/none")
+        config = replace(
+            config,
+            webhook=replace(config.webhook, server=server),
+            metrics=replace(config.metrics, bind_address="0"),
+            health=replace(config.health, bind_address="0"),
+        )
+        manager = sharder_app.build_sharder(config, process.client(), clock=process.clock, rng=self.rng)
+        return process.start(manager)
+
+    def shard(
+        self,
+        name: str,
+        reconciler: Reconciler[Thing],
+        *,
+        process: str = "",
+        workers: int = 5,
+        controllers: Iterable[Controller[Any]] = (),
+        sharding: Mapping[str, Any] | None = None,
+        **manager: Any,
+    ) -> Process:
+        """A shard under the Lease's name `name`; `process` where several run under it. `sharding` and the rest are
+        handed to `Sharding` and `Manager`.
+        """
+        started = Process(self, process or name)
+        thing = Controller(
+            name="thing", reconciler=reconciler, primary=Thing, owns=[ConfigMap], workers=workers
+        )
+        member = Sharding(
+            self.ring,
+            name,
+            "ops",
+            runner=SameLoop(),
+            watchdog=VirtualWatchdog(started),
+            connect=started.client,
+            clock=started.clock,
+            rng=self.rng,
+            **(sharding or {}),
+        )
+        return started.start(
+            Manager(
+                [thing, *controllers],
+                client=started.client(),
+                sharding=member,
+                metrics_address=None,
+                health_address=None,
+                clock=started.clock,
+                rng=self.rng,
+                **manager,
+            )
+        )
+
+    # -- waiting
+
+    async def until(self, condition: Callable[[], object], within: float, step: float = 0.1) -> float:
+        """Waits until the condition holds; returns after how many seconds. Fails after `within`."""
+        began = self.loop.time()
+        while not condition():
+            waited = self.loop.time() - began
+            assert waited < within, f"not within {within} s; owners: {self.owners()}; log: {self.log[-10:]}"
+            await asyncio.sleep(step)
+        return self.loop.time() - began
+
+    def all_owned(self, *shards: str) -> bool:
+        """Whether every Thing is owned, by one of these shards where some are named, and none is being drained."""
+        owners = self.owners().values()
+        return all(owner in shards if shards else owner for owner in owners) and not self.draining()
+
+
+class Touch(Reconciler[Thing]):
+    """Keeps a ConfigMap `c-NAME` with the Thing's `spec.v`, after `work` seconds. Counts its runs."""
+
+    def __init__(self, work: float = 0.0) -> None:
+        self._work = work
+        self.runs = 0
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        self.runs += 1
+        if self._work:
+            await asyncio.sleep(self._work)
+        metadata = ObjectMeta(name=f"c-{obj.metadata.name}", namespace=obj.metadata.namespace)
+        await ensure(ctx, ConfigMap(metadata=metadata, data={"v": str(obj.spec.get("v", 0))}), owner=obj)
+        return None
+
+
+def simulate(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Runs a scene on virtual time."""
+    run_virtual(scene(), limit=A_YEAR)
