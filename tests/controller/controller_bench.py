@@ -109,6 +109,7 @@ class Recorded:
         self.voices: list[str] = []
         self.outcomes: list[Outcome | None] = []
         self.active = 0
+        self.trigger_failures: list[tuple[str, str]] = []
 
     def reporting_as(self, controller: str) -> Recorded:
         self.voices.append(controller)
@@ -123,6 +124,9 @@ class Recorded:
     def finished(self, outcome: Outcome | None, seconds: float) -> None:
         self.active -= 1
         self.outcomes.append(outcome)
+
+    def trigger_failed(self, source: str, step: str) -> None:
+        self.trigger_failures.append((source, step))
 
     @property
     def labels(self) -> list[str]:

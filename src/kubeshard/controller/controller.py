@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import Any, Generic, TypeVar
 
 from kubeshard.controller.predicates import Predicate
@@ -74,6 +75,10 @@ class Controller(Generic[T]):
             if watch.to is None:
                 raise ValueError(
                     f"controller {self.name}: the watch of {watch.form} in maps needs a map function `to`"
+                )
+            if iscoroutinefunction(watch.to):
+                raise TypeError(
+                    f"controller {self.name}: the map function of {watch.form} is a plain function, not `async def`"
                 )
         for watch in (self.primary_watch, *self.owned_watches):
             if watch.to is not None:

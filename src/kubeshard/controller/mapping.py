@@ -1,7 +1,7 @@
-"""From a change of some object to the keys that have to be reconciled.
+"""From an object that changed to the keys that have to be reconciled.
 
-Guaranteed: an update maps the old and the new object, so that what an object lost notices it as well as what
-it gained; each key comes once. Source: framework 2.13.
+An update maps the old and the new object (`states`), so that what an object lost notices it as well as what
+it gained. Source: framework 2.13.
 """
 
 from __future__ import annotations
@@ -34,14 +34,20 @@ class Reader(Protocol):
 
 MapFunction = Callable[[Reader, T], Iterable[Key]]
 """The keys of primary objects that depend on the given object. Synchronous and quick: it runs inside the
-informer.
+informer. One that raises is called again later (`triggers`).
 """
 
-KeysOf = Callable[[Delta[Any]], Iterable[Key]]
+KeysOf = Callable[[Any], Iterable[Key]]
+"""The keys that depend on one state of an object."""
 
 
-def to_itself(delta: Delta[Any]) -> Iterable[Key]:
-    return _each(delta, lambda obj: (obj.key,))
+def states(delta: Delta[T]) -> tuple[T, ...]:
+    """The states of the object that the delta is about, the newest last."""
+    return (delta.old, delta.new) if isinstance(delta, Updated) else (delta.object,)
+
+
+def to_itself(obj: KubeObject) -> Iterable[Key]:
+    return (obj.key,)
 
 
 def to_owner(owner: Kind, *, controller_only: bool = True) -> KeysOf:
@@ -57,14 +63,8 @@ def to_owner(owner: Kind, *, controller_only: bool = True) -> KeysOf:
             if (reference.controller or not controller_only) and group_kind_of(reference) == wanted:
                 yield Key(namespace, reference.name)
 
-    return lambda delta: _each(delta, owners)
+    return owners
 
 
 def mapped_by(function: MapFunction[Any], reader: Reader) -> KeysOf:
-    return lambda delta: _each(delta, lambda obj: function(reader, obj))
-
-
-def _each(delta: Delta[Any], keys: Callable[[Any], Iterable[Key]]) -> Iterable[Key]:
-    if isinstance(delta, Updated):
-        return dict.fromkeys((*keys(delta.old), *keys(delta.new)))
-    return dict.fromkeys(keys(delta.object))
+    return lambda obj: function(reader, obj)

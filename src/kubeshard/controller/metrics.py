@@ -6,9 +6,11 @@ Observations as they happen; the manager turns them into the metrics that Kubern
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 from kubeshard.controller.outcomes import Outcome
+
+TriggerStep = Literal["predicate", "map"]
 
 
 class ControllerMetrics(Protocol):
@@ -22,8 +24,14 @@ class ControllerMetrics(Protocol):
         """The run ended; without an outcome when the right to work ended first."""
         ...
 
+    def trigger_failed(self, source: str, step: TriggerStep) -> None:
+        """A predicate or map function of the watch of `source` raised."""
+        ...
+
 
 class NoMetrics:
     def started(self) -> None: ...
 
     def finished(self, outcome: Outcome | None, seconds: float) -> None: ...
+
+    def trigger_failed(self, source: str, step: TriggerStep) -> None: ...

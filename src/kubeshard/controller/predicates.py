@@ -5,8 +5,8 @@
     Watch(Secret, when=label_selector("app=web") & ~changed(lambda secret: secret.metadata.annotations))
 
 A predicate judges deltas (`kubeshard.cache.deltas`). Those that compare let additions and deletions pass:
-there is nothing to compare with. A predicate that is too strict loses work, since nothing else triggers the
-key; in doubt, let it pass. Source: framework 2.14.
+there is nothing to compare with. A predicate that is too strict loses work until the next resync; in doubt,
+let it pass. Of a predicate that raises the change passes. Source: framework 2.14.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Predicate(Generic[T]):
-    """A test of deltas; combine with `&`, `|` and `~`. `test` must be pure and must not raise."""
+    """A test of deltas; combine with `&`, `|` and `~`. `test` must be pure."""
 
     __slots__ = ("_test",)
 

@@ -18,20 +18,11 @@ reported as overdue (`overdue_since`), which costs the process its health (relia
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from inspect import isawaitable
 from typing import Any
 
-from kubeshard.cache import (
-    Added,
-    Deleted,
-    Delta,
-    Informer,
-    Registration,
-    Updated,
-    WriteBook,
-    record_own_write,
-)
+from kubeshard.cache import Informer, Registration, WriteBook, record_own_write
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
@@ -43,6 +34,7 @@ from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.reconciler import ReconcileFn
 from kubeshard.controller.request import Result
 from kubeshard.controller.syncing import all_synced
+from kubeshard.controller.triggers import Trigger
 from kubeshard.controller.watch import Watch, narrowed
 from kubeshard.core import Key, KubeObject
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
@@ -99,20 +91,27 @@ class ControllerRunner:
         return min(self._limits.values(), default=None)
 
     async def run(self, gates: Sequence[Gate] = ()) -> None:
-        """Works until cancelled. Raises NotSynced; and what a source raises, as an exception group."""
+        """Works until cancelled, or drained. Raises NotSynced; and what a source raises, as an exception group."""
         registrations: list[Registration[Any]] = []
+        beside: list[asyncio.Task[None]] = []
         try:
             async with asyncio.TaskGroup() as tasks:
-                for (watch, keys_of), informer in zip(self._triggers(), self._informers, strict=True):
-                    registrations.append(informer.add_handler(self._handler(watch, keys_of)))
-                for source in self.controller.sources:
+                for trigger, informer in zip(self._triggers(), self._informers, strict=True):
+                    beside.append(tasks.create_task(trigger.run(), name=f"{self.name} trigger"))
+                    registrations.append(informer.add_handler(trigger.handle))
+                beside += [
                     tasks.create_task(source.run(self._enqueue), name=f"{self.name} source")
+                    for source in self.controller.sources
+                ]
                 await all_synced(self._informers, f"controller {self.name}")
                 self._log.info("Starting workers", controller=self.name, workers=self.controller.workers)
-                self._workers = [
-                    tasks.create_task(self._work(gates), name=f"{self.name} worker {number}")
-                    for number in range(self.controller.workers)
-                ]
+                async with asyncio.TaskGroup() as workers:
+                    self._workers = [
+                        workers.create_task(self._work(gates), name=f"{self.name} worker {number}")
+                        for number in range(self.controller.workers)
+                    ]
+                for task in beside:
+                    task.cancel()
         finally:
             self.queue.shut_down(discard=True)
             for registration in registrations:
@@ -134,8 +133,22 @@ class ControllerRunner:
         scope = None if watch.scope is None else narrowed(cache.scope_of(watch.form.kind), watch.scope)
         return cache.declare(watch.form, scope)
 
-    def _triggers(self) -> Iterator[tuple[Watch[Any], KeysOf]]:
-        """The watches, in the order of `Controller.watches`, with what they trigger."""
+    def _triggers(self) -> Iterator[Trigger]:
+        """In the order of `Controller.watches`."""
+        for (watch, keys_of), informer in zip(self._mappings(), self._informers, strict=True):
+            yield Trigger(
+                watch,
+                keys_of,
+                informer,
+                self._enqueue,
+                self._has_time,
+                metrics=self._metrics,
+                log=self._log.bind(controller=self.name),
+                clock=self._clock,
+                rng=self._rng,
+            )
+
+    def _mappings(self) -> Iterator[tuple[Watch[Any], KeysOf]]:
         yield self.controller.primary_watch, to_itself
         for watch in self.controller.owned_watches:
             yield watch, to_owner(self._form.kind, controller_only=not watch.any_owner)
@@ -143,15 +156,9 @@ class ControllerRunner:
             assert watch.to is not None
             yield watch, mapped_by(watch.to, self._reader)
 
-    def _handler(self, watch: Watch[Any], keys_of: KeysOf) -> Callable[[Delta[Any]], None]:
-        kind = watch.form.kind.kind
-
-        def handle(delta: Delta[Any]) -> None:
-            if watch.when(delta):
-                for key in keys_of(delta):
-                    self._enqueue(key, _reason(kind, delta, key))
-
-        return handle
+    def _has_time(self) -> bool:
+        """Whether less waits than there are workers."""
+        return len(self.queue) < self.controller.workers
 
     def _enqueue(self, key: Key, reason: str = "", *, after: float = 0.0) -> None:
         # A key outside the cached namespaces would be reconciled as gone, again and again.
@@ -275,14 +282,3 @@ def _being_cancelled() -> bool:
     """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _reason(kind: str, delta: Delta[Any], key: Key) -> str:
-    match delta:
-        case Added():
-            verb, about = "added", delta.object.key
-        case Updated():
-            verb, about = "updated", delta.new.key
-        case Deleted():
-            verb, about = "left the cache", delta.object.key
-    return f"{kind} {verb}" if about == key else f"{kind} {about} {verb}"

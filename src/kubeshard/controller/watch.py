@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -13,6 +14,9 @@ from kubeshard.core import Form, KubeObject, form_of
 
 T = TypeVar("T", bound=KubeObject)
 
+RESYNC = 36_000.0
+"""Default seconds between two resyncs of a watch: ten hours, as controller-runtime has it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Watch(Generic[T]):
@@ -21,7 +25,11 @@ class Watch(Generic[T]):
     `target`: a class, or `metadata_only(...)`. `when`: which changes count; objects that do not count are
     cached all the same. `scope`: narrows the scope in which the manager caches the kind. `to`: the map
     function, for watches in `Controller.maps` only. `any_owner`: in `Controller.owns`, also owners that do
-    not control the object.
+    not control the object. `resync`: seconds, give or take a tenth, after which every cached object of the kind
+    triggers again as if it had just been added; 0: never. It asks the server nothing, and waits behind
+    changes (`triggers`).
+
+    Raises ValueError for a negative `resync`.
     """
 
     target: type[T] | Form[T]
@@ -29,6 +37,11 @@ class Watch(Generic[T]):
     scope: Scope | None = None
     to: MapFunction[T] | None = None
     any_owner: bool = False
+    resync: float = RESYNC
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.resync < math.inf:
+            raise ValueError(f"watch of {self.form}: resync {self.resync} s must not be negative; 0 is never")
 
     @property
     def form(self) -> Form[T]:

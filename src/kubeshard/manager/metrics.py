@@ -25,6 +25,7 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kubeshard.controller.metrics import TriggerStep
 from kubeshard.controller.outcomes import Ending, Outcome
 from kubeshard.manager.http import Page, Request
 from kubeshard.workqueue import WorkQueue
@@ -137,6 +138,8 @@ class ControllerObserver:
         }
         self._time = reconciles.time.labels(name)
         self._active = reconciles.active.labels(name)
+        self._triggers = reconciles.triggers
+        self._name = name
         reconciles.workers.labels(name).set(workers)
 
     def started(self) -> None:
@@ -152,6 +155,9 @@ class ControllerObserver:
             self._errors.inc()
         if special := self._special.get(outcome.ending):
             special.inc()
+
+    def trigger_failed(self, source: str, step: TriggerStep) -> None:
+        self._triggers.labels(self._name, source, step).inc()
 
 
 class _Queues(Collector):
@@ -210,6 +216,12 @@ class _Reconciles:
         self.terminal = counter("terminal_reconcile_errors_total", "Reconciles that failed for good.")
         self.panics = counter("reconcile_panics_total", "Reconciles that crashed.")
         self.timeouts = counter("reconcile_timeouts_total", "Reconciles that ran out of time.")
+        self.triggers = Counter(
+            "kubeshard_controller_trigger_errors_total",
+            "Predicates and map functions that raised, by the watched kind.",
+            ("controller", "source", "step"),
+            registry=registry,
+        )
         self.time = Histogram(
             "controller_runtime_reconcile_time_seconds",
             "How long reconciles took.",

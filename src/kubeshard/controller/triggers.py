@@ -1,0 +1,235 @@
+"""What one watch of a controller triggers: from deltas to keys in its queue, and nothing is lost on the way.
+
+* The predicate raises: the change counts. A needless reconcile does no harm, a lost trigger does.
+* The map function raises: the states of the object that it did not map are kept and mapped again, with backoff, and
+  before the object's next change.
+* Time passes: in a resync every cached object triggers as if it had just been added.
+
+Guaranteed: `handle` never raises, whatever the author's functions do, and touches nobody else's triggers.
+The states of one object are mapped in their order. The current state of an object is mapped until that
+succeeds; an earlier one, or the last one of an object that left, for 20 minutes at least. Both kinds of
+failure are counted, and logged with the object's key, but not each of them.
+
+Bounded: of an object whose changes all fail, the oldest state and the newest few are kept; of objects that left,
+LEFT at most. What this gives up is logged. A resync adds keys only while fewer wait than there are workers, so
+a change waits behind that many of them at most.
+
+Not guaranteed: a bound for what a map function costs. It runs in the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kubeshard.cache import Added, Deleted, Delta, Informer, Updated
+from kubeshard.cache.pace import Pace
+from kubeshard.controller.mapping import KeysOf, states
+from kubeshard.controller.metrics import ControllerMetrics, TriggerStep
+from kubeshard.controller.predicates import current
+from kubeshard.controller.sources import Enqueue
+from kubeshard.controller.watch import Watch
+from kubeshard.core import Key, KubeObject, UndecodableObject
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import Logger
+from kubeshard.runtime.rng import Rng
+from kubeshard.workqueue import ItemExponential, WorkQueue
+
+STATES = 8
+"""Of one object that are kept to be mapped again."""
+
+LEFT = 10_000
+"""Objects, beyond those in the cache, that are kept to be mapped again."""
+
+TRIES = 30
+"""Of a state that is not current: the first eight within a minute, then one every minute or two."""
+
+LOG_INTERVAL = 10.0
+"""Seconds between two lines about the same step."""
+
+TRICKLE = 0.05
+"""Seconds that a resync waits while there is other work."""
+
+
+class Unmapped(NamedTuple):
+    """States of one object in their order."""
+
+    states: tuple[KubeObject, ...]
+    newest: bool
+    """Whether the last of them is the newest that was seen."""
+    tries: int = 0
+
+
+class Trigger:
+    """`handle` belongs to an informer; `run` does what has to be done later. `has_time` says whether the
+    controller has little to do.
+    """
+
+    def __init__(
+        self,
+        watch: Watch[Any],
+        keys_of: KeysOf,
+        informer: Informer[Any],
+        enqueue: Enqueue,
+        has_time: Callable[[], bool],
+        *,
+        metrics: ControllerMetrics,
+        log: Logger,
+        clock: Clock,
+        rng: Rng,
+    ) -> None:
+        self._watch = watch
+        self._kind = watch.form.kind.kind
+        self._source = str(watch.form)
+        self._keys_of = keys_of
+        self._store = informer.store
+        self._enqueue = enqueue
+        self._has_time = has_time
+        self._metrics = metrics
+        self._log = log.bind(source=self._source)
+        self._clock = clock
+        self._rng = rng
+        self._unmapped: dict[Key, Unmapped] = {}
+        self._again: WorkQueue[Key] = WorkQueue(clock=clock, limiter=ItemExponential(rng=rng))
+        self._failures: dict[TriggerStep, int] = {"predicate": 0, "map": 0}
+        self._log_due: dict[TriggerStep, float] = {}
+
+    def handle(self, delta: Delta[Any]) -> None:
+        """Puts what depends on the object into the queue."""
+        about = current(delta).key
+        if self._passes(delta, about):
+            self._map(about, states(delta), _verb(delta))
+
+    async def run(self) -> None:
+        """Maps again what failed, and resyncs, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._retry())
+                if self._watch.resync:
+                    tasks.create_task(self._resync(self._watch.resync))
+        finally:
+            self._again.shut_down(discard=True)
+
+    # Deltas
+
+    def _passes(self, delta: Delta[Any], about: Key) -> bool:
+        try:
+            return self._watch.when(delta)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
+            self._failed("predicate", about, error, "Predicate failed; the change counts")
+            return True
+
+    def _map(self, about: Key, seen: tuple[KubeObject, ...], verb: str) -> None:
+        """Maps the states, after those that wait for it."""
+        waiting = self._unmapped.pop(about, None)
+        if waiting is not None:
+            seen = (*waiting.states, *(state for state in seen if state is not waiting.states[-1]))
+        failed = self._told(about, seen, verb)
+        if failed:
+            tries = waiting.tries if waiting else 0
+            self._keep(about, Unmapped(failed, failed[-1] is seen[-1], tries))
+            if waiting is None:
+                self._again.add_rate_limited(about)
+        elif waiting is not None:
+            self._again.forget(about)
+
+    def _told(self, about: Key, seen: tuple[KubeObject, ...], verb: str) -> tuple[KubeObject, ...]:
+        """Adds the keys of each state, each key once. The states that could not be mapped."""
+        told: set[Key] = set()
+        failed = []
+        for state in seen:
+            try:
+                for key in self._keys_of(state):
+                    if key not in told:
+                        reason = f"{self._kind} {verb}" if key == about else f"{self._kind} {about} {verb}"
+                        self._enqueue(key, reason)
+                        told.add(key)
+            except (KeyboardInterrupt, GeneratorExit):
+                raise
+            except BaseException as error:
+                self._failed("map", about, error, "Map function failed; trying this change again")
+                failed.append(state)
+        return tuple(failed)
+
+    # Trying again
+
+    async def _retry(self) -> None:
+        pace = Pace(self._clock)
+        while True:
+            async with self._again.get() as about:
+                self._map_again(about)
+            await pace.step()
+
+    def _map_again(self, about: Key) -> None:
+        waiting = self._unmapped.pop(about, None)
+        if waiting is None:  # mapped with a later change, or given up
+            self._again.forget(about)
+            return
+        failed = self._told(about, waiting.states, "changed")
+        if not failed:
+            self._again.forget(about)
+            return
+        tries = waiting.tries + 1
+        newest = waiting.newest and failed[-1] is waiting.states[-1]
+        if tries < TRIES or (newest and self._store.metadata(about) is not None):
+            self._keep(about, Unmapped(failed, newest, tries))
+            self._again.add_rate_limited(about)
+        else:
+            self._again.forget(about)
+            self._log.error("Gave up mapping a former state", object=about, tries=tries)
+
+    def _keep(self, about: Key, unmapped: Unmapped) -> None:
+        if len(self._unmapped) >= len(self._store) + LEFT:
+            self._log.error("Gave up mapping a former state: too many wait for it", object=about)
+            return
+        first, *rest = unmapped.states
+        self._unmapped[about] = unmapped._replace(states=(first, *rest[-(STATES - 1) :]))
+
+    # Resync
+
+    async def _resync(self, period: float) -> None:
+        while True:
+            await asyncio.sleep(period * self._rng.uniform(0.9, 1.1))
+            pace = Pace(self._clock)
+            keys = []  # not the objects: they would live as long as the resync takes
+            for obj in self._store.list():
+                keys.append(obj.key)
+                await pace.step()
+            for key in keys:
+                while not self._has_time():  # noqa: ASYNC110 - a trickle needs no wake-up
+                    await asyncio.sleep(TRICKLE)
+                self._replay(key)
+                await pace.step()
+
+    def _replay(self, key: Key) -> None:
+        try:
+            obj = self._store.get(key)
+        except UndecodableObject:
+            return
+        if obj is not None and self._passes(Added(obj, initial=True), key):
+            self._map(key, (obj,), "resynced")
+
+    def _failed(self, step: TriggerStep, about: Key, error: BaseException, message: str) -> None:
+        self._failures[step] += 1
+        self._metrics.trigger_failed(self._source, step)
+        now = self._clock.monotonic()
+        if now >= self._log_due.get(step, now):
+            first = step not in self._log_due
+            self._log_due[step] = now + LOG_INTERVAL
+            if first:
+                self._log.crash(message, error, object=about)
+            else:
+                self._log.error(message, error=error, object=about, so_far=self._failures[step])
+
+
+def _verb(delta: Delta[Any]) -> str:
+    match delta:
+        case Added():
+            return "added"
+        case Updated():
+            return "updated"
+        case Deleted():
+            return "left the cache"

@@ -1,0 +1,364 @@
+"""No trigger is lost: map functions and predicates that raise, and resync, on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from controller_bench import Bench, Site, Theme, site
+
+from kubeshard.controller import Context, Controller, Reconciler, Watch, generation_changed, matching, never
+from kubeshard.controller.mapping import Reader
+from kubeshard.core import Key, KubeObject, ObjectMeta
+from kubeshard.testing.virtual_time import virtual_time
+
+A, B = Key("ns", "a"), Key("ns", "b")
+HOUR = 3600.0
+
+pytestmark = pytest.mark.regression
+
+
+class Seen:
+    def __init__(self) -> None:
+        self.runs: list[tuple[float, Key]] = []
+
+    async def __call__(self, ctx: Context, obj: Any) -> None:
+        self.runs.append((asyncio.get_running_loop().time(), ctx.key))
+
+    @property
+    def keys(self) -> list[Key]:
+        return [key for _, key in self.runs]
+
+
+class Mapper:
+    """Maps a Theme to the Site of its annotation; raises while told to."""
+
+    def __init__(self) -> None:
+        self.broken: Callable[[Theme], bool] = lambda _: False
+        self.calls: list[tuple[str, str]] = []
+
+    def __call__(self, reader: Reader, theme: Theme) -> Iterable[Key]:
+        name, version = theme.metadata.name, theme.metadata.resource_version
+        self.calls.append((name, version))
+        if self.broken(theme):
+            raise RuntimeError("cannot map")
+        return (Key("ns", theme.metadata.annotation("site") or "a"),)
+
+
+def theme(name: str = "t", version: int = 1, to: str = "a") -> Theme:
+    metadata = ObjectMeta(name=name, uid=name, resource_version=str(version), annotations={"site": to})
+    return Theme(metadata=metadata)
+
+
+def mapped(seen: Seen, mapper: Any, **options: Any) -> Bench:
+    return Bench(
+        seen,
+        gone=lambda ctx, key: seen(ctx, None),
+        primary=Watch(Site, when=never),
+        maps=[Watch(Theme, to=mapper)],
+        **options,
+    )
+
+
+def broken(theme: Theme) -> bool:
+    return True
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    while not happened():  # noqa: ASYNC110 - virtual time
+        await asyncio.sleep(1)
+
+
+# -- map functions that raise
+
+
+@virtual_time
+async def test_a_change_whose_mapping_failed_triggers_as_soon_as_mapping_works() -> None:
+    seen, mapper = Seen(), Mapper()
+    mapper.broken = broken
+    async with mapped(seen, mapper).running() as bench:
+        await bench.put(theme())
+        await asyncio.sleep(10)
+        assert seen.runs == []
+        mapper.broken = lambda _: False
+        await asyncio.sleep(30)
+    assert seen.keys == [A]
+
+
+@virtual_time
+async def test_mapping_that_fails_for_hours_is_tried_every_two_minutes_and_in_the_end_triggers() -> None:
+    seen, mapper = Seen(), Mapper()
+    mapper.broken = broken
+    async with mapped(seen, mapper).running() as bench:
+        await bench.put(theme())
+        await asyncio.sleep(5 * HOUR)
+        tries = len(mapper.calls)
+        mapper.broken = lambda _: False
+        await asyncio.sleep(120)
+    assert 5 * 30 <= tries <= 5 * 60 + 8
+    assert seen.keys == [A]
+
+
+@virtual_time
+async def test_what_an_object_depended_on_is_told_though_mapping_failed_in_between() -> None:
+    seen, mapper = Seen(), Mapper()
+    async with mapped(seen, mapper).running() as bench:
+        await bench.put(theme(to="a"))
+        mapper.broken = broken
+        for version, to in ((2, "b"), (3, "c")):
+            await bench.put(theme(version=version, to=to))
+        seen.runs.clear()
+        mapper.broken = lambda _: False
+        mapper.calls.clear()
+        await asyncio.sleep(30)
+    assert mapper.calls == [("t", "1"), ("t", "2"), ("t", "3")]
+    assert seen.keys == [A, B, Key("ns", "c")]
+
+
+@virtual_time
+async def test_an_objects_next_change_maps_what_waits_first_and_ends_the_waiting() -> None:
+    seen, mapper = Seen(), Mapper()
+    async with mapped(seen, mapper).running() as bench:
+        mapper.broken = broken
+        await bench.put(theme(to="a"))
+        mapper.broken = lambda _: False
+        await bench.put(theme(version=2, to="b"))
+        assert seen.keys == [A, B]
+        mapper.calls.clear()
+        await asyncio.sleep(HOUR)
+    assert mapper.calls == []
+
+
+@virtual_time
+async def test_the_last_state_of_a_deleted_object_is_mapped_too() -> None:
+    seen, mapper = Seen(), Mapper()
+    async with mapped(seen, mapper).running(theme()) as bench:
+        seen.runs.clear()
+        mapper.broken = broken
+        await bench.remove(theme(version=2))
+        mapper.broken = lambda _: False
+        await asyncio.sleep(10)
+    assert seen.keys == [A]
+
+
+@virtual_time
+async def test_a_state_that_can_never_be_mapped_does_not_keep_its_successor_back_and_is_given_up() -> None:
+    seen, mapper = Seen(), Mapper()
+    mapper.broken = lambda theme: theme.metadata.annotation("site") == "poison"
+    async with mapped(seen, mapper).running() as bench:
+        await bench.put(theme(to="poison"))
+        await bench.put(theme(version=2, to="b"))
+        assert seen.keys == [B]
+        await asyncio.sleep(2 * HOUR)
+        mapper.calls.clear()
+        await asyncio.sleep(6 * HOUR)
+    assert mapper.calls == []
+
+
+@virtual_time
+async def test_of_a_busy_object_that_cannot_be_mapped_the_oldest_and_the_newest_states_are_kept() -> None:
+    seen, mapper = Seen(), Mapper()
+    mapper.broken = broken
+    async with mapped(seen, mapper).running() as bench:
+        for version in range(1, 1001):
+            await bench.put(theme(version=version))
+        mapper.broken = lambda _: False
+        mapper.calls.clear()
+        await asyncio.sleep(120)
+    assert mapper.calls == [("t", "1"), *(("t", str(version)) for version in range(994, 1001))]
+
+
+@pytest.mark.parametrize(
+    "raised", [RuntimeError("x"), SystemExit(1), asyncio.CancelledError()], ids=lambda e: type(e).__name__
+)
+def test_a_failing_map_function_harms_no_other_object_and_no_other_controller(raised: BaseException) -> None:
+    def to(reader: Reader, theme: Theme) -> Iterable[Key]:
+        if theme.metadata.name == "bad":
+            raise raised
+        return (A,)
+
+    @virtual_time
+    async def check() -> None:
+        seen, others = Seen(), []
+        bench = mapped(seen, to)
+        async with bench.running():
+            bench.cache.informer(Theme).add_handler(others.append)
+            await bench.put(theme("bad"))
+            await bench.put(theme("good"))
+            assert seen.keys == [A]
+            assert len(others) == 2
+
+    check()
+
+
+@pytest.mark.parametrize("wrong", [None, [1], ["ns/a"]], ids=str)
+def test_what_is_no_key_counts_as_a_failure(wrong: Any) -> None:
+    @virtual_time
+    async def check() -> None:
+        seen = Seen()
+        async with mapped(seen, lambda reader, theme: wrong).running() as bench:
+            await bench.put(theme())
+            assert bench.recorded.trigger_failures == [("Theme.v1.example.com", "map")]
+
+    check()
+
+
+def test_an_async_map_function_is_refused() -> None:
+    async def to(reader: Reader, theme: Theme) -> Iterable[Key]:
+        return ()
+
+    class Nothing(Reconciler[Site]):
+        async def reconcile(self, ctx: Context, obj: Site) -> None: ...
+
+    with pytest.raises(TypeError, match=r"map function of Theme.v1.example.com is a plain function"):
+        Controller(
+            name="site",
+            reconciler=Nothing(),
+            primary=Site,
+            maps=[Watch(Theme, to=to)],  # type: ignore[arg-type]
+        )
+
+
+# -- predicates that raise
+
+
+@virtual_time
+async def test_a_change_whose_predicate_raises_counts() -> None:
+    def test(obj: Site) -> bool:
+        raise KeyError("label")
+
+    seen = Seen()
+    async with Bench(seen, primary=Watch(Site, when=matching(test))).running(site("a")) as bench:
+        await bench.put(site("b"))
+        assert seen.keys == [A, B]
+        assert bench.recorded.trigger_failures == [("Site.v1.example.com", "predicate")] * 2
+
+
+@virtual_time
+async def test_failures_are_logged_with_the_objects_key_but_not_each_of_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    mapper = Mapper()
+    mapper.broken = broken
+    async with mapped(Seen(), mapper).running() as bench:
+        for number in range(100):
+            await bench.put(theme(f"t{number}"))
+        await asyncio.sleep(60)
+        assert len(bench.recorded.trigger_failures) > 500
+    lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert 1 < len(lines) <= 7
+    fields: dict[str, Any] = lines[0].__dict__["fields"]
+    assert lines[0].message == "Map function failed; trying this change again"
+    assert (fields["controller"], fields["source"], fields["object"]) == (
+        "site",
+        "Theme.v1.example.com",
+        Key("", "t0"),
+    )
+    assert lines[0].exc_info
+    assert not lines[1].exc_info
+
+
+# -- resync
+
+
+@virtual_time
+async def test_every_ten_hours_all_objects_trigger_again_without_a_request() -> None:
+    seen = Seen()
+    async with Bench(seen).running(site("a"), site("b")) as bench:
+        await asyncio.sleep(8.9 * HOUR)
+        assert seen.keys == [A, B]
+        await asyncio.sleep(2.2 * HOUR)
+        assert seen.keys == [A, B, A, B]
+        await asyncio.sleep(11.1 * HOUR)
+        assert seen.keys == [A, B] * 3
+        assert bench.server.requests == []
+
+
+@virtual_time
+async def test_a_resync_repairs_a_trigger_that_a_predicate_dropped_and_respects_what_it_filters() -> None:
+    seen = Seen()
+    when = generation_changed & matching(lambda obj: obj.metadata.name != "b")
+    async with Bench(seen, primary=Watch(Site, when=when, resync=HOUR)).running(
+        site("a"), site("b")
+    ) as bench:
+        await bench.put(site("a", 2, generation=1))  # not a new generation
+        assert seen.keys == [A]
+        await asyncio.sleep(1.2 * HOUR)
+    assert seen.keys == [A, A]
+
+
+@virtual_time
+async def test_a_resync_of_a_mapped_kind_maps_every_object() -> None:
+    seen, mapper = Seen(), Mapper()
+    bench = Bench(
+        seen,
+        gone=lambda ctx, key: seen(ctx, None),
+        primary=Watch(Site, when=never),
+        maps=[Watch(Theme, to=mapper, resync=HOUR)],
+    )
+    async with bench.running(theme("t", to="a"), theme("u", to="b")):
+        seen.runs.clear()
+        await asyncio.sleep(1.2 * HOUR)
+    assert seen.keys == [A, B]
+
+
+@virtual_time
+async def test_zero_turns_resync_off() -> None:
+    seen = Seen()
+    async with Bench(seen, primary=Watch(Site, resync=0)).running(site("a")):
+        await asyncio.sleep(23 * HOUR)
+    assert seen.keys == [A]
+
+
+@virtual_time
+async def test_a_change_during_a_resync_waits_behind_as_many_keys_as_there_are_workers() -> None:
+    order: list[Key] = []
+    longest = 0
+
+    async def slow(ctx: Context, obj: Any) -> None:
+        nonlocal longest
+        longest = max(longest, len(bench.runner.queue))
+        order.append(ctx.key)
+        await asyncio.sleep(1)
+
+    objects: list[KubeObject] = [site(f"s{number}") for number in range(50)]
+    bench = Bench(slow, primary=Watch(Site, resync=HOUR), workers=2)
+    async with bench.running(*objects):
+        await asyncio.sleep(0.8 * HOUR)
+        order.clear()
+        await until(lambda: bool(order))
+        longest = 0
+        await bench.put(site("fresh"))
+        await asyncio.sleep(60)
+    assert longest <= 3
+    assert order.index(Key("ns", "fresh")) <= 7
+    assert len(order) == 51
+
+
+@virtual_time
+async def test_objects_that_left_during_a_resync_are_not_triggered() -> None:
+    seen = Seen()
+
+    async def slow(ctx: Context, obj: Any) -> None:
+        await seen(ctx, obj)
+        await asyncio.sleep(1)
+
+    async with Bench(slow, primary=Watch(Site, resync=HOUR)).running(
+        site("a"), site("b"), site("c")
+    ) as bench:
+        await asyncio.sleep(0.8 * HOUR)
+        seen.runs.clear()
+        await until(lambda: bool(seen.runs))
+        await bench.remove(site("c", 2))
+        await asyncio.sleep(10)
+        runs = seen.keys
+    assert runs in ([A, B], [A])  # what is gone is `gone` once, by its deletion
+
+
+def test_a_negative_resync_is_refused() -> None:
+    with pytest.raises(ValueError, match="must not be negative"):
+        Watch(Site, resync=-1)
