@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,7 @@ QUERIES = [
 ]  # fmt: skip
 TYPES = [
     "application/json", "application/yaml", "application/merge-patch+json", "application/json-patch+json",
-    "application/apply-patch+yaml", "text/plain", "",
+    "application/apply-patch+yaml", "application/vnd.kubernetes.protobuf", "text/plain", "",
 ]  # fmt: skip
 DEFINITION = {
     "metadata": {"name": "sites.fuzz.example.com"},
@@ -117,7 +118,14 @@ operations = st.fixed_dictionaries(
     optional={"path": st.sampled_from(POINTERS), "from": st.sampled_from(POINTERS), "value": values},
 )
 documents = values | objects | st.lists(operations, max_size=3)
-bodies = documents.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=20)
+MESSAGES = [
+    b"", b"\x0a\x0f\x0a\x02v1\x12\x09ConfigMap", b"\x0a\x0c\x0a\x02v1\x12\x06Secret",
+    b"\x0a\x1f\x0a\x16coordination.k8s.io/v1\x12\x05Lease",
+]  # fmt: skip
+messages = st.tuples(st.sampled_from(MESSAGES), st.binary(max_size=40)).map(
+    lambda parts: b"k8s\0" + b"".join(parts)
+)
+bodies = documents.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=20) | messages
 
 
 @given(
@@ -151,3 +159,48 @@ async def _none_falls_over(requests):
         if reply.status >= 400 and reply.headers["content-type"] == "application/json":
             status = json.loads(reply.body)
             assert (status["kind"], status["code"]) == ("Status", reply.status)
+            assert not status["message"].startswith("internal error: "), (method, path, content_type, body)
+
+
+@pytest.mark.regression
+@given(
+    st.sampled_from(["POST", "PUT", "DELETE"]),
+    st.sampled_from(["configmaps", "configmaps/a", "secrets", "pods"]),
+    messages,
+)
+@settings(max_examples=200, deadline=None)
+def test_a_body_in_protobuf_is_an_object_or_refused(method, path, body):
+    front = _FRONT
+    headers = {"content-type": "application/vnd.kubernetes.protobuf"}
+    request = HttpRequest(method, f"/api/v1/namespaces/default/{path}", headers, body)
+    reply = asyncio.run(front.reply(request))
+    assert reply.status != 500, reply.body
+
+
+_FRONT = Front(ApiServer())
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    "raised", [TypeError("of ours"), AssertionError(), UnicodeDecodeError("utf-8", b"", 0, 1, "")]
+)
+def test_a_mistake_of_the_server_is_a_500_with_its_traceback_in_the_log(raised, caplog):
+    class Broken:
+        def enter(self, *_):
+            raise raised
+
+    reply = asyncio.run(Front(ApiServer(), gate=Broken()).reply(HttpRequest("GET", "/api/v1/pods", {})))
+    assert reply.status == 500
+    status = json.loads(reply.body)
+    assert (status["kind"], status["code"]) == ("Status", 500)
+    assert type(raised).__name__ in status["message"]
+    assert [(record.getMessage(), record.exc_info[1]) for record in caplog.records] == [
+        ("Failed to answer a request", raised)
+    ]
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("target", ["//[", "*", "http://[x/api", "", "/%ff", "/api/v1/pods?limit=%ff"])
+def test_a_target_that_is_no_path_is_a_mistake_of_the_client(target):
+    reply = asyncio.run(Front(ApiServer()).reply(HttpRequest("GET", target, {})))
+    assert 200 <= reply.status < 500

@@ -50,5 +50,5 @@ def test_a_number_below_zero():
 def test_a_time_that_is_none_is_refused(time):
     lease = b"\x0a\x1f\x0a\x16coordination.k8s.io/v1\x12\x05Lease"
     spec = b"\x12" + bytes((len(time) + 2, 0x1A, len(time))) + time
-    with pytest.raises(ValueError, match="a field"):
+    with pytest.raises(ValueError, match=r"a field|wrong wireType"):
         protobuf.decode(protobuf.MAGIC + lease + b"\x12" + bytes((len(spec),)) + spec)

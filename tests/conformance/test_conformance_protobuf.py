@@ -81,3 +81,66 @@ async def test_what_is_no_message_is_refused(api, maps, body, problem):
     refused = await api.call("POST", maps, body, content_type=PROTOBUF)
     assert refused.refusal == (400, "BadRequest")
     assert refused.message == f"the object provided is unrecognized (must be of type ConfigMap): {problem}"
+
+
+UNRECOGNIZED = "the object provided is unrecognized (must be of type ConfigMap): "
+NAMES = field(1, field(1, b"v1") + field(2, b"ConfigMap"))
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"\x08\x00", "proto: wrong wireType = 0 for field TypeMeta"),
+        (b"\x10\x00", "proto: wrong wireType = 0 for field Raw"),
+        (b"\x0a\x02\x08\x00", "proto: wrong wireType = 0 for field APIVersion"),
+        (NAMES + b"\x18\x07", "proto: wrong wireType = 0 for field ContentEncoding"),
+        (b"\x0b", "proto: wrong wireType = 3 for field TypeMeta"),
+        (b"\x0c", "proto: Unknown: wiretype end group for non-group"),
+        (b"\0\0", "proto: Unknown: illegal tag 0 (wire type 0)"),
+        (NAMES + b"\x0d\0\0\0\0", "proto: wrong wireType = 5 for field TypeMeta"),
+    ],
+)
+async def test_a_malformed_envelope_is_refused(api, maps, body, problem):
+    refused = await api.call("POST", maps, MAGIC + body, content_type=PROTOBUF)
+    assert refused.refusal == (400, "BadRequest")
+    assert refused.message == f"{UNRECOGNIZED}{problem} ({(MAGIC + body).hex()})"
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        (b"\x08\x00", "proto: wrong wireType = 0 for field ObjectMeta"),
+        (field(1, b"\x08\x00"), "proto: wrong wireType = 0 for field Name"),
+        (field(1, field(7, b"x")), "proto: wrong wireType = 2 for field Generation"),
+        (field(1, field(8, b"\x0a\x00")), "proto: wrong wireType = 2 for field Seconds"),
+        (b"\x0a\x05a", "unexpected EOF"),
+        (b"\x7f", "proto: illegal wireType 7"),
+        (b"\x06", "proto: ConfigMap: illegal tag 0 (wire type 6)"),
+        (b"\x0b\x0c", "proto: wrong wireType = 3 for field ObjectMeta"),
+        (b"\x0a" + b"\xff" * 10, "proto: integer overflow"),
+        (b"\x0a" + b"\xff" * 9 + b"\x01", "proto: negative length found during unmarshaling"),
+    ],
+)
+async def test_a_malformed_object_is_refused(api, maps, message, problem):
+    body = sent(b"v1", b"ConfigMap", message)
+    refused = await api.call("POST", maps, body, content_type=PROTOBUF)
+    assert refused.refusal == (400, "BadRequest")
+    assert refused.message == f'ConfigMap in version "v1" cannot be handled as a ConfigMap: {problem}'
+
+
+async def test_a_kind_that_nobody_knows_is_refused(api, maps):
+    refused = await api.call("POST", maps, sent(b"v9", b"X", b""), content_type=PROTOBUF)
+    assert refused.refusal == (400, "BadRequest")
+    problem = 'no kind "X" is registered for version "v9" in scheme "pkg/runtime/scheme.go:111"'
+    assert refused.message == f'X in version "v9" cannot be handled as a ConfigMap: {problem}'
+
+
+@pytest.mark.parametrize(
+    "names", [b"", field(1, b""), field(1, field(1, b"v1")), field(1, field(2, b"ConfigMap"))]
+)
+async def test_what_does_not_name_its_kind_is_of_the_paths(api, maps, names):
+    made = await api.call("POST", maps, MAGIC + names + field(2, field(1, META)), content_type=PROTOBUF)
+    assert made.status == 201, made.text
+    assert made["kind"] == "ConfigMap"

@@ -2,8 +2,7 @@
 
 Guaranteed: nothing is told to anybody that a crash could still undo (`Store.settled`); a watch ends when its
 client goes away, and as if its time were over when the application is stopped; a body beyond the limit is
-refused without being kept; a mistake of ours is a 500 with a Status and a log line, never a broken connection
-without a word.
+refused without being kept.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any
 
-import msgspec
 from multidict import CIMultiDict
 
 from kubeshard.apiserver.front.gate import UNKNOWN, Peer
@@ -21,12 +19,8 @@ from kubeshard.apiserver.front.handlers import Front
 from kubeshard.apiserver.front.replies import Reply, refusal
 from kubeshard.apiserver.front.requests import LARGEST_BODY
 from kubeshard.apiserver.server import ApiServer
-from kubeshard.apiserver.status import as_status, internal
 from kubeshard.core.errors import ApiError
-from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.transport import HttpRequest
-
-log = get_logger("kubeshard.apiserver")
 
 Message = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -68,10 +62,6 @@ class ApiServerApp:
             return reply
         except ApiError as error:
             return refusal(error)
-        except Exception as error:
-            log.crash("Failed to answer a request", error, method=request.method, target=request.target)
-            body = msgspec.json.encode(as_status(internal(f"internal error: {type(error).__name__}")))
-            return Reply(500, {"content-type": "application/json"}, body)
 
     async def _send_stream(self, stream: AsyncGenerator[bytes, None], receive: Receive, send: Send) -> None:
         """`send` waits for a slow client; a client that has gone, or a stop, ends the stream."""

@@ -7,6 +7,7 @@ code and reason, or a stream.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from kubeshard.apiserver.front.attributes import attributes_of
 from kubeshard.apiserver.front.discovery import aggregated_discovery, discovery
@@ -37,11 +38,15 @@ from kubeshard.apiserver.identity.user import User
 from kubeshard.apiserver.model import Answer, Target
 from kubeshard.apiserver.patching import patch_of
 from kubeshard.apiserver.printing import printer_of
+from kubeshard.apiserver.resources.registry import Resource
 from kubeshard.apiserver.server import ApiServer
-from kubeshard.apiserver.status import bad_request, method_not_allowed, no_such_path
+from kubeshard.apiserver.status import bad_request, internal, method_not_allowed, no_such_path
 from kubeshard.apiserver.steps import NoCalls, Steps, WebhookCaller, perform
 from kubeshard.core.errors import ApiError
+from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.transport import HttpRequest
+
+log = get_logger("kubeshard.apiserver")
 
 _LONGEST_AUDIT_ID = 64
 
@@ -61,7 +66,14 @@ class Front:
         self.metrics = Metrics(server)
 
     async def reply(self, request: HttpRequest, peer: Peer = UNKNOWN) -> Reply:
-        """Never raises for what a client may send."""
+        """Never raises: a mistake of ours is a 500 with a Status, and a line in the log."""
+        try:
+            return await self._answer(request, peer)
+        except Exception as error:
+            log.crash("Failed to answer a request", error, method=request.method, target=request.target)
+            return refusal(internal(f"internal error: {type(error).__name__}"))
+
+    async def _answer(self, request: HttpRequest, peer: Peer) -> Reply:
         begin = self.server.clock.monotonic()
         read = Request(request)
         try:
@@ -123,7 +135,7 @@ class Front:
                 return object_reply(resource, Answer(200, obj), format_)
             case "PUT":
                 options = replace(request.write_options("UpdateOptions"), user=user)
-                body = request.decode(resource.kind.kind, typed=not resource.strategy.is_custom)
+                body = _body(request, resource)
                 answer = await self._perform(server.replacing(target, body, options))
             case "PATCH":
                 document = request.decode_patch(typed=not resource.strategy.is_custom)
@@ -144,7 +156,7 @@ class Front:
                 return list_reply(resource, server.list(target, request.list_options()), format_)
             case "POST":
                 options = replace(request.write_options("CreateOptions"), user=user)
-                body = request.decode(resource.kind.kind, typed=not resource.strategy.is_custom)
+                body = _body(request, resource)
                 return object_reply(
                     resource,
                     await self._perform(server.creating(replace(target, name=""), body, options)),
@@ -191,6 +203,11 @@ class Front:
             format_, wanted = negotiate_discovery(accept)
             return document_reply(200, aggregated if wanted else document, format_)
         return document_reply(200, document, negotiate(accept))
+
+
+def _body(request: Request, resource: Resource) -> dict[str, Any]:
+    kind = resource.kind
+    return request.decode(kind.kind, kind.api_version, typed=not resource.strategy.is_custom)
 
 
 def _takes_any_method(path: str) -> bool:

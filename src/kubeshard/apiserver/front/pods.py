@@ -89,7 +89,7 @@ def _received(question: Question, kind: Kind) -> Steps[tuple[Target, WriteOption
         raise method_not_allowed()
     options = replace(request.write_options("CreateOptions"), user=question.user)
     asked = Target(_resource(kind), target.namespace, target.name, target.subresource)
-    body, _ = question.server.received(asked, request.decode(kind.kind), options)
+    body, _ = question.server.received(asked, request.decode(kind.kind, kind.api_version), options)
     if target.subresource and body["metadata"].get("name") != target.name:
         raise bad_request(f"name in URL does not match name in {kind.kind} object")
     about = target if target.subresource else replace(target, name=body["metadata"].get("name", ""))

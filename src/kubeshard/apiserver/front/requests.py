@@ -211,12 +211,14 @@ class Request:
             return _integer(self.query, "gracePeriodSeconds")
         return given
 
-    def decode(self, kind: str = "DeleteOptions", *, typed: bool = True) -> dict[str, Any]:
-        """The body of a create, replace or delete. `typed`: whether protobuf has a form for the kind. Raises
-        ApiError (413, 415), Invalid (400).
+    def decode(
+        self, kind: str = "DeleteOptions", api_version: str = "v1", *, typed: bool = True
+    ) -> dict[str, Any]:
+        """The body of a create, replace or delete; `kind` and `api_version` are expected. `typed`: whether
+        protobuf has a form for the kind. Raises ApiError (413, 415), Invalid (400).
         """
         if self.content_type == PROTOBUF and typed:
-            return self._decode_protobuf(kind)
+            return self._decode_protobuf(kind, api_version)
         if self.content_type not in _BODIES:
             raise unsupported_media_type((*_BODIES, PROTOBUF))
         unrecognized = f"the object provided is unrecognized (must be of type {kind}): "
@@ -230,16 +232,22 @@ class Request:
             raise bad_request(unrecognized + problem)
         return document or {}
 
-    def _decode_protobuf(self, kind: str) -> dict[str, Any]:
+    def _decode_protobuf(self, kind: str, api_version: str) -> dict[str, Any]:
         if len(self.body) > LARGEST_BODY:
             raise too_large_body(LARGEST_BODY)
         try:
-            return protobuf.decode(self.body)
+            sent = protobuf.open_envelope(self.body)
         except ValueError as error:
             told = f"{error} ({self.body[:_LONGEST_SHOWN].hex()})"
             raise bad_request(
                 f"the object provided is unrecognized (must be of type {kind}): {told}"
             ) from None
+        sent = protobuf.Envelope(sent.api_version or api_version, sent.kind or kind, sent.raw)
+        try:
+            return protobuf.decode_object(sent)
+        except protobuf.NoObject as error:
+            of = f'{sent.kind} in version "{sent.api_version}"'
+            raise bad_request(f"{of} cannot be handled as a {kind}: {error}") from None
 
     def decode_patch(self, *, typed: bool = True) -> Any:
         """`typed`: of a kind whose Go type is known."""
@@ -278,7 +286,10 @@ def _split(target: str) -> tuple[str, str]:
     if target.startswith("/") and not target.startswith("//") and "#" not in target:
         path, _, query = target.partition("?")
         return path, query
-    parts = urlsplit(target)
+    try:
+        parts = urlsplit(target)
+    except ValueError:  # no URL: a path that nobody has
+        return target, ""
     return parts.path, parts.query
 
 

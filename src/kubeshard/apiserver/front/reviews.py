@@ -47,7 +47,7 @@ def _review(answered: Callable[[Question, Object], Object]) -> Special:
         if request.method != "POST":
             raise method_not_allowed()
         options = replace(request.write_options("CreateOptions"), user=question.user)
-        obj, warnings = question.server.received(target, request.decode(kind.kind), options)
+        obj, warnings = question.server.received(target, request.decode(kind.kind, kind.api_version), options)
         yield from ()
         return Answer(201, in_order(answered(question, obj)), warnings)
 

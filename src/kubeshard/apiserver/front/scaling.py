@@ -57,7 +57,7 @@ def scale(question: Question) -> Steps[Answer]:
             return Answer(200, scale_of(live, target.resource))
         case "PUT":
             options = replace(request.write_options("UpdateOptions"), user=question.user)
-            wanted, warnings = _received(question, request.decode(_KIND.kind), options)
+            wanted, warnings = _received(question, request.decode(_KIND.kind, _KIND.api_version), options)
             return (yield from _written(question, lambda _: wanted, options))._replace(warnings=warnings)
         case "PATCH":
             options = replace(request.write_options("PatchOptions"), user=question.user)

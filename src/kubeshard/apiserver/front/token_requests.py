@@ -55,7 +55,7 @@ def token_request(question: Question) -> Steps[Answer]:
     if question.request.method != "POST":
         raise method_not_allowed()
     options = replace(question.request.write_options("CreateOptions"), user=question.user)
-    body = question.request.decode(_KIND.kind)
+    body = question.request.decode(_KIND.kind, _KIND.api_version)
     asked = Target(_resource(), target.namespace, "", target.subresource)
     obj, warnings = server.received(asked, body, options)
     meta, spec = obj["metadata"], obj["spec"]
