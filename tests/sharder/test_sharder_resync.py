@@ -19,6 +19,7 @@ from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.reports import RingReports
 from kubeshard.sharder.resync import Resync
 from kubeshard.sharder.schedule import Outcome, Pass, Reach
+from kubeshard.sharder.unknown_namespaces import UnknownNamespaces
 from kubeshard.sharding import HashRing, RingGroupResource, RingResource, RingResources, RingView
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
@@ -58,12 +59,17 @@ class World:
         )
         self.resync = Resync(
             client,
-            SimpleNamespace(view=lambda _: self.view, available=lambda _: self.view.available),
+            SimpleNamespace(
+                view=lambda _: self.view,
+                available=lambda _: self.view.available,
+                knows_namespace=lambda _: True,
+            ),
             ResourceKinds(client),
             mover,
             self.reports,
             Permissions(client, self.reports, clock),
             metrics,
+            UnknownNamespaces(),
             concurrent_moves=10,
             clock=clock,
         )

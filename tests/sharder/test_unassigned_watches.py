@@ -12,8 +12,9 @@ import pytest
 from kubeshard.core.errors import ApiError, Forbidden, Gone, NotFound, Throttled, Timeout, Unavailable
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.sharder.unassigned import UnassignedWatches
+from kubeshard.sharder.unknown_namespaces import UnknownNamespaces
 from kubeshard.sharding import RingEntry
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
 ENTRY = RingEntry(GroupResource("", "secrets"))
 
@@ -70,7 +71,9 @@ async def test_a_watch_that_fails_is_opened_again_and_asks_for_a_look(
     kinds: Any = SimpleNamespace(kind=kind, forget=lambda _: None)
     permissions: Any = SimpleNamespace(refused=refused, granted=lambda *_: None)
     unused: Any = None
-    watches = UnassignedWatches(client, unused, kinds, unused, permissions)
+    watches = UnassignedWatches(
+        client, unused, kinds, unused, permissions, UnknownNamespaces(), clock=VirtualClock()
+    )
     watches.follow("ring", [ENTRY])
     running = asyncio.create_task(watches.run(missed.append))
     await asyncio.sleep(600.0)

@@ -41,6 +41,7 @@ from kubeshard.sharder.reports import RingReports
 from kubeshard.sharder.resync import Resync
 from kubeshard.sharder.ring_controller import ring_controller
 from kubeshard.sharder.unassigned import UnassignedWatches
+from kubeshard.sharder.unknown_namespaces import UnknownNamespaces
 from kubeshard.sharder.views import RingViews
 from kubeshard.sharding import ControllerRing
 from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
@@ -170,6 +171,7 @@ def _assignments(
         metrics=metrics,
         strict=config.strict,
     )
+    unknown = UnknownNamespaces()
     resync = Resync(
         client,
         views,
@@ -178,12 +180,21 @@ def _assignments(
         reports,
         permissions,
         metrics,
+        unknown,
         concurrent_moves=sharder.concurrent_moves,
         strict=config.strict,
         clock=clock,
     )
     unassigned = UnassignedWatches(
-        client, views, kinds, mover, permissions, concurrent_moves=sharder.concurrent_moves, rng=rng
+        client,
+        views,
+        kinds,
+        mover,
+        permissions,
+        unknown,
+        concurrent_moves=sharder.concurrent_moves,
+        clock=clock,
+        rng=rng,
     )
     assignments = Assignments(
         cache,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 
 from kubeshard.cache import Cache
-from kubeshard.cache.deltas import Delta, Updated
+from kubeshard.cache.deltas import Added, Delta, Updated
 from kubeshard.controller import Context, Controller, Enqueue, Reconciler, Result, Watch
 from kubeshard.controller.predicates import generation_changed
 from kubeshard.core.builtin import Namespace
@@ -135,11 +135,16 @@ class Assignments(Reconciler[ControllerRing]):
                     enqueue(Key("", ring), "shards changed")
 
         def namespace_changed(delta: Delta[Namespace]) -> None:
-            if isinstance(delta, Updated):
+            if isinstance(delta, Added):
+                self._unassigned.namespace_appeared(delta.object.metadata.name)
+            elif isinstance(delta, Updated) and delta.old.metadata.labels != delta.new.metadata.labels:
                 for ring in self._cache.list(ControllerRing):
                     before = self._views.selects(ring, delta.old.metadata.labels)
-                    if before != self._views.selects(ring, delta.new.metadata.labels):
+                    now = self._views.selects(ring, delta.new.metadata.labels)
+                    if now != before:
                         ask(ring.name, Reach.ALL, "namespaces changed")
+                    if now > before:
+                        self._unassigned.namespace_selected(ring.name, delta.new.metadata.name)
 
         def ask(ring: str, reach: Reach, reason: str) -> None:
             self._schedule(ring).request(reach, self._clock.monotonic())

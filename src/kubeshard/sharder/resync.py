@@ -29,9 +29,11 @@ from kubeshard.sharder.owners import Owners
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.reports import DRAIN_STUCK_AFTER, RingReports
 from kubeshard.sharder.schedule import Outcome, Pass, Reach
+from kubeshard.sharder.unknown_namespaces import UnknownNamespaces
 from kubeshard.sharder.views import RingViews
 from kubeshard.sharder.waiting import Waiting
 from kubeshard.sharding import Action, RingEntry, RingView, TypeMeta, plan
+from kubeshard.sharding.planner import NOT_SELECTED
 
 MAX_SELECTOR = 4000
 """Characters; beyond it everything is listed instead of naming all shards in the URL."""
@@ -52,6 +54,7 @@ class Resync:
         reports: RingReports,
         permissions: Permissions,
         metrics: SharderMetrics,
+        unknown: UnknownNamespaces,
         *,
         concurrent_moves: int = 100,
         strict: bool = False,
@@ -64,6 +67,7 @@ class Resync:
         self._reports = reports
         self._permissions = permissions
         self._metrics = metrics
+        self._unknown = unknown
         self._concurrent_moves = concurrent_moves
         self._strict = strict
         self._clock = clock
@@ -145,6 +149,8 @@ class Resync:
             if current is None:
                 return 0
             decision = plan(current, entry, type_, meta, draining=draining)
+            if decision.reason == NOT_SELECTED and not self._views.knows_namespace(meta.namespace):
+                self._unknown.passed_over((ring, entry), meta.namespace)
             if decision.action is Action.WAIT or decision.action is Action.DRAIN:
                 waiting += 1
                 if entry.main:

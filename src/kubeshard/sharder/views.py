@@ -118,6 +118,10 @@ class RingViews:
         selector = self._selector(ring)
         return selector is not None and selector.matches(labels)
 
+    def knows_namespace(self, namespace: str) -> bool:
+        """Whether it can be told at all which rings select the namespace; "" stands for cluster-scoped objects."""
+        return not namespace or self._cache.get(Namespace, namespace) is not None
+
     def forget(self, name: str) -> None:
         for memory in (self._views, self._hashrings, self._selectors, self._owner_kinds):
             memory.pop(name, None)

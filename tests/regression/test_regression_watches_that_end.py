@@ -1,0 +1,65 @@
+"""A watch that is accepted and ends at once, as through a misconfigured proxy, does not become a storm of requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+from world import Touch, World
+
+from kubeshard.runtime.transport import HttpRequest, HttpStream
+from kubeshard.testing.virtual_time import virtual_time
+
+pytestmark = pytest.mark.regression
+
+
+class Ended:
+    """A stream that has nothing to say."""
+
+    def __init__(self, inner: HttpStream) -> None:
+        self._inner = inner
+
+    @property
+    def status(self) -> int:
+        return self._inner.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._inner.headers
+
+    async def read(self) -> bytes:
+        return b""
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        return
+        yield b""
+
+
+@virtual_time
+async def test_watches_of_unassigned_objects_that_end_at_once_are_reopened_with_growing_pauses() -> None:
+    async with World() as world:
+        await world.install()
+        await world.make_ring()
+        sharder = world.sharder("x0", webhook=False)
+        world.shard("s0", Touch())
+        await asyncio.sleep(60)
+        opened: list[float] = []
+        bad = True
+
+        def through(request: HttpRequest, stream: HttpStream) -> HttpStream:
+            if not (bad and "watch=true" in request.target and "labelSelector=%21shard" in request.target):
+                return stream
+            opened.append(world.loop.time())
+            return Ended(stream)
+
+        for network in sharder.networks:
+            network.through = through
+            network.abort()
+        await asyncio.sleep(600)
+        assert len(opened) <= 2 * 25  # two resources: 0.8 s, doubled up to 30 s, and jitter
+        bad = False
+        await asyncio.sleep(90)  # beyond the longest pause
+        opened.clear()
+        await world.make_things(5)
+        await world.until(lambda: world.all_owned("s0"), within=2)
