@@ -166,6 +166,72 @@ async def test_nothing_is_repeated_unless_the_server_asks_for_it_in_bearable_tim
     assert len(server.requests) == 1
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize("code", [429, 503])
+async def test_an_impatient_view_hands_out_the_throttling_at_once(server, client, status, code):
+    server.answer(status(code, "TooManyRequests", headers={"Retry-After": "7"}))
+    with pytest.raises(Throttled) as caught:
+        await client.impatient().patch(ConfigMap, "a", "n", MergePatch({}))
+    assert caught.value.retry_after == 7
+    assert len(server.requests) == 1
+
+
+@pytest.mark.regression
+async def test_an_impatient_view_renews_credentials_and_leaves_the_next_attempt_to_its_user(
+    server, status, tmp_path
+):
+    token = tmp_path / "token"
+    token.write_text("old")
+    server.answer(status(401, "Unauthorized"), web.json_response(config_map()))
+    async with Client(ClusterConfig(server.url, auth=TokenFile(token))) as client:
+        impatient = client.impatient()
+        await impatient.turn()
+        token.write_text("new")
+        with pytest.raises(Unauthorized):
+            await impatient.patch(ConfigMap, "a", "n", MergePatch({}))
+        assert len(server.requests) == 1
+        await impatient.patch(ConfigMap, "a", "n", MergePatch({}))
+    assert server.header("Authorization") == ["Bearer old", "Bearer new"]
+
+
+@pytest.mark.regression
+async def test_the_rate_limit_of_an_impatient_view_is_kept_by_turns_and_never_inside_a_request(server, rng):
+    class Turns:
+        taken = 0
+
+        async def acquire(self):
+            self.taken += 1
+
+    turns = Turns()
+    server.answer(web.json_response(config_map()))
+    async with Client(ClusterConfig(server.url), rng=rng, limiter=turns) as client:
+        impatient = client.impatient()
+        await impatient.patch(ConfigMap, "a", "n", MergePatch({}))
+        assert turns.taken == 0
+        await impatient.turn()
+        assert turns.taken == 1
+        await client.get(ConfigMap, "a", "n")
+        assert turns.taken == 2
+
+
+@pytest.mark.regression
+async def test_a_check_is_asked_before_every_attempt_of_a_write_and_stops_it(server, client, status):
+    class Over(Exception):
+        pass
+
+    asked = []
+
+    def check():
+        asked.append(len(server.requests))
+        if server.requests:
+            raise Over
+
+    server.answer(status(429, "TooManyRequests", headers={"Retry-After": "0"}))
+    with pytest.raises(Over):
+        await client.checked(check).patch(ConfigMap, "a", "n", MergePatch({}))
+    assert asked == [0, 1]
+
+
 async def test_a_broken_write_is_not_sent_again(server, client):
     async def cut(request):
         request.transport.abort()

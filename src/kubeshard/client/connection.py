@@ -4,16 +4,20 @@ Shared by all views of a client. Guaranteed: every request carries valid credent
 401); 429 and 503 with `Retry-After` are waited out; a read whose connection broke is tried once more, a write
 never; each attempt has the deadline of the request, waiting in between has not; failures are errors by cause.
 Belongs to one event loop.
+
+For writes that rest on a fact that may change, `impatient` gives the same connection without any waiting
+inside: what the server answers comes out at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import copy
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -79,13 +83,29 @@ class Connection:
         self._limiter = limiter
         self._retry = retry
         self._credentials = _credentials(config, clock)
-        self._authenticated = False
-        self._presented: tuple[str, str] | None = None
-        self._warned: set[str] = set()
+        self._patient = True
+        self._seen = _Seen()
         self._ssl = ssl_context(config) if transport is None else None
         self.transport: Transport = transport or AiohttpTransport(
             config.server, self._ssl, server_hostname=config.tls.server_name, proxy=config.proxy
         )
+
+    def impatient(self) -> Connection:
+        """The same connections and credentials; but each call is one attempt that leaves at once. 429 and 503
+        are raised whatever they ask for, a 401 too (after the credentials were renewed for the next call), and
+        the rate limit is left to the caller, who awaits `turn` first.
+        """
+        other = copy.copy(self)
+        other._patient = False
+        return other
+
+    async def turn(self) -> None:
+        """Returns when the rate limit admits one more request and credentials are at hand. Raises Unauthorized,
+        ConfigurationError for credentials that cannot be had.
+        """
+        if self._limiter is not None:
+            await self._limiter.acquire()
+        await self._credential(self._credentials.current())
 
     async def send(self, request: HttpRequest, guard: Guard | None = None) -> bytes:
         """The body of a JSON answer with status 2xx. Raises ApiError by cause, ConfigurationError for
@@ -150,11 +170,11 @@ class Connection:
         await self.transport.close()
 
     async def _prepare(self, request: HttpRequest, attempts: _Attempts) -> HttpRequest:
-        if self._limiter is not None:
+        if self._patient and self._limiter is not None:
             await self._limiter.acquire()
         attempts.made += 1
         attempts.used = await self._credential(self._credentials.current())
-        self._authenticated = True
+        self._seen.authenticated = True
         self._present(attempts.used)
         if attempts.used.authorization is None:
             return request
@@ -165,16 +185,20 @@ class Connection:
         try:
             return await asked
         except ConfigurationError as error:
-            if not self._authenticated:
+            if not self._seen.authenticated:
                 raise
             raise Unauthorized(str(error), code=401, reason="Unauthorized") from error
 
     def _present(self, credential: Credential) -> None:
         """Uses the client certificate that an exec plugin gave, on new connections."""
-        if credential.certificate is None or credential.certificate == self._presented or self._ssl is None:
+        if (
+            credential.certificate is None
+            or credential.certificate == self._seen.presented
+            or self._ssl is None
+        ):
             return
         load_client_certificate(self._ssl, *credential.certificate)
-        self._presented = credential.certificate
+        self._seen.presented = credential.certificate
         if isinstance(self.transport, AiohttpTransport):
             self.transport.renew()
 
@@ -182,7 +206,9 @@ class Connection:
         """Whether to try once more, after having waited as long as the server asked."""
         if status == 401 and not attempts.renewed:
             attempts.renewed = True
-            return await self._credential(self._credentials.renew(attempts.used))
+            return await self._credential(self._credentials.renew(attempts.used)) and self._patient
+        if not self._patient:
+            return False
         delay = self._retry.delay(attempts.made, status, headers, self.rng)
         if delay is None:
             return False
@@ -209,9 +235,21 @@ class Connection:
         for observer in self.observers:
             observer(request.method, self._host, code, self.clock.monotonic() - started)
         for text in _WARNING.findall(warning) if warning else ():
-            if text not in self._warned and len(self._warned) < _WARNINGS_REMEMBERED:
-                self._warned.add(text)
+            if text not in self._seen.warnings and len(self._seen.warnings) < _WARNINGS_REMEMBERED:
+                self._seen.warnings.add(text)
                 log.warning("The API server warns", warning=text)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What has happened on a connection, patient or not."""
+
+    authenticated: bool = False
+    """Whether there were credentials at least once."""
+    presented: tuple[str, str] | None = None
+    """The client certificate in use that an exec plugin gave."""
+    warnings: set[str] = field(default_factory=set)
+    """Told already."""
 
 
 @dataclass(slots=True)

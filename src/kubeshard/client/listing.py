@@ -69,6 +69,8 @@ class ListStream(Generic[T]):
         self._on_restart = on_restart
         self.resource_version = ""
         """Of the snapshot, known after the end: where a watch goes on."""
+        self.read_at = 0.0
+        """When (monotonic) what is being handed out had arrived."""
         self.undecodable: list[UndecodableObject] = []
         """What did not fit the class, with the metadata only."""
 
@@ -86,6 +88,7 @@ class ListStream(Generic[T]):
                 self.undecodable.clear()
                 self._page_size, self._from_version, token = None, "", ""
                 continue
+            self.read_at = self._connection.clock.monotonic()
             if body is None:
                 async with aclosing(self._streamed(splitter)) as objects:
                     async for obj in objects:
@@ -103,6 +106,7 @@ class ListStream(Generic[T]):
         async with self._connection.stream(request) as stream:
             try:
                 async for chunk in stream.chunks():
+                    self.read_at = self._connection.clock.monotonic()
                     for obj in self._sound(splitter.feed(chunk)):
                         yield obj
             except TransportError as error:

@@ -33,7 +33,10 @@ class RetryPolicy:
         A tenth of jitter, and at least as much after a `Retry-After: 0`, so that clients turned away together
         do not return together.
         """
-        wanted = retry_after_of(headers) if status in (429, 503) else None
+        return self.pause(attempt, retry_after_of(headers) if status in (429, 503) else None, rng)
+
+    def pause(self, attempt: int, wanted: float | None, rng: Rng) -> float | None:
+        """As `delay`, for those who were handed the answer: `wanted` is the error's `retry_after`."""
         if wanted is None or wanted > self.longest or attempt >= self.tries:
             return None
         return wanted + rng.uniform(0.0, max(wanted, 1.0) * 0.1)

@@ -14,7 +14,7 @@ import msgspec
 
 from kubeshard import __version__
 from kubeshard.client.config import ClusterConfig
-from kubeshard.client.connection import Connection, Observer, where
+from kubeshard.client.connection import Connection, Guard, Observer, where
 from kubeshard.client.discovery import Discovery
 from kubeshard.client.fence import Fence
 from kubeshard.client.requests import JSON, query
@@ -44,6 +44,7 @@ class View:
         self._field_manager = "kubeshard"
         self._timeout = REQUEST_TIMEOUT
         self._fence: Fence | None = None
+        self._check: Guard | None = None
         self._write_observers: tuple[WriteObserver, ...] = ()
         self._counts = _Counts()
         self.discovery = Discovery(self._discover)
@@ -61,6 +62,27 @@ class View:
         with writes.
         """
         return self._view(_timeout=seconds)
+
+    def impatient(self) -> Self:
+        """Requests leave at once, once: nothing is waited for and nothing is sent again inside of a call. Await
+        `turn` before each, which is where a rate limit is kept.
+
+        Throttled comes out with the server's `retry_after`, Unauthorized after the credentials were renewed. For
+        writes that are right only while something else holds: see `checked`.
+        """
+        return self._view(_connection=self._connection.impatient())
+
+    async def turn(self) -> None:
+        """Returns when the rate limit admits one more request of an impatient view, and credentials are at hand.
+        Raises Unauthorized, ConfigurationError.
+        """
+        await self._connection.turn()
+
+    def checked(self, check: Guard) -> Self:
+        """`check` is called immediately before the bytes of each attempt of a write leave; what it raises comes
+        out, and nothing is sent.
+        """
+        return self._view(_check=check)
 
     def fenced(self, fence: Fence) -> Self:
         """Writes carry the proof that the object is still this shard's: see `kubeshard.client.fence`."""

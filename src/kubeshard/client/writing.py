@@ -279,7 +279,15 @@ class Writes(View):
         """Asked before each attempt: a write that waited for credentials or a throttling server may come too
         late.
         """
-        return None if self._fence is None or unfenced else self._fence.check
+        fence, check = None if self._fence is None or unfenced else self._fence.check, self._check
+        if fence is None or check is None:
+            return fence or check
+
+        def both() -> None:
+            fence()
+            check()
+
+        return both
 
     async def _write(
         self,
