@@ -12,13 +12,14 @@ from kubeshard.core.errors import Timeout
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import Selector
+from kubeshard.runtime.rng import SYSTEM_RNG
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.crew import Crew
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.moves import Job, Mover, Outcome
+from kubeshard.sharder.moves import Job, Mover, Outcome, Still
 from kubeshard.sharder.repairs import Repairs
-from kubeshard.sharding import HashRing, RingEntry, RingResources, RingView, TypeMeta, plan
+from kubeshard.sharding import HashRing, RingEntry, RingResource, RingResources, RingView, TypeMeta, plan
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
 SHARD = "shard.alpha.sharding.timebertt.dev/ring"
@@ -103,11 +104,11 @@ async def test_a_refused_object_is_tried_again_alone_until_it_works() -> None:
     """reliability F17, 4.4"""
     api, clock = SmallApi(), VirtualClock()
     client = api.client(clock)
-    view = RingView("ring", RingResources(()), HashRing(["a"]))
+    view = RingView("ring", RingResources([RingResource(resource="secrets")]), HashRing(["a"]))
     repairs = Repairs(clock)
 
-    async def is_dead(ring: str, shard: str) -> bool:
-        return True
+    async def is_dead(ring: str, shard: str, since: float) -> Still:
+        return lambda: True
 
     mover = Mover(
         client,
@@ -115,6 +116,8 @@ async def test_a_refused_object_is_tried_again_alone_until_it_works() -> None:
         dead=is_dead,
         failed=repairs.add,
         metrics=SharderMetrics(CollectorRegistry()),
+        clock=clock,
+        rng=SYSTEM_RNG,
     )
     refusals = iter(range(3))
 
@@ -134,6 +137,42 @@ async def test_a_refused_object_is_tried_again_alone_until_it_works() -> None:
     patches = [request for request in api.requests if request[0] == "PATCH"]
     assert len(patches) == 4
     task.cancel()
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_an_object_is_not_repaired_after_its_resource_left_the_ring() -> None:
+    """Its label would stay for ever: nobody looks at the resource any more."""
+    api, clock = SmallApi(), VirtualClock()
+    client = api.client(clock)
+    views = [RingView("ring", RingResources([RingResource(resource="secrets")]), HashRing(["a"]))]
+    repairs = Repairs(clock)
+    mover = Mover(
+        client,
+        view=lambda _: views[-1],
+        dead=_never_asked,
+        failed=repairs.add,
+        metrics=SharderMetrics(CollectorRegistry()),
+        clock=clock,
+        rng=SYSTEM_RNG,
+    )
+    api.put(SECRETS, "foo")
+    meta = (await client.get(metadata_only(SECRET), "foo", "default")).metadata
+    task = asyncio.create_task(repairs.run(mover))
+    await asyncio.sleep(0)
+    refusing = [lambda request: status(403, "Forbidden", "policy") if request.method == "PATCH" else None]
+    api.faults.extend(refusing)
+    job = Job("ring", ENTRY, SECRET, meta, plan(views[-1], ENTRY, TypeMeta("v1", "Secret"), meta))
+    assert await mover.carry_out(job) is Outcome.FAILED
+    views.append(RingView("ring", RingResources([RingResource(resource="configmaps")]), HashRing(["a"])))
+    api.faults.clear()
+    await asyncio.sleep(600.0)
+    assert api.labels(f"{SECRETS}/foo") == {}
+    task.cancel()
+
+
+async def _never_asked(ring: str, shard: str, since: float) -> Still | None:
+    raise AssertionError
 
 
 def test_only_the_leases_of_shards_are_watched() -> None:

@@ -65,11 +65,18 @@ class World:
         result = await self.controller.gone(self.ctx, key)
         return result.requeue_after if result else None
 
+    def dead(self) -> DeadShards:
+        return DeadShards(self.client, self.observer, self.clock)
+
     def spec(self, name: str = "a") -> dict[str, Any]:
         return self.api.objects[f"{LEASES}/{name}"]["spec"]
 
     def state(self) -> str:
         return self.api.labels(PATH).get(STATE_LABEL, "")
+
+
+async def proven(dead: DeadShards, shard: str, since: float = 0.0) -> bool:
+    return await dead.proven("ring", shard, since) is not None
 
 
 @virtual_time
@@ -238,21 +245,21 @@ async def test_an_invalid_shard_name_is_told_by_an_event() -> None:
 async def test_a_shard_is_confirmed_dead_only_while_no_lease_of_its_name_is_held() -> None:
     """reliability F6, trace T10: the view lags, the server knows better."""
     world = World()
-    dead = DeadShards(world.observer, world.clock)
+    dead = world.dead()
     world.shard(holder="", duration=1)
     await world.see()
-    assert await dead.confirmed("ring", "a")
+    assert await proven(dead, "a")
     world.shard()
-    assert await dead.confirmed("ring", "a")  # asked less than 2 s ago
+    assert await proven(dead, "a")  # asked less than 2 s ago
     await asyncio.sleep(2.1)
-    assert not await dead.confirmed("ring", "a")
+    assert not await proven(dead, "a")
     assert world.observer.book.available("ring", world.clock.monotonic()) == ("a",)
 
 
 @virtual_time
 async def test_a_name_without_any_lease_is_dead() -> None:
     world = World()
-    assert await DeadShards(world.observer, world.clock).confirmed("ring", "ghost")
+    assert await proven(world.dead(), "ghost")
 
 
 @virtual_time
@@ -262,44 +269,44 @@ async def test_a_shard_with_a_deleted_lease_is_not_dead_before_that_is_settled()
     await world.see()
     del world.api.objects[PATH]
     await asyncio.sleep(31.0)
-    assert not await DeadShards(world.observer, world.clock).confirmed("ring", "a")
+    assert not await proven(world.dead(), "a")
     await world.tend()
     await asyncio.sleep(2.1)
-    assert await DeadShards(world.observer, world.clock).confirmed("ring", "a")
+    assert await proven(world.dead(), "a")
 
 
 @virtual_time
 async def test_a_shard_whose_lease_was_relabelled_is_not_dead_before_its_time() -> None:
     world = World()
-    dead = DeadShards(world.observer, world.clock)
+    dead = world.dead()
     world.shard()
     await world.see()
     world.api.relabel(PATH, **{RING_LABEL: "other"})
     await world.see()
-    assert not await dead.confirmed("ring", "a")
+    assert not await proven(dead, "a")
     await asyncio.sleep(30.0)
-    assert await dead.confirmed("ring", "a")
+    assert await proven(dead, "a")
 
 
 @virtual_time
 async def test_a_remembered_death_does_not_outlive_the_sight_of_a_new_life() -> None:
     """reliability T10: a namesake took the Lease within the 2 s in which nothing is read again."""
     world = World()
-    dead = DeadShards(world.observer, world.clock)
+    dead = world.dead()
     world.shard(holder="")
     await world.see()
-    assert await dead.confirmed("ring", "a")
+    assert await proven(dead, "a")
     world.shard()
     await world.see()
-    assert not await dead.confirmed("ring", "a")
+    assert not await proven(dead, "a")
 
 
 @virtual_time
 async def test_many_questions_about_a_shard_are_one_request() -> None:
     world = World()
     world.shard(holder="")
-    dead = DeadShards(world.observer, world.clock)
-    answers = await asyncio.gather(*(dead.confirmed("ring", "a") for _ in range(50)))
+    dead = world.dead()
+    answers = await asyncio.gather(*(proven(dead, "a") for _ in range(50)))
     assert all(answers)
     assert len(world.api.requests) == 1
 

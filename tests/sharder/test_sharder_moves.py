@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from prometheus_client import CollectorRegistry
 from small_api import SmallApi, ok, status
 
-from kubeshard.core.errors import ApiError
+from kubeshard.client import Client, ClusterConfig, TokenBucketLimiter
+from kubeshard.core.errors import ApiError, Throttled
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.manager.rights import LeaderFence
+from kubeshard.runtime.rng import SYSTEM_RNG
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.moves import Job, Mover, Outcome
-from kubeshard.sharding import Action, HashRing, RingEntry, RingResources, RingView, TypeMeta, plan
+from kubeshard.sharder.moves import TAKEN, Job, Mover, Outcome, Still
+from kubeshard.sharding import (
+    Action,
+    HashRing,
+    RingEntry,
+    RingGroupResource,
+    RingResource,
+    RingResources,
+    RingView,
+    TypeMeta,
+    plan,
+)
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
 SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.timebertt.dev/ring"
@@ -22,6 +36,7 @@ FOO = f"{SECRETS}/foo"
 """Its shard is shard-1 of shard-0, shard-1, shard-2."""
 ENTRY = RingEntry(GroupResource("", "secrets"))
 SECRET = Kind("", "v1", "Secret", "secrets")
+SECRETS_ONLY = RingResources([RingResource(resource="secrets")])
 
 
 class World:
@@ -30,7 +45,7 @@ class World:
     def __init__(self, *, strict: bool = False) -> None:
         self.api = SmallApi()
         self.view: RingView | None = RingView(
-            "ring", RingResources(()), HashRing(["shard-0", "shard-1", "shard-2"])
+            "ring", SECRETS_ONLY, HashRing(["shard-0", "shard-1", "shard-2"])
         )
         self.dead = True
         self.asked: list[str] = []
@@ -43,12 +58,14 @@ class World:
             dead=self._is_dead,
             failed=lambda job, error: self.failures.append((job.meta.name, type(error))),
             metrics=SharderMetrics(self.registry),
+            clock=VirtualClock(),
+            rng=SYSTEM_RNG,
             strict=strict,
         )
 
-    async def _is_dead(self, ring: str, shard: str) -> bool:
+    async def _is_dead(self, ring: str, shard: str, since: float) -> Still | None:
         self.asked.append(shard)
-        return self.dead
+        return (lambda: self.dead) if self.dead else None
 
     async def job(self, name: str = "foo") -> Job:
         """The decision on an object as it is now."""
@@ -129,7 +146,7 @@ async def test_a_shard_that_came_back_while_the_job_waited_keeps_its_object() ->
     world.api.put(SECRETS, "foo", labels={SHARD: "shard-9"})
     job = await world.job()
     assert job.decision.action is Action.MOVE
-    world.view = RingView("ring", RingResources(()), HashRing(["shard-0", "shard-1", "shard-2", "shard-9"]))
+    world.view = RingView("ring", SECRETS_ONLY, HashRing(["shard-0", "shard-1", "shard-2", "shard-9"]))
     assert await world.mover.carry_out(job) is not Outcome.MOVED
     assert world.api.labels(FOO)[SHARD] == "shard-9"
 
@@ -140,7 +157,7 @@ async def test_nothing_is_moved_to_a_shard_that_left_while_the_job_waited() -> N
     world = World()
     world.api.put(SECRETS, "foo")
     job = await world.job()
-    world.view = RingView("ring", RingResources(()), HashRing(["shard-0", "shard-2"]))
+    world.view = RingView("ring", SECRETS_ONLY, HashRing(["shard-0", "shard-2"]))
     assert await world.mover.carry_out(job) is Outcome.MOVED
     assert world.api.labels(FOO)[SHARD] in ("shard-0", "shard-2")
 
@@ -157,6 +174,8 @@ async def test_a_sharder_that_leads_no_longer_leaves_the_job_to_others() -> None
         dead=world._is_dead,
         failed=lambda job, error: world.failures.append((job.meta.name, type(error))),
         metrics=SharderMetrics(CollectorRegistry()),
+        clock=VirtualClock(),
+        rng=SYSTEM_RNG,
     )
     before = len(world.api.requests)
     assert await mover.carry_out(job) is Outcome.WAITING
@@ -206,7 +225,7 @@ async def test_an_object_written_all_the_time_is_moved_by_a_test_of_its_label(
     assert await world.mover.carry_out(await world.job()) is Outcome.MOVED
     assert world.api.labels(FOO)[SHARD] == "shard-1"
     assert DRAIN not in world.api.labels(FOO)
-    assert len(world.api.writes()) == 4
+    assert len(world.api.writes()) == (5 if labels and SHARD in labels else 4)
 
 
 @virtual_time
@@ -302,3 +321,223 @@ async def test_strict_parity_sets_the_label_itself_when_the_webhook_did_not() ->
     assert world.api.labels(FOO) == {SHARD: "shard-1"}
     assert len(world.api.writes()) == 2
     assert world.count("movements") == 1
+
+
+THROTTLED = HttpResponse(
+    429, {"content-type": "application/json", "retry-after": "4"}, status(429, "TooManyRequests").body
+)
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_throttled_move_is_decided_and_proven_anew_before_it_is_sent_again() -> None:
+    """The shard came back in the seconds that the server asked for: its object stays."""
+    world = World()
+    world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
+    job = await world.job()
+
+    def throttle(request: HttpRequest) -> HttpResponse | None:
+        if request.method != "PATCH":
+            return None
+        world.dead = False
+        return THROTTLED
+
+    world.api.faults.append(throttle)
+    assert await world.mover.carry_out(job) is Outcome.WAITING
+    assert world.asked == ["gone", "gone"]
+    assert len(world.api.writes()) == 1
+    assert VirtualClock().monotonic() >= 4.0
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_throttled_move_succeeds_when_the_server_has_room_again() -> None:
+    world = World()
+    world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
+    job = await world.job()
+    refusals = iter([THROTTLED] * 8)
+    world.api.faults.append(lambda request: next(refusals, None) if request.method == "PATCH" else None)
+    assert await world.mover.carry_out(job) is Outcome.MOVED
+    assert world.failures == []
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_an_object_that_is_throttled_for_long_fails_alone_and_is_left_to_the_repairs() -> None:
+    world = World()
+    world.api.put(SECRETS, "foo")
+    job = await world.job()
+    world.api.faults.append(lambda request: THROTTLED if request.method == "PATCH" else None)
+    assert await world.mover.carry_out(job) is Outcome.FAILED
+    assert world.failures == [("foo", Throttled)]
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_proof_that_fell_while_credentials_were_renewed_stops_the_patch() -> None:
+    """The last look is taken just before the bytes leave."""
+    world = World()
+    world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
+    job = await world.job()
+    stands = iter([False])
+
+    async def dead(ring: str, shard: str, since: float) -> Still | None:
+        world.asked.append(shard)
+        return (lambda: next(stands)) if len(world.asked) == 1 else None
+
+    world.mover._dead = dead
+    assert await world.mover.carry_out(job) is Outcome.WAITING
+    assert world.api.writes() == []
+    assert world.asked == ["gone", "gone"]
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_proof_of_death_begins_after_the_object_was_read() -> None:
+    world = World()
+    world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
+    since: list[float] = []
+
+    async def dead(ring: str, shard: str, read: float) -> Still | None:
+        since.append(read)
+        return lambda: True
+
+    world.mover._dead = dead
+    job = (await world.job())._replace(read=0.0)
+    await asyncio.sleep(7.0)
+    world.conflict_by(1)
+    assert await world.mover.carry_out(job) is Outcome.MOVED
+    assert since == [0.0, 7.0]
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_target_that_left_while_the_proof_was_awaited_gets_nothing() -> None:
+    world = World()
+    world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
+    job = await world.job()
+
+    async def dead(ring: str, shard: str, since: float) -> Still | None:
+        world.view = RingView("ring", SECRETS_ONLY, HashRing(["shard-0", "shard-2"]))
+        return lambda: True
+
+    world.mover._dead = dead
+    assert await world.mover.carry_out(job) is Outcome.MOVED
+    assert world.api.labels(FOO)[SHARD] in ("shard-0", "shard-2")
+    assert len(world.api.writes()) == 1
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_the_rate_limit_is_kept_before_the_proof_and_not_behind_it() -> None:
+    world = World()
+    clock = VirtualClock()
+    limited = Client(
+        ClusterConfig("http://small"),
+        transport=world.api,
+        clock=clock,
+        limiter=TokenBucketLimiter(0.1, 1, clock),
+    )
+    events: list[tuple[str, float]] = []
+
+    async def dead(ring: str, shard: str, since: float) -> Still | None:
+        events.append(("proof", clock.monotonic()))
+        return lambda: True
+
+    def record(request: HttpRequest) -> HttpResponse | None:
+        events.append((request.method, clock.monotonic()))
+        return None
+
+    mover = Mover(
+        limited,
+        view=lambda _: world.view,
+        dead=dead,
+        failed=lambda job, error: None,
+        metrics=SharderMetrics(CollectorRegistry()),
+        clock=clock,
+        rng=SYSTEM_RNG,
+    )
+    for name in ("foo", "bar"):
+        world.api.put(SECRETS, name, labels={SHARD: "gone"})
+    jobs = [await world.job("foo"), await world.job("bar")]
+    world.api.faults.append(record)
+    for job in jobs:
+        assert await mover.carry_out(job) is Outcome.MOVED
+    assert events == [("proof", 0.0), ("PATCH", 0.0), ("proof", 10.0), ("PATCH", 10.0)]
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_job_whose_resource_left_the_ring_writes_nothing() -> None:
+    world = World()
+    world.api.put(SECRETS, "foo")
+    job = await world.job()
+    world.view = RingView("ring", RingResources([RingResource(resource="configmaps")]), HashRing(["shard-0"]))
+    assert await world.mover.carry_out(job) is Outcome.NOTHING
+    assert world.api.writes() == []
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_job_whose_namespace_is_selected_no_longer_writes_nothing() -> None:
+    world = World()
+    world.api.put(SECRETS, "foo")
+    job = await world.job()
+    world.view = RingView("ring", SECRETS_ONLY, HashRing(["shard-0"]), frozenset({"other"}))
+    assert await world.mover.carry_out(job) is Outcome.NOTHING
+    assert world.api.writes() == []
+
+
+CONTROLLED = RingResources(
+    [RingResource(resource="owners", controlled_resources=(RingGroupResource(resource="secrets"),))]
+)
+OWNER = {"apiVersion": "v1", "kind": "Owner", "name": "foo", "uid": "u", "controller": True}
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_an_object_whose_resource_became_a_main_one_is_drained_and_not_moved() -> None:
+    world = World()
+    world.api.put(SECRETS, "foo", labels={SHARD: "shard-0"}, ownerReferences=[OWNER])
+    world.view = RingView("ring", CONTROLLED, HashRing(["shard-0", "shard-1", "shard-2"]))
+    meta = (await world.client.get(metadata_only(SECRET), "foo", "default")).metadata
+    entry = CONTROLLED.entry(GroupResource("", "secrets"))
+    job = Job("ring", entry, SECRET, meta, plan(world.view, entry, TypeMeta("v1", "Secret"), meta))
+    assert job.decision.action is Action.MOVE
+    world.view = RingView("ring", SECRETS_ONLY, HashRing(["shard-0", "shard-1", "shard-2"]))
+    assert await world.mover.carry_out(job) is Outcome.DRAINED
+    assert world.api.labels(FOO) == {SHARD: "shard-0", DRAIN: "true"}
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_an_object_whose_resource_became_a_controlled_one_waits_for_a_look_at_its_owners() -> None:
+    world = World()
+    world.api.put(SECRETS, "foo", labels={SHARD: "shard-0"}, ownerReferences=[OWNER])
+    job = await world.job()
+    assert job.decision.action is Action.DRAIN
+    world.view = RingView("ring", CONTROLLED, HashRing(["shard-0", "shard-1", "shard-2"]))
+    assert await world.mover.carry_out(job) is Outcome.WAITING
+    assert world.api.writes() == []
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_hot_object_of_a_dead_shard_is_marked_before_it_is_taken() -> None:
+    """Where the version is no guard, the mark is: a shard that came back does not work on a marked object, and
+    what has lost its mark is not taken any more.
+    """
+    world = World()
+    world.api.put(SECRETS, "foo", labels={SHARD: "gone", DRAIN: "true"})
+    world.conflict_by(3)
+
+    def let_go_of(request: HttpRequest) -> HttpResponse | None:
+        """The shard is back when the second step comes: it let go of the object, and got it again."""
+        if request.method == "PATCH" and world.api.labels(FOO).get(DRAIN) == TAKEN:
+            world.api.relabel(FOO, **{DRAIN: None})
+            world.dead = False
+        return None
+
+    world.api.faults.append(let_go_of)
+    assert await world.mover.carry_out(await world.job()) is Outcome.WAITING
+    assert world.api.labels(FOO) == {SHARD: "gone", "touched": world.api.labels(FOO)["touched"]}

@@ -11,10 +11,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from small_api import SmallApi, ok, status
 
 from kubeshard.core.kinds import GroupResource
+from kubeshard.runtime.rng import SYSTEM_RNG
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.moves import Mover
+from kubeshard.sharder.moves import Mover, Still
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.reports import RingReports
 from kubeshard.sharder.resync import Resync
@@ -56,6 +57,8 @@ class World:
             dead=self._is_dead,
             failed=lambda job, error: None,
             metrics=metrics,
+            clock=clock,
+            rng=SYSTEM_RNG,
         )
         self.resync = Resync(
             client,
@@ -77,8 +80,8 @@ class World:
     async def run(self, reach: Reach = Reach.ALL) -> Outcome:
         return await self.resync.run("ring", Pass(reach))
 
-    async def _is_dead(self, ring: str, shard: str) -> bool:
-        return True
+    async def _is_dead(self, ring: str, shard: str, since: float) -> Still:
+        return lambda: True
 
     def secret(self, name: str, **labels: str) -> str:
         self.api.put(SECRETS, name, labels=labels)

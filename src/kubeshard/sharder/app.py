@@ -166,9 +166,11 @@ def _assignments(
     mover = Mover(
         client,
         view=views.view,
-        dead=DeadShards(observer, clock).confirmed,
+        dead=DeadShards(client, observer, clock).proven,
         failed=repairs.add,
         metrics=metrics,
+        clock=clock,
+        rng=rng,
         strict=config.strict,
     )
     unknown = UnknownNamespaces()

@@ -1,10 +1,13 @@
 """Is this shard dead? Asked of the API server before objects are taken from it by force (reliability F6,
 T10, 1.6).
 
-Guaranteed: "dead" is answered only after a consistent read showed that no Lease of the shard is held by it,
-at most 2 s ago, and nothing else was seen since; a deleted Lease counts as held until its tombstone was
-settled by the lease controller (a re-create with which a living shard collides). Several questions at a time
-share one read. What the decision rests on is logged.
+Guaranteed: a proof is given only after a consistent read, begun after the moment that the caller names, showed
+that no Lease of the shard is held by it; it stands for at most 5 s from the beginning of that read, and only
+while nothing else is seen. A deleted Lease counts as held until its tombstone was settled by the lease
+controller (a re-create with which a living shard collides). Several questions at a time share one read; what
+the decision rests on is logged.
+
+Not guaranteed: that the shard stays dead.
 
 RBAC: list on leases.
 """
@@ -12,48 +15,96 @@ RBAC: list on leases.
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
+from kubeshard.client import Client
 from kubeshard.core.builtin import Lease
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.core.errors import Timeout
+from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.lease_observer import LeaseObserver
 
-CONFIRMED_FOR = 2.0
+SHARED_FOR = 2.0
+"""Seconds from its beginning for which a read answers further questions."""
+
+STANDS_FOR = 5.0
+"""Seconds from its beginning for which a read proves anything; also its deadline."""
 
 _log = get_logger("kubeshard.sharder")
 
 
 class DeadShards:
-    """Reads once in 2 s, and judges by everything seen since."""
+    """Reads for those who ask, and judges by everything seen since."""
 
-    def __init__(self, observer: LeaseObserver, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, client: Client, observer: LeaseObserver, clock: Clock) -> None:
+        self._client = client.impatient()
         self._observer = observer
         self._clock = clock
-        self._reads: dict[tuple[str, str], tuple[float, asyncio.Task[None]]] = {}
+        self._reads: dict[tuple[str, str], _Read] = {}
 
-    async def confirmed(self, ring: str, shard: str) -> bool:
-        """Whether objects may be taken from the shard. Raises ApiError if the server does not say."""
-        now = self._clock.monotonic()
+    async def proven(self, ring: str, shard: str, since: float) -> Callable[[], bool] | None:
+        """A proof that objects read before `since` (monotonic) may be taken from the shard; None if it may live.
+        Called, the proof says whether it still stands. Raises ApiError if the server does not say: nothing is
+        waited for, a server that throttles is the caller's to heed.
+        """
         read = self._reads.get((ring, shard))
-        if read is None or now - read[0] > CONFIRMED_FOR:
-            self._reads = {k: v for k, v in self._reads.items() if now - v[0] <= CONFIRMED_FOR}
-            task = asyncio.create_task(self._read(ring, shard))
-            task.add_done_callback(_heed)
-            read = self._reads[ring, shard] = (now, task)
-        await asyncio.shield(read[1])
-        return self._dead(ring, shard)
+        if read is None or not read.answers(since, self._clock.monotonic()):
+            read = self._begin(ring, shard, read)
+        assert read.task is not None
+        await asyncio.shield(read.task)
+        began = read.began
 
-    async def _read(self, ring: str, shard: str) -> None:
-        leases = await self._observer.read_shard(ring, shard)
-        _log.info(
-            "shard is dead" if self._dead(ring, shard) else "shard may be alive: its objects stay",
-            ring=ring,
-            shard=shard,
-            leases="; ".join(map(_record, leases)) or "none",
-        )
+        def stands() -> bool:
+            return self._clock.monotonic() - began <= STANDS_FOR and self._dead(ring, shard)
+
+        return stands if self._dead(ring, shard) else None
+
+    def _begin(self, ring: str, shard: str, before: _Read | None) -> _Read:
+        now = self._clock.monotonic()
+        self._reads = {place: read for place, read in self._reads.items() if not read.over(now)}
+        read = self._reads[ring, shard] = _Read(told=before.told if before else "")
+        read.task = asyncio.create_task(self._read(ring, shard, read, before))
+        read.task.add_done_callback(_heed)
+        return read
+
+    async def _read(self, ring: str, shard: str, read: _Read, before: _Read | None) -> None:
+        if before is not None and before.task is not None:
+            await asyncio.wait([before.task])  # one at a time: who comes meanwhile waits for this one
+        await self._client.turn()
+        read.began = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(STANDS_FOR):
+                leases = await self._observer.read_shard(ring, shard, self._client)
+        except TimeoutError:
+            raise Timeout(f"the leases of shard {shard} could not be read within {STANDS_FOR:g}s") from None
+        text = "shard is dead" if self._dead(ring, shard) else "shard may be alive: its objects stay"
+        told = f"{text} {[lease.metadata.resource_version for lease in leases]}"
+        if told != read.told:
+            read.told = told
+            _log.info(text, ring=ring, shard=shard, leases="; ".join(map(_record, leases)) or "none")
 
     def _dead(self, ring: str, shard: str) -> bool:
         return not self._observer.book.may_live(ring, shard, self._clock.monotonic())
+
+
+@dataclass(slots=True, eq=False)
+class _Read:
+    """One read of a shard's Leases. `began` is infinite while its request has not left yet."""
+
+    began: float = math.inf
+    task: asyncio.Task[None] | None = None
+    told: str = ""
+    """What was logged last: again only when something changed."""
+
+    def answers(self, since: float, now: float) -> bool:
+        task = self.task
+        failed = task is not None and task.done() and (task.cancelled() or task.exception() is not None)
+        return self.began >= since and now - self.began <= SHARED_FOR and not failed
+
+    def over(self, now: float) -> bool:
+        return now - self.began > STANDS_FOR
 
 
 def _heed(task: asyncio.Task[None]) -> None:

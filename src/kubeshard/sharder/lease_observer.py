@@ -86,9 +86,9 @@ class LeaseObserver:
             self.forget(key, stream.resource_version)
         self.book.confirm(self._clock.monotonic())
 
-    async def read_shard(self, ring: str, shard: str) -> list[Lease]:
-        """All Leases of one shard, from the server. Raises ApiError."""
-        stream = self._client.list(
+    async def read_shard(self, ring: str, shard: str, client: Client) -> list[Lease]:
+        """All Leases of one shard, from the server, as `client` reads it. Raises ApiError."""
+        stream = client.list(
             Lease,
             label_selector=Selector.equals(RING_LABEL, ring),
             field_selector=FieldSelector.equals("metadata.name", shard),

@@ -1,13 +1,17 @@
 """Carrying out decisions: one compare-and-swap patch per object (protocol 4.2 step 3, 14-A17, A19;
 reliability F8, F17).
 
-Guaranteed: a patch only takes effect on the object as it was read when the decision was made; a job that had to
-wait is decided on anew, so a shard that came back meanwhile keeps its objects (T10); a label value that is
-written names a shard that was available then; a movement is counted only when the answer names the
-target; what happens to one object (gone, changed, refused) happens to no other. A conflict means: read
-again, decide again, at most 5 times, from the 4th on guarded by a test of the shard label instead of the
-resourceVersion (an object written all the time). Objects are taken from a dead shard only after
-`DeadShards` confirmed it.
+Guaranteed: a decision is made anew for every attempt, with the ring, its entry for the resource, its shards and
+its namespaces as they are then, and it still stands when the bytes leave; a patch only takes effect on the object
+as it was read for that decision. So a shard that came back keeps its objects, what left the ring is left alone,
+and a label value that is written names a shard that is available. Nothing is waited for between the decision
+and the patch: a server that throttles is heeded here, and then everything is decided again.
+
+Objects are taken from a dead shard only with a proof of its death that began after the object was read.
+
+A movement is counted only when the answer names the target; what happens to one object (gone, changed, refused)
+happens to no other. A conflict means: read again, decide again, at most 5 times, from the 4th on guarded by a
+test of the shard label instead of the resourceVersion (an object written all the time).
 
 With the strict parity switch a move is the reference's patch of two nulls, which the webhook answers by a
 label; if the label is not there, a second patch sets it.
@@ -22,13 +26,24 @@ from collections.abc import Awaitable, Callable, Container, Mapping
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from kubeshard.client import Client
-from kubeshard.core.errors import ApiError, Conflict, NotFound, NotOurs, PatchTestFailed
+from kubeshard.client import Client, RetryPolicy
+from kubeshard.core.errors import (
+    ApiError,
+    Conflict,
+    NotFound,
+    NotOurs,
+    PatchTestFailed,
+    Throttled,
+    Unauthorized,
+)
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import Key, ObjectMeta, metadata_only
 from kubeshard.core.patches import JsonPatch, MergePatch, add, pointer, remove, test
+from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.metrics import SharderMetrics
+from kubeshard.sharder.owners import UnknownOwners
 from kubeshard.sharding import Action, Decision, RingEntry, RingView, TypeMeta, plan
 from kubeshard.sharding.names import DRAIN_VALUE
 
@@ -39,11 +54,24 @@ WEBHOOK_CALLS = 20
 connections to a webhook; what goes beyond costs it and us a TLS handshake per call.
 """
 
+PATCH_TIMEOUT = 5.0
+"""Seconds for one patch, here and at the server."""
+
+TAKEN = "taken"
+"""Value of the drain label on an object that is about to be taken from a dead shard by a test of its labels. To
+shards the value does not matter: one that lives lets go of the object.
+"""
+
+Still = Callable[[], bool]
+"""Whether a proof of death still stands."""
+
 _log = get_logger("kubeshard.sharder")
 
 
 class Job(NamedTuple):
-    """A decision about one object as it was read. `draining` as of `plan`."""
+    """A decision about one object as it was read, with the ring's entry and its owners' drains (`draining` of
+    `plan`) as they were then. Carrying it out begins with deciding anew.
+    """
 
     ring: str
     entry: RingEntry
@@ -51,6 +79,8 @@ class Job(NamedTuple):
     meta: ObjectMeta
     decision: Decision
     draining: Container[str] = ()
+    read: float | None = None
+    """When (monotonic) the object had been read; None: just now."""
 
     @property
     def key(self) -> Key:
@@ -69,8 +99,8 @@ class Outcome(Enum):
 
 
 class Mover:
-    """Carries out jobs. `view` gives a ring as it is now, `dead` confirms that a shard's objects may be
-    taken, `failed` hears of jobs that failed together with the error.
+    """Carries out jobs. `view` gives a ring as it is now; `dead` gives a proof, begun after the given monotonic
+    time, that a shard's objects may be taken, or None; `failed` hears of jobs that failed together with the error.
     """
 
     def __init__(
@@ -78,62 +108,106 @@ class Mover:
         client: Client,
         *,
         view: Callable[[str], RingView | None],
-        dead: Callable[[str, str], Awaitable[bool]],
+        dead: Callable[[str, str, float], Awaitable[Still | None]],
         failed: Callable[[Job, ApiError], None],
         metrics: SharderMetrics,
+        clock: Clock,
+        rng: Rng,
         strict: bool = False,
     ) -> None:
         self._client = client
+        self._writes = client.impatient().with_timeout(PATCH_TIMEOUT)
         self._view = view
         self._dead = dead
         self._failed = failed
         self._metrics = metrics
+        self._clock = clock
+        self._rng = rng
         self._strict = strict
+        self._throttling = RetryPolicy()
         self._webhook_calls = asyncio.Semaphore(WEBHOOK_CALLS)
 
     async def carry_out(self, job: Job) -> Outcome:
         """Never raises ApiErrors. A process that may not write any more (it leads no longer) leaves the job to
         others.
         """
-        error: ApiError = Conflict("the object changes all the time", code=409, reason="Conflict")
-        now: Job | None = self._decided(job, job.meta)
         try:
-            for attempt in range(TRIES):
-                if now is None:
-                    return Outcome.NOTHING
-                job = now
-                try:
-                    return await self._attempt(job, by_version=attempt < TRIES_BY_VERSION)
-                except NotOurs:
-                    return Outcome.WAITING
-                except (Conflict, PatchTestFailed) as conflict:
-                    error = conflict
-                now = await self.decided_again(job)
+            return await self._carry_out(job)
+        except NotOurs:
+            return Outcome.WAITING
         except NotFound:
             return Outcome.NOTHING
-        except ApiError as refusal:
-            error = refusal
-        verb = "draining" if job.decision.action is Action.DRAIN else "moving"
-        _log.warning(f'error {verb} {job.entry.resource} "{job.key}"', ring=job.ring, error=error)
-        self._metrics.failed(job.ring, job.entry.resource, type(error).__name__)
-        self._failed(job, error)
-        return Outcome.FAILED
+        except ApiError as error:
+            verb = "draining" if job.decision.action is Action.DRAIN else "moving"
+            _log.warning(f'error {verb} {job.entry.resource} "{job.key}"', ring=job.ring, error=error)
+            self._metrics.failed(job.ring, job.entry.resource, type(error).__name__)
+            self._failed(job, error)
+            return Outcome.FAILED
 
     async def decided_again(self, job: Job) -> Job | None:
-        """The job for the object as it is now; None without a ring. Raises ApiError (NotFound)."""
+        """The job for the object as it is now; None where the ring does not have its resource any more. Raises
+        ApiError (NotFound).
+        """
+        if self._decided(job, job.meta) is None:
+            return None
         obj = await self._client.get(metadata_only(job.kind), job.meta.name, job.meta.namespace)
-        return self._decided(job, obj.metadata)
+        return self._decided(job._replace(read=self._clock.monotonic()), obj.metadata)
 
     def _decided(self, job: Job, meta: ObjectMeta) -> Job | None:
-        """The job for this state of the object and the ring as it is now; None without a ring."""
-        view = self._view(job.ring)
-        if view is None:
+        """The job for this state of the object and the ring as it is now; None where the ring does not have its
+        resource any more.
+        """
+        view, resource = self._view(job.ring), job.entry.resource
+        if view is None or resource not in view.resources:
             return None
+        entry, draining = view.resources.entry(resource), job.draining
+        if entry != job.entry and not self._strict:
+            draining = UnknownOwners()  # nobody has looked at those that own it now
         type_ = TypeMeta(job.kind.api_version, job.kind.kind)
-        decision = plan(view, job.entry, type_, meta, draining=job.draining)
-        return job._replace(meta=meta, decision=decision)
+        decision = plan(view, entry, type_, meta, draining=draining)
+        return job._replace(entry=entry, meta=meta, decision=decision, draining=draining)
 
-    async def _attempt(self, job: Job, *, by_version: bool) -> Outcome:
+    async def _carry_out(self, job: Job) -> Outcome:
+        error: ApiError = Conflict("the object changes all the time", code=409, reason="Conflict")
+        conflicts, throttled, renewed = 0, 0, False
+        if job.read is None:
+            job = job._replace(read=self._clock.monotonic())
+        now = self._decided(job, job.meta)
+        for _ in range(TRIES + self._throttling.tries):
+            if now is None:
+                return Outcome.NOTHING
+            if conflicts >= TRIES:
+                break
+            job = now
+            try:
+                result = await self._attempt(job, by_version=conflicts < TRIES_BY_VERSION)
+                if isinstance(result, Outcome):
+                    return result
+                now = self._decided(job._replace(read=self._clock.monotonic()), result)
+                continue
+            except NotOurs:
+                raise
+            except _Outdated:
+                error = ApiError("what is to be done changes all the time")
+            except Throttled as refusal:
+                throttled += 1
+                pause = self._throttling.pause(throttled, refusal.retry_after, self._rng)
+                if pause is None:
+                    raise
+                await asyncio.sleep(pause)
+            except Unauthorized:  # the credentials have been renewed
+                if renewed:
+                    raise
+                renewed = True
+            except (Conflict, PatchTestFailed) as conflict:
+                error, conflicts = conflict, conflicts + 1
+                now = await self.decided_again(job)
+                continue
+            now = self._decided(job, job.meta)
+        raise error
+
+    async def _attempt(self, job: Job, *, by_version: bool) -> Outcome | ObjectMeta:
+        """What came of it, or the object after a first step, to decide again."""
         match job.decision.action:
             case Action.DRAIN:
                 return await self._drain(job, by_version=by_version)
@@ -151,6 +225,7 @@ class Mover:
         view = self._view(job.ring)
         if view is None:
             return Outcome.NOTHING
+        await self._writes.turn()
         if by_version:
             labels = {view.drain_label: DRAIN_VALUE}
             metadata = {"resourceVersion": job.meta.resource_version, "labels": labels}
@@ -162,34 +237,58 @@ class Mover:
         self._metrics.drained(job.ring, job.entry.resource)
         return Outcome.DRAINED
 
-    async def _move(self, job: Job, *, by_version: bool) -> Outcome:
+    async def _move(self, job: Job, *, by_version: bool) -> Outcome | ObjectMeta:
         view, source = self._view(job.ring), job.decision.source
         if view is None:
             return Outcome.NOTHING
+        await self._writes.turn()
+        still: Still | None = None
         # A controlled object may be moved from a live shard; only what is taken by force needs a death certificate.
-        if source and source not in view.available and not await self._dead(job.ring, source):
-            return Outcome.WAITING
+        if source and source not in view.available:
+            assert job.read is not None
+            still = await self._dead(job.ring, source, job.read)
+            if still is None:
+                return Outcome.WAITING
         if self._strict:
-            shard = await self._move_as_the_reference(job, view)
+            shard = await self._move_as_the_reference(job, view, still)
+        elif by_version:
+            shard = (await self._patch(job, _move_by_version(job, view), still)).label(view.shard_label)
+        elif still and job.meta.label(view.drain_label) != TAKEN:
+            return await self._patch(job, _mark_as_taken(job, view), still)
         else:
-            patch = _move_by_version(job, view) if by_version else _move_by_label(job, view)
-            shard = (await self._patch(job, patch)).label(view.shard_label)
+            shard = (await self._patch(job, _move_by_label(job, view), still)).label(view.shard_label)
         if shard != job.decision.target and not (self._strict and shard):
             raise ApiError(f"the API server stored shard {shard!r} instead of {job.decision.target!r}")
         self._metrics.moved(job.ring, job.entry.resource)
         return Outcome.MOVED
 
-    async def _move_as_the_reference(self, job: Job, view: RingView) -> str:
+    async def _move_as_the_reference(self, job: Job, view: RingView, still: Still | None) -> str:
         labels: Mapping[str, Any] = {view.shard_label: None, view.drain_label: None}
-        answer = await self._patch(job, _labels(job.meta.resource_version, labels))
+        answer = await self._patch(job, _labels(job.meta.resource_version, labels), still)
         if shard := answer.label(view.shard_label):
             return shard
+        await self._writes.turn()
+        rest = self._decided(job, answer)
+        if rest is None or rest.decision.target != job.decision.target:
+            raise Conflict("the ring changed between the two patches of a move", code=409, reason="Conflict")
         labels = {view.shard_label: job.decision.target}
-        return (await self._patch(job, _labels(answer.resource_version, labels))).label(view.shard_label)
+        return (await self._patch(rest, _labels(answer.resource_version, labels))).label(view.shard_label)
 
-    async def _patch(self, job: Job, patch: MergePatch | JsonPatch) -> ObjectMeta:
-        answer = await self._client.patch(metadata_only(job.kind), job.meta.name, job.meta.namespace, patch)
-        return answer.metadata
+    async def _patch(self, job: Job, patch: MergePatch | JsonPatch, still: Still | None = None) -> ObjectMeta:
+        def check() -> None:
+            """Just before the bytes leave: this is still what is to be done, and still may be done."""
+            now = self._decided(job, job.meta)
+            if now is None or now.decision != job.decision or not (still is None or still()):
+                raise _Outdated
+
+        client = self._writes.checked(check)
+        return (
+            await client.patch(metadata_only(job.kind), job.meta.name, job.meta.namespace, patch)
+        ).metadata
+
+
+class _Outdated(Exception):
+    """The decision, or the proof that it rests on, does not stand any more."""
 
 
 def _move_by_version(job: Job, view: RingView) -> MergePatch:
@@ -216,9 +315,19 @@ def _move_by_label(job: Job, view: RingView) -> JsonPatch:
         test(_label(view.shard_label), labels.get(view.shard_label)),
         add(_label(view.shard_label), target),
     ]
-    if view.drain_label in labels:
+    if drain := labels.get(view.drain_label):
+        if drain == TAKEN:
+            operations.append(test(_label(view.drain_label), TAKEN))
         operations.append(remove(_label(view.drain_label)))
     return JsonPatch(operations)
+
+
+def _mark_as_taken(job: Job, view: RingView) -> JsonPatch:
+    """The first of two steps where the resourceVersion is no guard: whoever has the label after it does not work
+    on the object, and without this very mark the second step does not pass.
+    """
+    shard_is = test(_label(view.shard_label), job.decision.source)
+    return JsonPatch([*_same_object(job.meta), shard_is, add(_label(view.drain_label), TAKEN)])
 
 
 def _same_object(meta: ObjectMeta) -> list[dict[str, Any]]:

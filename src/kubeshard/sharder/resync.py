@@ -157,7 +157,8 @@ class Resync:
                     drains.pending(entry.resource, obj.key, self._clock.monotonic())
                     owners.draining(entry.resource, decision)
             if decision.action in _CARRY_OUT:
-                await crew.start(self._carry_out(Job(ring, entry, kind, meta, decision, draining), owners))
+                job = Job(ring, entry, kind, meta, decision, draining, read=objects.read_at)
+                await crew.start(self._carry_out(job, owners))
             elif decision.action is Action.REFUSED:
                 _not_keyed(ring, entry, meta, decision.reason)
         if entry.main and reach is not Reach.MISPLACED:
