@@ -514,6 +514,40 @@ def test_an_acknowledged_drain_is_hashed_as_usual(options: dict[str, Any]) -> No
     assert patched(response, {}) == {SHARD_LABEL: expected}
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    "new", [None, {}, {"mine": "yes", "other": "no"}, {"mine": "yes", DRAIN_LABEL: "true"}]
+)
+def test_an_update_that_drops_more_than_the_two_labels_of_a_drained_object_gets_both_back(
+    new: dict[str, str] | None,
+) -> None:
+    response = update(alive(), old={DRAIN_LABEL: "true", "mine": "yes"}, new=new, pod="z")
+    assert response["status"]["message"] == "restoring shard label"
+    assert patched(response, new) == {**(new or {}), SHARD_LABEL: "z", DRAIN_LABEL: "true"}
+
+
+@pytest.mark.regression
+def test_an_object_whose_numbers_are_out_of_range_is_not_given_up_by_mistake() -> None:
+    old = website(labels={SHARD_LABEL: "z", DRAIN_LABEL: "true"})
+    raw = json.dumps(
+        {
+            "apiVersion": "admission.k8s.io/v1",
+            "request": {
+                "uid": "1234",
+                "operation": "UPDATE",
+                "resource": {"group": WEBSITES.group, "version": "v1", "resource": WEBSITES.resource},
+                "object": {**website(), "spec": {"number": 7}},
+                "oldObject": {**old, "spec": {"number": 7}},
+            },
+        }
+    )
+    review = decode_review(raw.replace("7", "9" * 5000).encode(), "/webhooks/sharder/controllerring/operator")
+    assert ShardAdmission(alive())(review.request).patch[-1]["value"] in (
+        "z",
+        {SHARD_LABEL: "z", DRAIN_LABEL: "true"},
+    )
+
+
 REFUSED = {
     "without drain label, by the shard itself": {"pod": "z"},
     "without drain label, by a listed account": {"user": "op", "shard_users": {"op"}},

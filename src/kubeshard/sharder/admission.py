@@ -19,9 +19,9 @@ The first row that applies decides:
 | view of the Leases stale | allowed, unassigned, warning |
 | else | allowed, label added |
 
-The shard label may be taken away (reliability 1.6, F12) by the shard itself once it was asked to let go, by
-a sharder, and by anyone once the shard is not available in a fresh view of the Leases; also with strict
-parity, since the reference lets anyone.
+The shard label may be taken away by the shard itself once it was asked to let go, in an update that does
+nothing else (`acknowledgement`), by a sharder, and by anyone once the shard is not available in a fresh view
+of the Leases; also with strict parity, since the reference lets anyone.
 
 Guaranteed: nobody's request is denied (reliability D1, F18), but for the one row above; an answer has at
 most two operations; what is left unassigned is counted, logged at most every 10 s per ring and reason, and
@@ -51,12 +51,13 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import add, pointer
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.sharder.acknowledgement import acknowledges
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import ResourceNotInRing, RingEntry, RingResources
 from kubeshard.sharding.names import ring_of_webhook_path
 from kubeshard.sharding.planner import ALREADY_ASSIGNED, NO_SHARD, Action, RingView, TypeMeta, plan
 from kubeshard.sharding.ring import ring_of
-from kubeshard.webhook.review import AdmissionAnswer, AdmissionRequest, UserInfo
+from kubeshard.webhook.review import AdmissionAnswer, AdmissionRequest, UnexpectedObject, UserInfo
 
 POD_NAME_CLAIM = "authentication.kubernetes.io/pod-name"
 
@@ -167,9 +168,7 @@ class ShardAdmission:
         except ResourceNotInRing as error:
             message = f"error determining hash key func for object: {error}"
             return self._leave_unassigned(request, ring.name, "resource", message)
-        if request.old_object is not None and self._must_keep(
-            ring, request.old_object.metadata, request.user
-        ):
+        if request.old_object is not None and self._must_keep(request, ring, request.old_object.metadata):
             return self._restore(request, ring, meta, request.old_object.metadata)
         type_ = TypeMeta(request.object.api_version, request.object.kind)
         decision = plan(ring.view, entry, type_, meta, namespace=request.namespace)
@@ -217,12 +216,16 @@ class ShardAdmission:
             ring.assignments[resource] = counter
         counter.inc()
 
-    def _must_keep(self, ring: _Ring, old: ObjectMeta, user: UserInfo) -> bool:
-        """Whether the shard label of the old object may not be taken away by this user now."""
+    def _must_keep(self, request: AdmissionRequest, ring: _Ring, old: ObjectMeta) -> bool:
+        """Whether the shard label of the old object may not be taken away by this update."""
         shard = old.label(ring.view.shard_label)
-        if not shard or self._strict or user.username in self._sharders:
+        if not shard or self._strict or request.user.username in self._sharders:
             return False
-        if old.has_label(ring.view.drain_label) and self._may_be(shard, ring, user):
+        if (
+            old.has_label(ring.view.drain_label)
+            and self._may_be(shard, ring, request.user)
+            and _is_acknowledgement(request, ring.view)
+        ):
             return False
         gone = shard not in ring.view.available and not ring.error and self._view.fresh()
         return not gone
@@ -250,7 +253,8 @@ class ShardAdmission:
             self._restored.labels(ring.name).inc()
             self._log(request, ring.name, "restored", f"{RESTORING} of {request.user.username}'s update")
         warning = (
-            f"label {ring.view.shard_label} was put back: only the object's shard gives it up, after a drain"
+            f"label {ring.view.shard_label} was put back: only the object's shard gives it up, "
+            "when it is drained, in an update of nothing else"
         )
         return AdmissionAnswer(message=RESTORING, patch=tuple(operations), warnings=(warning[:_MAX_TEXT],))
 
@@ -287,6 +291,14 @@ class ShardAdmission:
             reason=reason,
             message=message,
         )
+
+
+def _is_acknowledgement(request: AdmissionRequest, view: RingView) -> bool:
+    try:
+        old, new = request.whole_old(dict), request.whole(dict)
+    except UnexpectedObject:
+        return False  # a number that is out of range, say: no reason to lose the label
+    return old is not None and new is not None and acknowledges(old, new, view.shard_label, view.drain_label)
 
 
 @dataclass(frozen=True, slots=True)

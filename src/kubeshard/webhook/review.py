@@ -1,10 +1,10 @@
 """AdmissionReview on the wire: bytes to `AdmissionRequest`, `AdmissionAnswer` to bytes.
 
 Guaranteed: of the objects under review only metadata is decoded, in one pass over the body; the rest is
-skipped, whatever its size. An object whose metadata is no Kubernetes metadata (labels that are no map of
-strings, say) does not make the review invalid: the request says so in `object_error`, so that a handler can
-let it through. A body that is no AdmissionReview raises `InvalidReview`, never anything else. The answer has
-the request's apiVersion and uid.
+skipped, whatever its size, until a handler asks for it (`whole`, `whole_old`). An object whose metadata is
+no Kubernetes metadata (labels that are no map of strings, say) does not make the review invalid: the request
+says so in `object_error`, so that a handler can let it through. A body that is no AdmissionReview raises
+`InvalidReview`, never anything else. The answer has the request's apiVersion and uid.
 
 Not guaranteed: that duplicate keys are found (the last one wins, as in the API server's own decoder), and
 that the nesting of brackets is counted exactly where strings contain brackets; the parser has a recursion
@@ -18,12 +18,15 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from kubeshard.core.kinds import GroupResource
+from kubeshard.core.encoding import decoder
+from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import PartialObject, Struct
+
+T = TypeVar("T")
 
 MAX_DEPTH = 200
 """Levels of nesting in a body. The API server's own objects have a tenth of that."""
@@ -35,6 +38,10 @@ API_VERSIONS = frozenset({"admission.k8s.io/v1", "admission.k8s.io/v1beta1"})
 class InvalidReview(ValueError):
     """The body is no AdmissionReview. The message is one line without anything of the body in it but field
     names."""
+
+
+class UnexpectedObject(ValueError):
+    """The object under review is of another kind than the class it was asked for as, or does not fit it."""
 
 
 class GroupVersionResource(Struct):
@@ -63,7 +70,10 @@ class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
     """What happens to which object, with the objects' metadata.
 
     `object` is None for DELETE and CONNECT, `old_object` for CREATE and CONNECT, and both where
-    `object_error` says why their metadata could not be read. `path` is the URL path of the call.
+    `object_error` says why their metadata could not be read. `path` is the URL path of the call. In a dry run
+    (`dry_run`) nothing will be stored: a handler answers as always and changes nothing elsewhere.
+
+    `body` is the review as it came, from which `whole` and `whole_old` read.
     """
 
     path: str
@@ -78,6 +88,19 @@ class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
     object: PartialObject | None = None
     old_object: PartialObject | None = None
     object_error: str = ""
+    body: bytes | bytearray = b""
+
+    def whole(self, type: type[T]) -> T | None:
+        """The object under review with all that `type` declares: a KubeObject, or `dict` for plain JSON. None
+        where there is none (DELETE).
+
+        Reads the review again in each call. Raises UnexpectedObject.
+        """
+        return _whole(_RAW_REVIEW.decode(self.body).request.object, type)
+
+    def whole_old(self, type: type[T]) -> T | None:
+        """As `whole`, the object before the UPDATE or DELETE; None for CREATE."""
+        return _whole(_RAW_REVIEW.decode(self.body).request.old_object, type)
 
     @property
     def group_resource(self) -> GroupResource:
@@ -113,7 +136,7 @@ def decode_review(body: bytes | bytearray, path: str = "") -> Review:
     try:
         if _nested_too_deeply(body):
             raise InvalidReview(f"the review is nested deeper than {MAX_DEPTH} levels")
-        review = _decode(body.decode(), path)
+        review = _decode(body, path)
     except UnicodeDecodeError:
         raise InvalidReview("the review is not UTF-8") from None
     except RecursionError:
@@ -219,23 +242,49 @@ def _depth(brackets: bytes | bytearray) -> int:
     return max(accumulate(map(_STEP.__getitem__, brackets)), default=0)
 
 
-def _decode(text: str, path: str) -> Review:
+def _decode(body: bytes | bytearray, path: str) -> Review:
+    text = body.decode()
     try:
         review = _REVIEW.decode(text)
         request = review.request
-        return Review(review.api_version, _request(path, request, request.object, request.old_object, ""))
+        return Review(
+            review.api_version, _request(path, body, request, request.object, request.old_object, "")
+        )
     except msgspec.ValidationError:
         # A field has a wrong type. Outside of the objects that makes the review invalid, inside it does not.
         raw = _RAW_REVIEW.decode(text)
     try:
         now, before = _OBJECT.decode(raw.request.object), _OBJECT.decode(raw.request.old_object)
-        return Review(raw.api_version, _request(path, raw.request, now, before, ""))
+        return Review(raw.api_version, _request(path, body, raw.request, now, before, ""))
     except msgspec.ValidationError as error:
-        return Review(raw.api_version, _request(path, raw.request, None, None, str(error)))
+        return Review(raw.api_version, _request(path, body, raw.request, None, None, str(error)))
+
+
+def _whole(raw: msgspec.Raw, target: type[T]) -> T | None:
+    if bytes(raw) == b"null":
+        return None
+    type_: Any = target
+    kind: Kind | None = getattr(type_, "KIND", None)
+    try:
+        if kind is not None and type_ is not PartialObject:
+            found = _OBJECT.decode(raw)
+            if found is not None and (found.api_version, found.kind) != (kind.api_version, kind.kind):
+                raise UnexpectedObject(
+                    f"the object is a {found.kind} of {found.api_version}, {type_.__name__} is {kind}"
+                )
+        decoded: T = decoder(type_).decode(raw)
+    except msgspec.DecodeError as error:
+        raise UnexpectedObject(f"the object does not fit {type_.__name__}: {error}") from error
+    return decoded
 
 
 def _request(
-    path: str, request: _Request, now: PartialObject | None, before: PartialObject | None, error: str
+    path: str,
+    body: bytes | bytearray,
+    request: _Request,
+    now: PartialObject | None,
+    before: PartialObject | None,
+    error: str,
 ) -> AdmissionRequest:
     return AdmissionRequest(
         path,
@@ -250,4 +299,5 @@ def _request(
         now,
         before,
         error,
+        body,
     )
