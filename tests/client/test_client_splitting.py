@@ -12,7 +12,6 @@ from kubeshard.core import (
     Gone,
     KubeObject,
     ObjectMeta,
-    PartialObject,
     Struct,
     UndecodableObject,
     UnexpectedResponse,
@@ -134,7 +133,7 @@ def test_the_metadata_form_takes_a_list_of_partial_objects():
             [{"metadata": {"name": "a"}}], kind="PartialObjectMetadataList", api_version="meta.k8s.io/v1"
         )
     )
-    assert splitter.finish() == [PartialObject(metadata=ObjectMeta(name="a"))]
+    assert splitter.finish() == [metadata_only(Widget).type(metadata=ObjectMeta(name="a"))]
 
 
 def test_a_batch_is_a_few_milliseconds_of_work():

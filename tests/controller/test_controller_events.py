@@ -12,12 +12,13 @@ from kubeshard.core import (
     AlreadyExists,
     ConfigMap,
     Forbidden,
+    Kind,
     MergePatch,
     Namespace,
     NotFound,
     ObjectMeta,
-    PartialObject,
     Unavailable,
+    metadata_only,
 )
 from kubeshard.core.names import is_dns_subdomain
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
@@ -240,7 +241,7 @@ async def test_each_controller_speaks_in_its_own_name_through_one_queue() -> Non
     ("obj", "expected"),
     [
         (CONFIG, ("v1", "ConfigMap")),
-        (PartialObject(api_version="apps/v1", kind="Deployment"), ("apps/v1", "Deployment")),
+        (metadata_only(Kind("apps", "v1", "Deployment", "deployments")).type(), ("apps/v1", "Deployment")),
         (ObjectReference(api_version="g/v1", kind="K"), ("g/v1", "K")),
     ],
 )

@@ -19,7 +19,7 @@ import msgspec
 
 from kubeshard.client.connection import Connection, broken
 from kubeshard.client.status import Status, TypeMeta, from_status
-from kubeshard.core.encoding import UndecodableObject, decode, decoder
+from kubeshard.core.encoding import UndecodableObject, decode, decoder, partial
 from kubeshard.core.errors import UnexpectedResponse
 from kubeshard.core.objects import Form, KubeObject, PartialObject, Struct
 from kubeshard.runtime.transport import HttpRequest, HttpStream, TransportError
@@ -154,7 +154,7 @@ class EventDecoder(Generic[T]):
             return error
         if kind == self._form.kind.kind or (self._form.metadata_only and kind == "PartialObjectMetadata"):
             return obj
-        return UndecodableObject(self._form, f"its kind is {kind!r}", decoder(PartialObject).decode(raw))
+        return UndecodableObject(self._form, f"its kind is {kind!r}", partial(self._form.kind, raw))
 
 
 @cache

@@ -223,8 +223,8 @@ class Writes(View):
         """Deletes exactly the object that was read, in the state in which it was read; options as of
         `delete`.
 
-        `kind` is needed for a PartialObject. Raises Conflict when it has changed, NotOurs when it is another
-        shard's.
+        `kind` is needed for an object that does not know its own. Raises Conflict when it has changed, NotOurs
+        when it is another shard's.
         """
         form = metadata_only(kind) if kind is not None else form_of(type(obj))
         meta = obj.metadata

@@ -31,10 +31,10 @@ from kubeshard.core import (
     MergePatch,
     NotFound,
     ObjectMeta,
-    PartialObject,
     Throttled,
     Timeout,
     Unavailable,
+    form_of,
 )
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
@@ -132,17 +132,12 @@ class EventRecorder:
 
 
 def reference_to(obj: KubeObject | ObjectReference) -> ObjectReference:
-    """How an event names an object. A PartialObject of a list or watch does not know its kind: give a
-    reference.
-    """
+    """How an event names an object. Raises TypeError for an object whose class is of no kind."""
     if isinstance(obj, ObjectReference):
         return obj
-    api_version, kind = obj.KIND.api_version, obj.KIND.kind
-    if isinstance(obj, PartialObject) and obj.kind:
-        api_version, kind = obj.api_version, obj.kind
-    meta = obj.metadata
+    kind, meta = form_of(type(obj)).kind, obj.metadata
     return ObjectReference(
-        api_version=api_version, kind=kind, namespace=meta.namespace, name=meta.name, uid=meta.uid
+        api_version=kind.api_version, kind=kind.kind, namespace=meta.namespace, name=meta.name, uid=meta.uid
     )
 
 

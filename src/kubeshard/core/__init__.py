@@ -37,7 +37,13 @@ from kubeshard.core.objects import (
     form_of,
     metadata_only,
 )
-from kubeshard.core.owners import AlreadyControlled, controller_of, controller_reference, owner_reference
+from kubeshard.core.owners import (
+    AlreadyControlled,
+    IllegalOwner,
+    controller_of,
+    controller_reference,
+    owner_reference,
+)
 from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, merge_patch
 from kubeshard.core.selectors import (
     FieldSelector,
@@ -62,6 +68,7 @@ __all__ = [
     "Gone",
     "GroupKind",
     "GroupResource",
+    "IllegalOwner",
     "Invalid",
     "InvalidSelector",
     "JsonPatch",

@@ -1,9 +1,9 @@
 """Objects to and from the wire.
 
 Guaranteed: what is encoded has `apiVersion` and `kind`; decoding reads only the fields that the class
-declares; an object that does not fit its class raises `UndecodableObject` with the metadata, so that one bad
-object never hides its neighbours. Not guaranteed: that a decoded object encodes to what was read (undeclared
-fields are gone; see `KubeObject`).
+declares, and null as the field's default, as Go does; an object that does not fit its class raises
+`UndecodableObject` with the metadata, so that one bad object never hides its neighbours. Not guaranteed: that
+a decoded object encodes to what was read (undeclared fields are gone; see `KubeObject`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from kubeshard.core.errors import KubeshardError
-from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, PartialObject
+from kubeshard.core.kinds import Kind
+from kubeshard.core.nulls import without_nulls
+from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, PartialObject, metadata_only
 
 T = TypeVar("T", bound=KubeObject)
 Encoded = bytes | bytearray | memoryview | msgspec.Raw
@@ -50,32 +52,33 @@ def decode(form: Form[T], data: Encoded) -> T:
     """One object. Raises UndecodableObject."""
     try:
         decoded: T = decoder(form.type).decode(data)
-    except msgspec.DecodeError as error:
-        raise undecodable(form, data, error) from error
+    except msgspec.DecodeError:
+        # Nulls are looked for only in what does not decode as it is: well-formed objects pay nothing.
+        try:
+            decoded = decoder(form.type).decode(without_nulls(form.type, data))
+        except msgspec.DecodeError as error:
+            raise UndecodableObject(form, str(error), partial(form.kind, data)) from error
     return decoded
 
 
-def undecodable(form: Form[Any], data: Encoded, error: msgspec.DecodeError) -> UndecodableObject:
-    """What can be said of an object whose decoding failed."""
+def partial(kind: Kind, data: Encoded) -> PartialObject | None:
+    """The object's metadata, or None where even that is broken. Slow: for what does not decode otherwise."""
+    type_ = metadata_only(kind).type
     try:
-        partial = decoder(PartialObject).decode(data)
+        metadata: PartialObject = decoder(type_).decode(without_nulls(type_, data))
     except msgspec.DecodeError:
-        partial = None
-    return UndecodableObject(form, str(error), partial)
+        return None
+    return metadata
 
 
 def encode(obj: KubeObject) -> bytes:
     """JSON with `apiVersion` and `kind`."""
-    body = msgspec.json.encode(obj)
-    return body if isinstance(obj, PartialObject) else _type_meta(type(obj)) + body[1:]
+    return _type_meta(type(obj)) + msgspec.json.encode(obj)[1:]
 
 
 def to_dict(obj: KubeObject) -> dict[str, Any]:
     """JSON-able dict with `apiVersion` and `kind`."""
-    body: dict[str, Any] = msgspec.to_builtins(obj)
-    if isinstance(obj, PartialObject):
-        return body
-    return {"apiVersion": obj.KIND.api_version, "kind": obj.KIND.kind, **body}
+    return {"apiVersion": obj.KIND.api_version, "kind": obj.KIND.kind, **msgspec.to_builtins(obj)}
 
 
 @cache

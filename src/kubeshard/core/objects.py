@@ -15,7 +15,8 @@ PUT; all others are written by patch or server-side apply of declared fields.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, dataclass_transform
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast, dataclass_transform
 
 import msgspec
 from msgspec import field
@@ -164,34 +165,72 @@ class KubeObject(
         return Key(self.metadata.namespace, self.metadata.name)
 
 
-class PartialObject(KubeObject, version="v1", kind="PartialObjectMetadata", group="meta.k8s.io"):
-    """An object's metadata and nothing else. `api_version` and `kind` are what the server said: in lists and
-    watches of the metadata form that is PartialObjectMetadata, not the object's own kind.
-    """
+class PartialObject(KubeObject):
+    """An object's metadata and nothing else.
 
-    api_version: str = ""
-    kind: str = ""
+    Read through a `Form` (`metadata_only(...)`) it is of a class of its own kind, so `KIND` is that of the
+    object and not PartialObjectMetadata. Where nobody asked for a kind (the objects of an admission review)
+    it has no `KIND`.
+    """
 
 
 T = TypeVar("T", bound=KubeObject)
 
 
-class Form(NamedTuple, Generic[T]):
-    """How objects of a kind are read: in full as a class, or their metadata only. Hashable; informers are
-    shared by it.
-    """
-
+class _Form(NamedTuple, Generic[T]):
     kind: Kind
     type: type[T]
     metadata_only: bool = False
+
+
+class Form(_Form[T]):
+    """How objects of a kind are read: in full as a class, or their metadata only. Hashable; informers are
+    shared by it.
+
+    The class may be of no kind, or of another one: then `type` is a class derived from it, the same for equal
+    arguments, whose instances are of the form's kind. So a class can serve kinds known by name only:
+
+        class Anything(KubeObject):
+            spec: Mapping[str, Any] | None = None
+
+        services = Form(await client.discovery.kind("", kind="Service"), Anything)
+        service = services.type(metadata=..., spec={...})
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, kind: Kind, type: type[T], metadata_only: bool = False) -> Self:
+        return tuple.__new__(cls, (kind, _of_kind(type, kind), metadata_only))
 
     def __str__(self) -> str:
         return f"{self.kind} (metadata)" if self.metadata_only else str(self.kind)
 
 
+@cache
+def _of_kind(type_: type[T], kind: Kind) -> type[T]:
+    """The class whose instances are of the kind: of all ways to know an object's kind the one that costs an
+    object nothing.
+    """
+    if getattr(type_, "KIND", None) == kind:
+        return type_
+    namespace = {
+        "__module__": type_.__module__,
+        "__qualname__": type_.__qualname__,
+        "__doc__": type_.__doc__,
+        "__reduce__": lambda obj: (_revived, (type_, kind, msgspec.structs.asdict(obj))),
+        "KIND": kind,
+    }
+    return cast(type[T], _KindMeta(type_.__name__, (type_,), namespace))
+
+
+def _revived(type_: type[T], kind: Kind, fields: dict[str, Any]) -> T:
+    obj: T = _of_kind(type_, kind)(**fields)
+    return obj
+
+
 def form_of(target: type[T] | Form[T]) -> Form[T]:
-    """The typed form of a class; a form is returned as it is. Raises TypeError for a class without group and
-    version, and for what is no class.
+    """The form of a class of a kind; a form is returned as it is. Raises TypeError for a class that is of no
+    kind, and for what is no class.
     """
     if isinstance(target, Form):
         return target
@@ -199,10 +238,12 @@ def form_of(target: type[T] | Form[T]) -> Form[T]:
         raise TypeError(f"{target!r} is no kind: give a class derived from KubeObject, or a Form")
     kind = getattr(target, "KIND", None)
     if kind is None:
+        name = target.__name__
         raise TypeError(
-            f"{target.__name__} is no kind: declare it as class {target.__name__}(KubeObject, version=...)"
+            f"{name} is no kind: declare it as class {name}(KubeObject, version=...), "
+            f"or use Form(kind, {name}) and, for new objects, its type"
         )
-    return Form(kind, target)
+    return Form(kind, target, issubclass(target, PartialObject))
 
 
 def metadata_only(target: type[KubeObject] | Kind) -> Form[PartialObject]:

@@ -3,15 +3,15 @@
 Owners are compared by group, kind and name; the version does not matter. At most one owner is the controller.
 A cluster-scoped object cannot have a namespaced owner; a namespaced owner must be in the dependent's
 namespace. An illegal reference is never refused by the API server: the garbage collector deletes the
-dependent instead. So these functions refuse it.
+dependent instead. So these functions refuse it (`IllegalOwner`).
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from kubeshard.core.errors import KubeshardError
-from kubeshard.core.kinds import GroupKind
+from kubeshard.core.errors import KubeshardError, Terminal
+from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.objects import KubeObject, ObjectMeta, OwnerReference
 
 
@@ -21,6 +21,10 @@ class AlreadyControlled(KubeshardError):
     def __init__(self, meta: ObjectMeta, owner: OwnerReference) -> None:
         super().__init__(f"{meta.namespace}/{meta.name} is already controlled by {owner.kind} {owner.name}")
         self.owner = owner
+
+
+class IllegalOwner(Terminal, ValueError):
+    """The object cannot own the dependent. No retry mends that: a mistake in the program, or in the object."""
 
 
 def group_kind_of(reference: OwnerReference) -> GroupKind:
@@ -41,18 +45,21 @@ def is_owned_by(meta: ObjectMeta, owner: KubeObject) -> bool:
 
 
 def owner_reference(owner: KubeObject) -> OwnerReference:
-    """A plain reference: the dependent goes when all its owners are gone. Raises ValueError for an owner
-    without uid.
+    """A plain reference: the dependent goes when all its owners are gone. Raises IllegalOwner for an owner
+    without uid, or of a class that is of no kind.
     """
+    kind: Kind | None = getattr(owner, "KIND", None)
+    if kind is None:
+        raise IllegalOwner(
+            f"{type(owner).__name__} {owner.key} cannot be an owner, because it does not know its kind: "
+            "read it through a Form"
+        )
     if not owner.metadata.uid:
-        raise ValueError(
-            f"{owner.KIND.kind} {owner.key} has no uid: only an object read from the server can be an owner"
+        raise IllegalOwner(
+            f"{kind.kind} {owner.key} has no uid: only an object read from the server can be an owner"
         )
     return OwnerReference(
-        api_version=owner.KIND.api_version,
-        kind=owner.KIND.kind,
-        name=owner.metadata.name,
-        uid=owner.metadata.uid,
+        api_version=kind.api_version, kind=kind.kind, name=owner.metadata.name, uid=owner.metadata.uid
     )
 
 
@@ -66,15 +73,16 @@ def controller_reference(owner: KubeObject) -> OwnerReference:
 def with_owner(meta: ObjectMeta, owner: KubeObject, *, controller: bool = False) -> ObjectMeta:
     """The metadata with the owner's reference added, or replaced where there was one.
 
-    Raises AlreadyControlled when `controller` and another object controls it, ValueError for an illegal
-    scope.
+    Raises AlreadyControlled when `controller` and another object controls it, IllegalOwner.
     """
-    if owner.KIND.namespaced and owner.metadata.namespace != meta.namespace:
-        where = f"in namespace {meta.namespace!r}" if meta.namespace else "cluster-scoped"
-        raise ValueError(
-            f"namespaced {owner.KIND.kind} {owner.key} cannot own {meta.name!r}, which is {where}"
-        )
     reference = controller_reference(owner) if controller else owner_reference(owner)
+    if owner.KIND.namespaced and owner.metadata.namespace != meta.namespace:
+        where = f"is in namespace {meta.namespace!r}" if meta.namespace else "has no namespace"
+        raise IllegalOwner(
+            f"{owner.KIND.kind} {owner.key} cannot own {meta.name!r}, which {where}: the garbage collector "
+            "would delete it. An owner is cluster-scoped or in the namespace of what it owns; without one, "
+            "mark the object with a label and delete it under a finalizer"
+        )
     current = controller_of(meta)
     if controller and current is not None and not _same(current, reference):
         raise AlreadyControlled(meta, current)

@@ -66,6 +66,13 @@ class UserInfo(Struct):
         return values[0] if values else ""
 
 
+class ReviewedObject(PartialObject):
+    """The metadata of an object under review, and the kind that the API server says it has."""
+
+    api_version: str = ""
+    kind: str = ""
+
+
 class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
     """What happens to which object, with the objects' metadata.
 
@@ -85,8 +92,8 @@ class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
     name: str
     dry_run: bool
     user: UserInfo
-    object: PartialObject | None = None
-    old_object: PartialObject | None = None
+    object: ReviewedObject | None = None
+    old_object: ReviewedObject | None = None
     object_error: str = ""
     body: bytes | bytearray = b""
 
@@ -179,8 +186,8 @@ class _Request(Struct):
 
 
 class _RequestWithObjects(_Request):
-    object: PartialObject | None = None
-    old_object: PartialObject | None = None
+    object: ReviewedObject | None = None
+    old_object: ReviewedObject | None = None
 
 
 class _RequestWithRawObjects(_Request):
@@ -222,7 +229,7 @@ class _ReviewAnswer(msgspec.Struct, gc=False, rename={"api_version": "apiVersion
 
 _REVIEW = msgspec.json.Decoder(_Review)
 _RAW_REVIEW = msgspec.json.Decoder(_RawReview)
-_OBJECT = msgspec.json.Decoder(PartialObject | None)
+_OBJECT = msgspec.json.Decoder(ReviewedObject | None)
 _ENCODER = msgspec.json.Encoder()
 
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -266,7 +273,7 @@ def _whole(raw: msgspec.Raw, target: type[T]) -> T | None:
     type_: Any = target
     kind: Kind | None = getattr(type_, "KIND", None)
     try:
-        if kind is not None and type_ is not PartialObject:
+        if kind is not None:
             found = _OBJECT.decode(raw)
             if found is not None and (found.api_version, found.kind) != (kind.api_version, kind.kind):
                 raise UnexpectedObject(
@@ -282,8 +289,8 @@ def _request(
     path: str,
     body: bytes | bytearray,
     request: _Request,
-    now: PartialObject | None,
-    before: PartialObject | None,
+    now: ReviewedObject | None,
+    before: ReviewedObject | None,
     error: str,
 ) -> AdmissionRequest:
     return AdmissionRequest(
