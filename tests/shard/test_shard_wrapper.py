@@ -18,8 +18,19 @@ from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.outcomes import Outcome
 from kubeshard.controller.runner import ControllerRunner
-from kubeshard.core import ConfigMap, GroupKind, Key, KubeObject, NotFound, ObjectMeta, metadata_only
-from kubeshard.core.patches import apply_merge_patch
+from kubeshard.core import (
+    ConfigMap,
+    GroupKind,
+    Key,
+    KubeObject,
+    NotFound,
+    ObjectMeta,
+    PatchTestFailed,
+    UndecodableObject,
+    form_of,
+    metadata_only,
+)
+from kubeshard.core.patches import apply_json_patch, apply_merge_patch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard import Floors, Handovers
 from kubeshard.shard.handover import KEPT
@@ -57,14 +68,40 @@ def named(kind: type[KubeObject], labels: dict[str, str]) -> KubeObject:
     )
 
 
+def odd(version: int, labels: dict[str, str]) -> Any:
+    """A Site as it looks to a cache whose class it does not fit."""
+    meta = site(version, labels).metadata
+    return UndecodableObject(form_of(Site), "spec is text", metadata_only(Site).type(metadata=meta))
+
+
 class Server:
-    """Objects by path. Merge patches need the stored resourceVersion."""
+    """Objects by path. Merge patches need the stored resourceVersion. While it is `hot` somebody else writes the
+    object before each patch; `then`: the how manieth time, and which labels.
+    """
 
     def __init__(self) -> None:
         self.stored: dict[str, KubeObject] = {}
         self.requests: list[tuple[str, str]] = []
         self.patches: list[Any] = []
         self.version = 100
+        self.hot = False
+        self.then: tuple[int, dict[str, str]] = (0, {})
+        self.refusal: HttpResponse | None = None
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    def labels(self) -> dict[str, str]:
+        (stored,) = (obj for obj in self.stored.values() if isinstance(obj, Site))
+        return dict(stored.metadata.labels or {})
+
+    def _written_by_others(self, obj: KubeObject) -> KubeObject:
+        self.version += 1
+        count, labels = self.then
+        changes: dict[str, Any] = {"resource_version": str(self.version)}
+        if len(self.patches) == count:
+            changes["labels"] = labels
+        metadata = msgspec.structs.replace(obj.metadata, **changes)
+        return msgspec.structs.replace(obj, metadata=metadata)
 
     def store(self, obj: KubeObject) -> None:
         self.stored[obj.KIND.path(obj.metadata.namespace, obj.metadata.name)] = obj
@@ -76,12 +113,24 @@ class Server:
         if obj is None:
             return status(404, "NotFound")
         if request.method == "PATCH":
+            await self.answers.wait()
+            obj = self.stored[path]
             patch = msgspec.json.decode(request.body or b"{}")
             self.patches.append(patch)
-            if patch["metadata"].get("resourceVersion") != obj.metadata.resource_version:
+            if self.refusal:
+                return self.refusal
+            if self.hot:
+                obj = self.stored[path] = self._written_by_others(obj)
+            if isinstance(patch, list):
+                try:
+                    merged = apply_json_patch(msgspec.to_builtins(obj), patch)
+                except PatchTestFailed:
+                    return status(422, "Invalid")
+            elif patch["metadata"].get("resourceVersion") != obj.metadata.resource_version:
                 return status(409, "Conflict")
+            else:
+                merged = apply_merge_patch(msgspec.to_builtins(obj), patch)
             self.version += 1
-            merged = apply_merge_patch(msgspec.to_builtins(obj), patch)
             merged["metadata"]["resourceVersion"] = str(self.version)
             obj = msgspec.convert(merged, type(obj))
             self.stored[path] = obj
@@ -161,7 +210,7 @@ class Process:
                     primary=primary,
                     owns=[ConfigMap, Theme],
                     limiter=ItemExponential(1.0, 60.0, jitter=0),
-                ).wrapped(self.handovers.sharded),
+                ).guarded(self.handovers.sharded, undecodable=self.handovers.draining),
                 cluster,
                 metrics=metrics,
                 clock=self.clock,
@@ -376,20 +425,92 @@ async def test_an_acknowledgement_that_met_a_newer_object_is_tried_again_on_the_
     async with Process().running(site(5)) as process:
         process.server.store(site(8, DRAINING))
         await process.show(site(7, DRAINING), second=False)
-        assert process.server.version == 100
-        await process.show(site(8, DRAINING), second=False)
-        await asyncio.sleep(5)
         assert process.server.version == 101
+
+
+@virtual_time
+async def test_an_object_that_is_no_longer_asked_for_is_not_given_away() -> None:
+    async with Process().running(site(5)) as process:
+        process.server.store(site(8))
+        await process.show(site(7, DRAINING), second=False)
+        assert process.server.version == 100
+        await process.show(site(8), second=False)
+        assert process.first.runs[-1].metadata.resource_version == "8"
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_an_object_that_is_written_all_the_time_is_handed_over() -> None:
+    async with Process().running(site(5)) as process:
+        process.server.store(site(7, DRAINING))
+        process.server.hot = True
+        await process.show(site(7, DRAINING))
+        assert process.server.labels() == {}
+        tests = [op for op in process.server.patches[-1] if op["op"] == "test"]
+        assert {op["path"].rpartition("/")[2]: op["value"] for op in tests} == {
+            "uid": "u",
+            "shard.alpha.sharding.timebertt.dev~1ring": "me",
+            "drain.alpha.sharding.timebertt.dev~1ring": "true",
+        }
+
+
+@virtual_time
+async def test_a_hot_object_that_is_taken_away_or_no_longer_asked_for_is_not_given_away() -> None:
+    for labels in (OURS, {SHARD: "other", DRAIN: "true"}):
+        async with Process().running(site(5)) as process:
+            process.server.store(site(7, DRAINING))
+            process.server.hot, process.server.then = True, (4, labels)
+            await process.show(site(7, DRAINING), second=False)
+            assert process.server.labels() == labels
+
+
+@virtual_time
+async def test_no_run_begins_while_an_acknowledgement_is_under_way() -> None:
+    async with Process().running(site(5)) as process:
+        process.server.store(site(7, DRAINING))
+        process.server.answers.clear()
+        await process.show(site(7, DRAINING), second=False)
+        process.server.store(site(8))  # somebody has called the drain off
+        await process.show(site(8), first=False)
+        assert len(process.second.runs) == 1
+        process.server.answers.set()
+        await asyncio.sleep(2)
+        assert len(process.second.runs) == 2
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_an_object_that_does_not_fit_its_class_is_handed_over_and_never_reconciled() -> None:
+    async with Process().running() as process:
+        for labels in (OURS, DRAINING):
+            process.server.store(site(7, labels))
+            await process.show(odd(7, labels), second=False)
+            await settle()
+        assert process.server.labels() == {}
+        assert process.first.runs == []
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_what_did_not_fit_its_class_when_the_cache_was_filled_is_handed_over_too() -> None:
+    async with Process().running() as process:
+        process.server.store(site(7, DRAINING))
+        unread = odd(7, DRAINING)
+        await process.cache.informer(Site).replace(Replace({site(7).key: unread}, "60"), ALL_NAMESPACES)
+        await settle()
+        assert process.server.labels() == {}
+        assert process.first.runs == []
 
 
 @virtual_time
 async def test_errors_are_told_in_the_words_of_the_protocol_and_keep_their_cause() -> None:
     async with Process().running(site(5)) as process:
-        process.server.store(site(8, DRAINING))
+        process.server.store(site(7, DRAINING))
+        process.server.refusal = status(403, "Forbidden")
         await process.show(site(7, DRAINING), second=False)
         errors = [outcome.error for outcome in process.seen.outcomes if outcome and outcome.error]
         assert str(errors[0]).startswith("error draining object: ")
-        assert type(errors[0]).__name__ == "Conflict"
+        assert type(errors[0]).__name__ == "Forbidden"
 
 
 @virtual_time

@@ -142,14 +142,14 @@ def test_names_that_cannot_work_are_refused_at_once(ring: str, name: str | None,
 
 
 @virtual_time
-async def test_controllers_of_the_ring_are_wrapped_and_others_stay_the_very_same() -> None:
+async def test_controllers_of_the_ring_are_guarded_and_others_stay_the_very_same() -> None:
     sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES, clock=VirtualClock())
     main, controlled, other = controller(Site), controller(ConfigMap), controller(Other)
     await sharding.prepare(Api(MISSING).client(), [main, controlled, other])
     assert sharding.wrap(other) is other
-    assert len(sharding.wrap(main).wrappers) == 1
+    assert len(sharding.wrap(main).guards) == 1
     assert sharding.wrap(main).primary_watch.when is not main.primary_watch.when
-    assert len(sharding.wrap(controlled).wrappers) == 1
+    assert len(sharding.wrap(controlled).guards) == 1
     assert sharding.wrap(controlled).primary_watch.when is controlled.primary_watch.when
 
 

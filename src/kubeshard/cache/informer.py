@@ -24,6 +24,7 @@ from kubeshard.cache.reflector import Reflector, Transform
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import Store
 from kubeshard.client import Client
+from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import Form, KubeObject
 from kubeshard.runtime.clock import Clock
@@ -34,14 +35,17 @@ T = TypeVar("T", bound=KubeObject)
 
 Handler = Callable[[Delta[T]], None]
 
+UndecodableHandler = Callable[[UndecodableObject], None]
+
 _log = get_logger("kubeshard.cache")
 
 
 class Registration(Generic[T]):
     """A handler's place at an informer."""
 
-    def __init__(self, handler: Handler[T]) -> None:
+    def __init__(self, handler: Handler[T], undecodable: UndecodableHandler = lambda _: None) -> None:
         self._handler = handler
+        self._undecodable = undecodable
         self._active = True
 
     def remove(self) -> None:
@@ -57,6 +61,10 @@ class Registration(Generic[T]):
     def tell(self, delta: Delta[T]) -> None:
         if self._active:
             self._handler(delta)
+
+    def tell_undecodable(self, error: UndecodableObject) -> None:
+        if self._active:
+            self._undecodable(error)
 
 
 class Informer(Generic[T]):
@@ -97,14 +105,19 @@ class Informer(Generic[T]):
 
     # Handlers
 
-    def add_handler(self, handler: Handler[T]) -> Registration[T]:
+    def add_handler(
+        self, handler: Handler[T], *, undecodable: UndecodableHandler = lambda _: None
+    ) -> Registration[T]:
         """From now on `handler` hears every delta. If there are objects already, it is called with them
-        before this returns.
+        before this returns. `undecodable` hears in the same way of each version of an object that does not fit
+        its class, which makes no delta.
         """
-        registration = Registration(handler)
+        registration = Registration(handler, undecodable)
         self._registrations = (*(known for known in self._registrations if known.active), registration)
         for obj in self.store.list():
             self._tell((registration,), Added(obj, initial=True))
+        for error in list(self.store.undecodable.values()):
+            self._tell_undecodable((registration,), error)
         return registration
 
     # Progress and health
@@ -184,6 +197,8 @@ class Informer(Generic[T]):
         self._progressed()
         for delta in deltas:
             self._tell(registrations, delta)
+        if isinstance(change, Apply) and isinstance(change.entry, UndecodableObject):
+            self._tell_undecodable(registrations, change.entry)
 
     async def replace(self, change: Replace[T], part: str) -> None:
         """From the reflector: a full read. Lets others run while handlers hear of it."""
@@ -195,6 +210,9 @@ class Informer(Generic[T]):
         for delta in deltas:
             self._tell(registrations, delta)
             await pace.step()
+        for entry in change.entries.values():
+            if isinstance(entry, UndecodableObject):
+                self._tell_undecodable(registrations, entry)
         self._unsynced.discard(part)
         if not self._unsynced:
             self._synced.set()
@@ -208,6 +226,16 @@ class Informer(Generic[T]):
                 _log.crash(
                     "Handler failed; it will not hear of this change again", error, kind=str(self.form)
                 )
+
+    def _tell_undecodable(
+        self, registrations: Iterable[Registration[T]], undecodable: UndecodableObject
+    ) -> None:
+        for registration in registrations:
+            try:
+                registration.tell_undecodable(undecodable)
+            except Exception as error:
+                self.handler_errors += 1
+                _log.crash("Handler failed on an object that does not fit its class", error)
 
     def _progressed(self) -> None:
         if self._progress is not None:

@@ -10,7 +10,7 @@ from kubeshard.cache import Cache, OwnWrites
 from kubeshard.client import Client
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.reader import ControllerReader
-from kubeshard.core import Form, Key, Kind, KubeObject, NotFound, Selector, form_of
+from kubeshard.core import Form, Key, Kind, KubeObject, NotFound, Selector, UndecodableObject, form_of
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
 
@@ -67,6 +67,8 @@ class Context:
         self.reasons = reasons
         self.fresh: Callable[[Kind], bool] = _none
         """Of which kinds `get` and `list` ask the API server instead of the cache."""
+        self.undecodable: UndecodableObject | None = None
+        """Why there is no more of the object than its metadata. Only a controller's guards ever see that."""
         self._reader = reader
         self._writes = writes
         self._events = events

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from typing import Any, Generic, TypeVar
@@ -13,10 +13,20 @@ from kubeshard.controller.predicates import Predicate
 from kubeshard.controller.reconciler import Reconciler, ReconcilerWrapper
 from kubeshard.controller.sources import Source
 from kubeshard.controller.watch import Index, Watch, as_watch
-from kubeshard.core import Form, KubeObject, form_of
+from kubeshard.core import Form, KubeObject, ObjectMeta, form_of
 from kubeshard.workqueue import Limiter
 
 T = TypeVar("T", bound=KubeObject)
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A wrapper that decides by the object's metadata whether a run may happen (`Controller.guarded`)."""
+
+    wrapper: ReconcilerWrapper
+    undecodable: Callable[[ObjectMeta], bool]
+    """Which objects that do not fit the controller's class are its business."""
+
 
 _NAME = re.compile(r"[a-z0-9]([-._a-z0-9]{0,61}[a-z0-9])?")
 
@@ -34,7 +44,7 @@ class Controller(Generic[T]):
     jitter); one limiter belongs to one controller. `reconcile_timeout`: seconds after which a run is
     cancelled and counts as failed. `needs_leadership`: run in one process at a time; has no effect on
     controllers of a sharding ring, each of whose objects is reconciled by one shard anyway. `wrappers`:
-    around every run, the first one outermost.
+    around every run, the first one outermost; `guards` around those.
 
     Raises ValueError and TypeError for what cannot work.
     """
@@ -51,6 +61,7 @@ class Controller(Generic[T]):
     reconcile_timeout: float = 600.0
     needs_leadership: bool = True
     wrappers: tuple[ReconcilerWrapper, ...] = ()
+    guards: tuple[Guard, ...] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -104,6 +115,15 @@ class Controller(Generic[T]):
     def wrapped(self, wrapper: ReconcilerWrapper) -> Controller[T]:
         """A copy whose every run goes through `wrapper`, outside of those that it has."""
         return dataclasses.replace(self, wrappers=(wrapper, *self.wrappers))
+
+    def guarded(
+        self, wrapper: ReconcilerWrapper, undecodable: Callable[[ObjectMeta], bool] = lambda _: False
+    ) -> Controller[T]:
+        """As `wrapped`, outside of all wrappers, and `wrapper` also hears of objects that do not fit the
+        controller's class: as a PartialObject, with `Context.undecodable` set. Passed on, those end as
+        `UndecodableObject`. A change of one triggers a run where `undecodable` is true of its metadata.
+        """
+        return dataclasses.replace(self, guards=(Guard(wrapper, undecodable), *self.guards))
 
     def filtered(self, when: Predicate[T]) -> Controller[T]:
         """A copy whose primary watch must satisfy `when` instead; combine with the `when` of `primary_watch`

@@ -5,8 +5,9 @@ that for its own controller; two controllers of one kind need this common count 
 protocol 14-A10).
 
 Guaranteed: `idle` returns in a turn of the loop in which nobody runs, so what is done before the next await
-is done while the object is idle. Not guaranteed: that it stays idle; whoever waits must first have made sure
-that no further run begins. For one event loop's thread.
+is done while the object is idle. Not guaranteed: that it stays idle. Whoever waits must first have made sure
+that no further run begins, and seals the object for as long as that matters; who begins runs asks `sealed`
+first. For one event loop's thread.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class InFlight:
     def __init__(self) -> None:
         self._running: dict[tuple[GroupKind, Key], int] = {}
         """Never zero."""
+        self._sealed: set[tuple[GroupKind, Key]] = set()
         self._waiters: dict[tuple[GroupKind, Key], list[asyncio.Future[None]]] = {}
 
     @contextmanager
@@ -40,6 +42,18 @@ class InFlight:
                 for waiter in self._waiters.pop(which, ()):
                     if not waiter.done():
                         waiter.set_result(None)
+
+    @contextmanager
+    def sealing(self, kind: GroupKind, key: Key) -> Iterator[None]:
+        """No run may begin until the block ends. One block at a time."""
+        self._sealed.add((kind, key))
+        try:
+            yield
+        finally:
+            self._sealed.discard((kind, key))
+
+    def sealed(self, kind: GroupKind, key: Key) -> bool:
+        return (kind, key) in self._sealed
 
     def count(self, kind: GroupKind, key: Key) -> int:
         return self._running.get((kind, key), 0)

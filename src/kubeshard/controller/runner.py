@@ -36,7 +36,7 @@ from kubeshard.controller.request import Result
 from kubeshard.controller.syncing import all_synced
 from kubeshard.controller.triggers import Trigger
 from kubeshard.controller.watch import Watch, narrowed
-from kubeshard.core import Key, KubeObject
+from kubeshard.core import Key, KubeObject, UndecodableObject
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import context, get_logger
 from kubeshard.runtime.rng import SYSTEM_RNG, Rng
@@ -96,9 +96,12 @@ class ControllerRunner:
         beside: list[asyncio.Task[None]] = []
         try:
             async with asyncio.TaskGroup() as tasks:
-                for trigger, informer in zip(self._triggers(), self._informers, strict=True):
+                for number, (trigger, informer) in enumerate(
+                    zip(self._triggers(), self._informers, strict=True)
+                ):
                     beside.append(tasks.create_task(trigger.run(), name=f"{self.name} trigger"))
-                    registrations.append(informer.add_handler(trigger.handle))
+                    undecodable = _ignore if number else self._undecodable
+                    registrations.append(informer.add_handler(trigger.handle, undecodable=undecodable))
                 beside += [
                     tasks.create_task(source.run(self._enqueue), name=f"{self.name} source")
                     for source in self.controller.sources
@@ -160,6 +163,10 @@ class ControllerRunner:
         """Whether less waits than there are workers."""
         return len(self.queue) < self.controller.workers
 
+    def _undecodable(self, error: UndecodableObject) -> None:
+        if error.key is not None and any(g.undecodable(error.metadata) for g in self.controller.guards):
+            self._enqueue(error.key, f"{self._form.kind.kind} does not fit {self._form.type.__name__}")
+
     def _enqueue(self, key: Key, reason: str = "", *, after: float = 0.0) -> None:
         # A key outside the cached namespaces would be reconciled as gone, again and again.
         if self._informers[0].scope.covers(self._form.kind, key.namespace):
@@ -215,7 +222,7 @@ class ControllerRunner:
     async def _attempt(self, key: Key, reconcile_id: str) -> object:
         with self._writes.recording(key) as writes:
             await writes.settled(self._cluster.cache, self._form)
-            obj = self._reader.get(self._form, key.name, key.namespace)
+            obj, undecodable = self._read(key)
             ctx = Context(
                 key=key,
                 form=self._form,
@@ -228,7 +235,15 @@ class ControllerRunner:
                 reconcile_id=reconcile_id,
                 reasons=self.queue.reasons(key),
             )
+            ctx.undecodable = undecodable
             return await self._reconcile(ctx, obj)
+
+    def _read(self, key: Key) -> tuple[KubeObject | None, UndecodableObject | None]:
+        """The object as far as it can be read, and why it is no more than its metadata."""
+        try:
+            return self._reader.get(self._form, key.name, key.namespace), None
+        except UndecodableObject as error:
+            return error.partial, error
 
     def _settle(self, key: Key, outcome: Outcome) -> None:
         """What the outcome means for the key's future."""
@@ -261,7 +276,7 @@ class ControllerRunner:
 
 
 def _composed(controller: Controller[Any]) -> ReconcileFn:
-    """The reconciler inside its wrappers."""
+    """The reconciler inside its wrappers and guards."""
     reconciler = controller.reconciler
 
     async def reconcile(ctx: Context, obj: KubeObject | None) -> Result | None:
@@ -273,7 +288,25 @@ def _composed(controller: Controller[Any]) -> ReconcileFn:
     composed: ReconcileFn = reconcile
     for wrapper in reversed(controller.wrappers):
         composed = wrapper(composed)
+    composed = _decoded(composed)
+    for guard in reversed(controller.guards):
+        composed = guard.wrapper(composed)
     return composed
+
+
+def _decoded(inner: ReconcileFn) -> ReconcileFn:
+    """Lets nothing pass but objects of the controller's class."""
+
+    async def reconcile(ctx: Context, obj: KubeObject | None) -> Result | None:
+        if ctx.undecodable is not None:
+            raise ctx.undecodable
+        return await inner(ctx, obj)
+
+    return reconcile
+
+
+def _ignore(_: UndecodableObject) -> None:
+    """Of a kind that is not the primary one."""
 
 
 def _being_cancelled() -> bool:

@@ -137,7 +137,8 @@ class Sharding:
             return controller
         if resources.entry(resource).main:
             controller = controller.filtered(shard_predicate(self.ring, self.shard.name, primary.when))
-        return controller.wrapped(self._ready.handovers.sharded)
+        handovers = self._ready.handovers
+        return controller.guarded(handovers.sharded, undecodable=handovers.draining)
 
     @asynccontextmanager
     async def held(self, health: HealthGate) -> AsyncIterator[ShardTenure]:

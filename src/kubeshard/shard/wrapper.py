@@ -8,12 +8,19 @@
 | drain label | wait until no controller of the process works on the object, then take both labels off |
 | ours | passed on; after an arrival with live reads, until a run succeeds (`handover.Arrivals`) |
 
+All of this needs the object's metadata only, so an object that does not fit the controller's class is handed
+over like any other. It is never reconciled.
+
+The two labels come off by a patch of the version that was read. Where others write the object so often that
+this conflicts again and again, the object is read anew, and from the 4th attempt on the patch is guarded by
+tests of the UID and of both labels instead.
+
 Guaranteed: when the API server sees the drain acknowledgement, no reconcile of the object runs in this
 process, of no controller that shares the `Handovers`, and none begins before a new assignment is seen (S6,
-reliability F14b, protocol 14-A10). Not guaranteed: anything about tasks, threads or processes that a
-reconcile left behind when it returned.
+reliability F14b, protocol 14-A10): while the patch is under way, runs of the object are put off. Not
+guaranteed: anything about tasks, threads or processes that a reconcile left behind when it returned.
 
-RBAC: `get` (first read after an assignment) and `patch` on the main kind.
+RBAC: `get` (first read after an assignment, and after a conflict) and `patch` on the main kind.
 """
 
 from __future__ import annotations
@@ -23,10 +30,10 @@ import copy
 from collections.abc import Callable
 
 from kubeshard.controller import Context, InFlight, ReconcileFn, Result
-from kubeshard.core.errors import ApiError, NotFound
+from kubeshard.core.errors import ApiError, Conflict, NotFound, NotOurs, PatchTestFailed
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import KubeObject, ObjectMeta, metadata_only
-from kubeshard.core.patches import MergePatch
+from kubeshard.core.patches import JsonPatch, MergePatch, pointer, remove, test
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.handover import Arrivals, Floors
@@ -37,6 +44,9 @@ IDLE_PATIENCE = 5.0
 """Seconds that a worker waits for other controllers' runs before it turns to other objects and comes back."""
 
 COME_BACK = 1.0
+
+TRIES = 6
+TRIES_BY_VERSION = 3
 
 
 class Handovers:
@@ -61,7 +71,7 @@ class Handovers:
         self.sharded_kind = sharded_kind
 
     def sharded(self, inner: ReconcileFn) -> ReconcileFn:
-        """One controller's reconcile as a shard runs it: a `ReconcilerWrapper`, called once per controller."""
+        """One controller's reconcile as a shard runs it: for `Controller.guarded`, called once per controller."""
         return _Sharded(self, inner)
 
     def ours(self, metadata: ObjectMeta) -> bool:
@@ -74,6 +84,19 @@ class Handovers:
         """Takes both labels off the very version that asked for it."""
         labels = {self._label: None, self._drain: None}
         return MergePatch({"metadata": {"resourceVersion": metadata.resource_version, "labels": labels}})
+
+    def acknowledgement_of_any_version(self, metadata: ObjectMeta) -> JsonPatch:
+        """Takes both labels off the same object while it still is ours and still is asked for."""
+        ours, asked = (pointer("metadata", "labels", key) for key in (self._label, self._drain))
+        return JsonPatch(
+            [
+                test(pointer("metadata", "uid"), metadata.uid),
+                test(ours, self._shard),
+                test(asked, metadata.label(self._drain)),
+                remove(ours),
+                remove(asked),
+            ]
+        )
 
 
 class _Sharded:
@@ -95,11 +118,13 @@ class _Sharded:
             return None
         if not handovers.ours(obj.metadata):
             return None
+        if handovers.in_flight.sealed(kind, ctx.key):
+            return Result(requeue_after=COME_BACK)
         if handovers.draining(obj.metadata):
             return await self._acknowledge(ctx, obj)
         with handovers.in_flight.running(kind, ctx.key):
             arrival = self._arrivals.pending(ctx.key)
-            if arrival is None:
+            if arrival is None or ctx.undecodable is not None:
                 return await self._inner(ctx, obj)
             return await self._first(ctx, arrival)
 
@@ -121,22 +146,47 @@ class _Sharded:
 
     async def _acknowledge(self, ctx: Context, obj: KubeObject) -> Result | None:
         handovers, kind, key = self._handovers, ctx.form.kind, ctx.key
-        handovers.floors.lift(kind.group_kind, key, obj.metadata.resource_version)
-        try:
-            async with asyncio.timeout(IDLE_PATIENCE):
-                await handovers.in_flight.idle(kind.group_kind, key)
-        except TimeoutError:
-            return Result(requeue_after=COME_BACK)
-        try:
+        form = metadata_only(kind)
+        conflict: ApiError | None = None
+        for attempt in range(TRIES):
+            try:
+                if conflict is not None:
+                    live = await ctx.client.get(form, key.name, key.namespace)
+                    if not handovers.ours(live.metadata) or not handovers.draining(live.metadata):
+                        return None  # the cache is about to say so
+                    obj = live
+                handovers.floors.lift(kind.group_kind, key, obj.metadata.resource_version)
+                async with asyncio.timeout(IDLE_PATIENCE):
+                    await handovers.in_flight.idle(kind.group_kind, key)
+                if handovers.in_flight.sealed(kind.group_kind, key):
+                    return Result(requeue_after=COME_BACK)  # another controller of the kind was faster
+                with handovers.in_flight.sealing(kind.group_kind, key):
+                    after = await self._give_away(ctx, obj, by_version=attempt < TRIES_BY_VERSION)
+            except TimeoutError:
+                return Result(requeue_after=COME_BACK)
+            except NotFound:
+                return None
+            except (Conflict, NotOurs, PatchTestFailed) as error:
+                conflict = error
+            except ApiError as error:
+                raise _explained("error draining object", error) from error
+            else:
+                handovers.floors.lift(kind.group_kind, key, after.resource_version)
+                _log.info("object drained", object=str(key), kind=str(kind.group_kind))
+                return None
+        assert conflict is not None
+        raise _explained("error draining object", conflict) from conflict
+
+    async def _give_away(self, ctx: Context, obj: KubeObject, *, by_version: bool) -> ObjectMeta:
+        """The metadata afterwards. A guard that did not hold raises Conflict; of a fenced client also NotOurs."""
+        handovers, kind, key = self._handovers, ctx.form.kind, ctx.key
+        patch: MergePatch | JsonPatch
+        if by_version:
             patch = handovers.acknowledgement(obj.metadata)
-            after = await ctx.client.patch(metadata_only(kind), key.name, key.namespace, patch, base=obj)
-        except NotFound:
-            return None
-        except ApiError as error:
-            raise _explained("error draining object", error) from error
-        handovers.floors.lift(kind.group_kind, key, after.metadata.resource_version)
-        _log.info("object drained", object=str(key), kind=str(kind.group_kind))
-        return None
+        else:
+            patch = handovers.acknowledgement_of_any_version(obj.metadata)
+        after = await ctx.client.patch(metadata_only(kind), key.name, key.namespace, patch, base=obj)
+        return after.metadata
 
     def _follow(self, ctx: Context) -> None:
         if self._following:
