@@ -102,11 +102,16 @@ async def test_an_rbac_mistake_of_an_operator_shows_in_its_unit_test():
             await client.create(ConfigMap(metadata=ObjectMeta(name="a", namespace="default")))
 
 
-async def test_without_rbac_who_is_known_may_do_everything_and_who_is_not_nothing_less():
+@pytest.mark.regression
+async def test_without_rbac_who_is_known_may_do_everything_and_nobody_is_administrator_without_credentials():
     asked = Asked(rbac=False)
     assert (await asked("GET", "/api/v1/pods", token="jo"))[0] == 200
-    assert (await asked("GET", "/api/v1/pods", token=""))[0] == 200
-    assert (await asked("GET", "/api/v1/pods", token="wrong"))[0] == 401
+    for token in ("", "wrong"):
+        for method, path in (("GET", "/api/v1/secrets"), ("POST", "/api/v1/namespaces"), ("GET", "/healthz")):
+            assert (await asked(method, path, token=token))[0] == 401
+    acting = {"impersonate-user": "admin", "impersonate-group": "system:masters"}
+    reply = await asked.front.reply(HttpRequest("GET", "/api/v1/secrets", acting))
+    assert reply.status == 401
     assert not asked.server.store.objects(CLUSTER_ROLES)
 
 

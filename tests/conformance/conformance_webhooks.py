@@ -47,9 +47,11 @@ def labelled(request: Review, name: str, value: str = "yes") -> Review:
 class Hooks:
     """`asked` are the requests of reviews by path, in the order of their arrival."""
 
-    def __init__(self, ca_bundle: str) -> None:
+    def __init__(self, ca_bundle: str, own_certificate: str) -> None:
         self.port = 0
         self.ca_bundle = ca_bundle
+        self.own_certificate = own_certificate
+        """As a bundle: not that of its authority."""
         self.responders: dict[str, Respond] = {}
         self.asked: dict[str, list[Review]] = {}
         self.statuses: dict[str, int] = {}
@@ -106,7 +108,8 @@ async def running_hooks() -> AsyncIterator[Hooks]:
     authority, leaf = _certificates()
     context = server_context(ssl.TLSVersion.TLSv1_2)
     load_pair(context, leaf)
-    hooks = Hooks(base64.b64encode(authority.certificate).decode())
+    bundles = (base64.b64encode(pair.certificate).decode() for pair in (authority, leaf))
+    hooks = Hooks(*bundles)
     async with AsgiServer(hooks.app, "127.0.0.1", 0, context) as server:
         hooks.port = server.port
         yield hooks

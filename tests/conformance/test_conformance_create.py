@@ -116,6 +116,33 @@ async def test_two_controllers_are_invalid(api, maps):
     assert refused.fields == {"metadata.ownerReferences"}
 
 
+@pytest.mark.regression
+async def test_a_dry_run_with_a_resource_version_keeps_it(api, maps):
+    made = await api.create(maps, config_map(resourceVersion="5"), dryRun="All")
+    assert made.status == 201, made.text
+    assert made.version == "5"
+
+
+async def test_a_dry_run_of_what_is_there_already_is_a_conflict(api, maps):
+    assert (await api.create(maps, config_map())).status == 201
+    refused = await api.create(maps, config_map(resourceVersion="5"), dryRun="All")
+    assert refused.refusal == (409, "AlreadyExists")
+    refused = await api.create(maps, config_map(resourceVersion="5"))
+    assert refused.refusal == (500, None)
+
+
+@pytest.mark.parametrize("version", ["0", "x", "-1", "9" * 30, "9" * 5000])
+async def test_what_is_no_resource_version_is_passed_over(api, maps, version):
+    made = await api.create(maps, config_map(resourceVersion=version))
+    assert made.status == 201, made.text
+    assert made.version != version
+
+
+async def test_a_mistake_of_the_object_is_told_before_its_resource_version(api, maps):
+    refused = await api.create(maps, config_map(name="B", resourceVersion="5"))
+    assert refused.refusal == (422, "Invalid")
+
+
 async def test_create_with_a_resource_version_is_refused(api, maps):
     refused = await api.create(maps, config_map(resourceVersion="5"))
     assert refused.refusal == (500, None)

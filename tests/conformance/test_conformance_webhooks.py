@@ -635,6 +635,14 @@ async def test_a_webhook_where_nobody_listens_fails_the_write(api, maps, hooks, 
     )
 
 
+@pytest.mark.regression
+async def test_a_bundle_may_be_the_servers_own_certificate(api, maps, hooks, registered):
+    client = {**hooks.client("/v.one"), "caBundle": hooks.own_certificate}
+    await registered.validating(registered.webhook("/v.one", clientConfig=client))
+    assert (await api.create(maps, config_map())).status == 201
+    assert len(hooks.asked["/v.one"]) == 1
+
+
 async def test_a_webhook_whose_certificate_is_not_trusted_fails_the_write(api, maps, hooks, registered):
     client = {"url": hooks.client("/v.one")["url"]}
     await registered.validating(registered.webhook("/v.one", clientConfig=client))

@@ -7,6 +7,7 @@ the write - if anything has changed. Source: k8s.io/apiserver `registry/generic/
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -45,6 +46,7 @@ from kubeshard.core.objects import Key
 from kubeshard.core.patches import ApplyPatch
 
 Change = Callable[[Object], Object]
+_VERSION = re.compile(r"0*[0-9]{1,20}").fullmatch
 _SERVERS_OWN = ("uid", "resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
@@ -67,8 +69,6 @@ class Writes(Reads, Receives, Admitting):
         options = options or WriteOptions()
         obj, warnings = self._decoded(target, body, options)
         self._check_namespace(target, obj)
-        if obj["metadata"].get("resourceVersion") and not target.name:
-            raise internal("resourceVersion should not be set on objects to be created")
         obj = updated(target.resource.strategy.shape, None, obj, self._writer(target, options))
         return (yield from self._create(target, obj, options))._replace(warnings=warnings)
 
@@ -151,6 +151,7 @@ class Writes(Reads, Receives, Admitting):
         resource, strategy = target.group_resource, target.resource.strategy
         obj = private(obj)
         meta = obj["metadata"]
+        version = meta.get("resourceVersion")
         if target.resource.is_ending:
             problem = "create not allowed while custom resource definition is terminating"
             raise forbidden(resource, meta.get("name") or "", problem)
@@ -177,10 +178,12 @@ class Writes(Reads, Receives, Admitting):
         warn(options, strategy.warnings(obj, None))
         yield from self._validate("CREATE", replace(target, name=meta["name"]), obj, None, options)
         key = Key(meta.get("namespace", ""), meta["name"])
+        if _is_version(version) and not target.name and not options.dry_run:
+            raise internal("resourceVersion should not be set on objects to be created")
         if self.store.get(resource, key) is not None:
             raise already_exists(resource, meta["name"], generates=bool(meta.get("generateName")))
-        if options.dry_run:
-            return Answer(201, obj)
+        if options.dry_run:  # which the storage does not see
+            return Answer(201, with_metadata(obj, resourceVersion=version) if version else obj)
         stored = self.store.put(resource, key, obj)
         if resource == DEFINITIONS:
             self._defined(stored)
@@ -316,6 +319,11 @@ class Writes(Reads, Receives, Admitting):
     def _gone(self, target: Target) -> None:
         """After an object was removed."""
         raise NotImplementedError
+
+
+def _is_version(given: object) -> bool:
+    """Whether the storage takes it for one; what it cannot read is none."""
+    return isinstance(given, str) and bool(_VERSION(given)) and 0 < int(given) < 1 << 64
 
 
 def _same(new: Object, old: Object) -> bool:

@@ -68,7 +68,7 @@ DEFAULT_PORT = 6443
     show_default=True,
     help="How long a pretended pod takes to become ready.",
 )
-@click.option("--allow-all", is_flag=True, help="No RBAC: whoever is known may do everything.")
+@click.option("--allow-all", is_flag=True, help="No RBAC: whoever has credentials may do everything.")
 @log_options
 @version_option
 def apiserver(

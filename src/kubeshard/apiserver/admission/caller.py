@@ -171,9 +171,13 @@ def _where(client: Mapping[str, Any], resolve: Resolver) -> tuple[str, str, str]
 
 def _trusting(ca_bundle: str) -> ssl.SSLContext:
     """Raises ValueError for a bundle without certificates. Without one the system's authorities are trusted."""
-    if not ca_bundle:
-        return ssl.create_default_context()
     try:
-        return ssl.create_default_context(cadata=base64.b64decode(ca_bundle, validate=True).decode())
+        pem = base64.b64decode(ca_bundle, validate=True).decode() if ca_bundle else None
+        context = ssl.create_default_context(cadata=pem)
     except (binascii.Error, UnicodeDecodeError, ssl.SSLError) as error:
         raise ValueError(f"unable to load root certificates: {error}") from None
+    # As Go verifies: every certificate of the bundle is an anchor, the server's own one, too, and extensions that
+    # an authority may leave out are not asked for (Python 3.13 does).
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context

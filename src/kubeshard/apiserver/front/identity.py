@@ -6,7 +6,7 @@
 Guaranteed: the order of the real server - who asks, whom they act for, whether they may, and only then whether
 there is such a thing. With `rbac` the cluster has the roles and bindings of a new cluster, aggregated roles are
 kept, and writes of roles and bindings are checked for escalation. Without it everybody who is known may do
-everything.
+everything, and nobody else may do anything: without RBAC there are no anonymous requests.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _EXTRA_SPACE = (
 
 
 class Identity:
-    """Implements `Gate`. `tokens`: static ones and their users. `signing_key`: PEM, to go on taking the
+    """Implements `Gate`. `tokens`: static ones and their users. `anonymous`: whether requests without
+    credentials are let in, as `system:anonymous`; only with `rbac`. `signing_key`: PEM, to go on taking the
     ServiceAccount tokens of an earlier start. One server has one of these.
     """
 
@@ -53,7 +54,7 @@ class Identity:
         signing_key: bytes | None = None,
     ) -> None:
         account_tokens = AccountTokens(server, signing_key=signing_key)
-        self.authentication = Authentication(account_tokens, tokens, anonymous=anonymous)
+        self.authentication = Authentication(account_tokens, tokens, anonymous=anonymous and rbac)
         self.authorizer: Authorizer = ALLOW_ALL
         if rbac:
             self.authorizer = self._rbac = Rbac(server.store)

@@ -5,7 +5,8 @@
 
 Guaranteed: inside the block the port is open and known; on leaving watches end as if their time were over,
 requests in flight may finish for `Limits.stop_grace` seconds, and no task is left. It listens on the loopback
-interface unless told otherwise; who has no credentials is `system:anonymous`, who has wrong ones gets a 401.
+interface unless told otherwise; who has wrong credentials gets a 401, and so does who has none, unless RBAC says
+what `system:anonymous` may do.
 
 Needs `pip install 'kubeshard[server,certificates]'`, which `kubeshard[apiserver]` includes.
 """
@@ -41,7 +42,7 @@ LIMITS = Limits(keep_alive=90.0, max_header_bytes=1024 * 1024, max_connections=4
 class EmbeddedServer:
     """`server`: what to serve, a new one by default. `data`: a folder that keeps objects and credentials of a
     new one beyond this process. `host`: an address of this machine, or `""` for all of them; `port` 0: a free
-    one. `rbac`: whether rights are asked for, or whoever is known may do everything. `gate`: instead of the
+    one. `rbac`: whether rights are asked for, or whoever has credentials may do everything. `gate`: instead of the
     usual one (`Identity`). `caller`: carries calls to admission webhooks out (default: over HTTPS, to those
     with a `clientConfig.url`).
 
