@@ -14,7 +14,9 @@ from prometheus_client import CollectorRegistry
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.clock import SYSTEM_CLOCK, SystemClock
+from kubeshard.runtime.issuing import new_authority, new_server_leaf
 from kubeshard.runtime.tls import CertificatePair
+from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.webhook.certificates import (
     CertificateFiles,
     ServingCertificate,
@@ -30,12 +32,18 @@ def pair(name: str = NAME, at: float = NOW) -> CertificatePair:
     return renewed(None, (name,), at).serving
 
 
+def beginning(at: float) -> CertificatePair:
+    """A pair that is not valid before."""
+    authority = new_authority("test", at, DAY)
+    return new_server_leaf(authority, (NAME,), at, DAY)
+
+
 GOOD = pair()
 OTHER = pair()
 
 UNUSABLE = {
     "expired": (pair(at=NOW - 91 * DAY), "expired"),
-    "not yet valid": (pair(at=NOW + 2 * DAY), "not yet valid"),
+    "not yet valid": (beginning(NOW + 2 * DAY), "not yet valid"),
     "other name": (pair("other.svc"), "[Hh]ostname mismatch"),
     "key of another": (CertificatePair(GOOD.certificate, OTHER.private_key), "(?i)key.values.mismatch"),
     "half a certificate": (CertificatePair(GOOD.certificate[:300], GOOD.private_key), "."),
@@ -154,6 +162,41 @@ async def test_changed_files_are_served_and_unusable_ones_are_counted_and_passed
     mounted.certificate.unlink()
     await until(lambda: registry.get_sample_value("certwatcher_read_certificate_errors_total") == 2)
     assert serving.ready()
+    watching.cancel()
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_files_that_were_refused_are_read_again_without_a_change_and_served_once_they_are_good(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mounted = Mounted(tmp_path)
+    mounted.write(GOOD)
+    valid = {GOOD}
+
+    class Serving(ServingCertificate):
+        """By whose clock a certificate begins when the test says so."""
+
+        def install(self, pair: CertificatePair) -> bool:
+            if pair not in valid:
+                raise UnusableCertificate("certificate is not yet valid")
+            return super().install(pair)
+
+    registry = CollectorRegistry()
+    serving = Serving(NAME, registry=registry)
+    files = CertificateFiles(mounted.certificate, mounted.key, interval=10.0)
+    await files.load(serving)
+    watching = asyncio.ensure_future(files.run(serving))
+    mounted.write(OTHER)
+    await asyncio.sleep(60.0)
+    assert handshake(serving, GOOD)
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
+    valid.add(OTHER)
+    await asyncio.sleep(10.0)
+    assert handshake(serving, OTHER)
+    reads = registry.get_sample_value("certwatcher_read_certificate_total")
+    await asyncio.sleep(60.0)
+    assert registry.get_sample_value("certwatcher_read_certificate_total") == reads
     watching.cancel()
 
 

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kubeshard.runtime.clock import SYSTEM_CLOCK
+from kubeshard.runtime.issuing import new_authority, new_server_leaf
 from kubeshard.runtime.tls import CertificatePair
 from kubeshard.webhook.certificates import Identity, ServingCertificate
-from kubeshard.webhook.selfsigned import AUTHORITY_LIFETIME, DAY, renewed
+from kubeshard.webhook.selfsigned import AUTHORITY_LIFETIME, DAY, LEAF_LIFETIME, renewed
 
 NAMES = ("sharder.sharding-system.svc", "sharder.sharding-system", "10.0.0.1")
 NOW = SYSTEM_CLOCK.wall()
@@ -88,6 +91,89 @@ def test_an_authority_about_to_end_is_not_used_for_another_leaf() -> None:
     assert not trusts(identity.bundle, later)
     newest = x509.load_pem_x509_certificates(later.bundle)[-1]
     assert newest.not_valid_after_utc >= leaf(later).not_valid_after_utc
+
+
+def verifies(identity: Identity, at: float) -> bool:
+    """As an API server that trusts the bundle: the leaf and its issuer are valid at that time."""
+    issuers = [
+        authority
+        for authority in x509.load_pem_x509_certificates(identity.bundle)
+        if trusts(authority.public_bytes(Encoding.PEM), identity)
+    ]
+    return bool(issuers) and all(
+        each.not_valid_before_utc.timestamp() <= at < each.not_valid_after_utc.timestamp()
+        for each in (*issuers, leaf(identity))
+    )
+
+
+def begins(identity: Identity | None, at: float) -> Identity:
+    """What a clock makes whose certificates begin when they are made: those of earlier versions."""
+    kept = identity.authorities if identity else ()
+    authority = new_authority(NAMES[0], at, AUTHORITY_LIFETIME)
+    return Identity((*kept, authority), new_server_leaf(authority, NAMES, at, LEAF_LIFETIME))
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("ahead", [DAY, 61 * DAY, 366 * DAY, 40_000 * DAY])
+def test_what_a_clock_ahead_has_made_is_valid_by_all_other_clocks(ahead: float) -> None:
+    healthy = renewed(None, NAMES, NOW)
+    later = renewed(healthy, NAMES, NOW + ahead)
+    assert verifies(later, NOW)
+    assert renewed(later, NAMES, NOW) is later
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("healthy", [True, False], ids=["beside a valid authority", "alone"])
+def test_certificates_that_are_not_valid_yet_are_replaced_at_once_by_valid_ones(healthy: bool) -> None:
+    before = renewed(None, NAMES, NOW) if healthy else None
+    ahead = begins(before, NOW + 366 * DAY)
+    assert not verifies(ahead, NOW)
+    mended = renewed(ahead, NAMES, NOW)
+    assert verifies(mended, NOW)
+    assert trusts(before.bundle if before else mended.bundle, mended)
+    assert renewed(mended, NAMES, NOW) is mended
+    assert len(mended.authorities) == 1
+
+
+@pytest.mark.regression
+def test_an_authority_that_is_not_valid_yet_issues_nothing_while_a_valid_one_exists() -> None:
+    healthy = renewed(None, NAMES, NOW)
+    future = new_authority(NAMES[0], NOW + 366 * DAY, AUTHORITY_LIFETIME)
+    both = Identity((*healthy.authorities, future), healthy.serving)
+    assert renewed(both, NAMES, NOW) is both
+    later = renewed(both, NAMES, NOW + 61 * DAY)
+    assert later.authorities == healthy.authorities
+    assert verifies(later, NOW + 61 * DAY)
+    beside = renewed(both, NAMES, NOW + 59 * DAY + AUTHORITY_LIFETIME * 2 / 3)
+    assert verifies(beside, NOW + 59 * DAY + AUTHORITY_LIFETIME * 2 / 3)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("first", [None, 0.0, 366 * DAY], ids=["nothing there", "of today", "of next year"])
+@pytest.mark.parametrize(
+    "clocks",
+    [
+        (0.0, 366 * DAY),
+        (0.0, 61 * DAY, 366 * DAY, -366 * DAY),
+        (0.0, -NOW),  # without a battery: 1970
+        (0.0, 300 * DAY, 10.0, 600 * DAY, -200 * DAY),
+    ],
+)
+def test_replicas_whose_clocks_differ_agree_after_a_bounded_number_of_writes(
+    clocks: tuple[float, ...], first: float | None
+) -> None:
+    identity = begins(None, NOW + first) if first is not None else None
+    writes = 0
+    for _ in range(10):
+        for clock in clocks:
+            wanted = renewed(identity, NAMES, NOW + clock)
+            writes += wanted is not identity
+            identity = wanted
+    assert identity is not None
+    assert all(renewed(identity, NAMES, NOW + clock) is identity for clock in clocks)
+    assert verifies(identity, NOW)
+    assert writes <= 2 * len(clocks)
+    assert len(identity.authorities) <= len(clocks)
 
 
 def test_a_damaged_identity_is_replaced() -> None:

@@ -22,17 +22,19 @@ except ImportError as error:
     ) from error
 
 _CLOCK_SKEW = 300.0
-"""Certificates are valid from a little before now, for clients whose clock is behind."""
+"""Certificates are valid from a little before now, for clients whose clock is behind, unless `begin` says more."""
 
 
-def new_authority(common_name: str, now: float, lifetime: float) -> CertificatePair:
+def new_authority(
+    common_name: str, now: float, lifetime: float, *, begin: float | None = None
+) -> CertificatePair:
     """An authority that may issue leaves only. Its name ends in a number of its own: two authorities of one
     bundle must differ in their names, for that is how clients find the issuer.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = _subject(f"{common_name[:40]} {x509.random_serial_number() % 2**32:08x}")
     certificate = (
-        _builder(key, now, lifetime)
+        _builder(key, now, lifetime, begin)
         .subject_name(name)
         .issuer_name(name)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -43,13 +45,17 @@ def new_authority(common_name: str, now: float, lifetime: float) -> CertificateP
 
 
 def new_server_leaf(
-    authority: CertificatePair, names: Sequence[str], now: float, lifetime: float
+    authority: CertificatePair,
+    names: Sequence[str],
+    now: float,
+    lifetime: float,
+    *,
+    begin: float | None = None,
 ) -> CertificatePair:
     """For a server of these DNS names or IP addresses; the first one is the common name too."""
     alternative = x509.SubjectAlternativeName([general_name(name) for name in names])
-    return _leaf(
-        authority, _subject(names[0][:64]), ExtendedKeyUsageOID.SERVER_AUTH, now, lifetime, (alternative,)
-    )
+    subject = _subject(names[0][:64])
+    return _leaf(authority, subject, ExtendedKeyUsageOID.SERVER_AUTH, now, lifetime, (alternative,), begin)
 
 
 def new_client_leaf(
@@ -78,12 +84,13 @@ def _leaf(
     now: float,
     lifetime: float,
     extensions: Sequence[x509.ExtensionType],
+    begin: float | None = None,
 ) -> CertificatePair:
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     issuer_key = serialization.load_pem_private_key(authority.private_key, password=None)
     assert isinstance(issuer_key, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
-    certificate = _builder(key, now, lifetime).subject_name(subject).issuer_name(issuer.subject)
+    certificate = _builder(key, now, lifetime, begin).subject_name(subject).issuer_name(issuer.subject)
     for extension in extensions:
         certificate = certificate.add_extension(extension, critical=False)
     certificate = (
@@ -97,12 +104,15 @@ def _leaf(
     return _signed(certificate, key, issuer_key)
 
 
-def _builder(key: ec.EllipticCurvePrivateKey, now: float, lifetime: float) -> x509.CertificateBuilder:
+def _builder(
+    key: ec.EllipticCurvePrivateKey, now: float, lifetime: float, begin: float | None
+) -> x509.CertificateBuilder:
+    begin = now - _CLOCK_SKEW if begin is None else begin
     return (
         x509.CertificateBuilder()
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(datetime.fromtimestamp(now - _CLOCK_SKEW, UTC))
+        .not_valid_before(datetime.fromtimestamp(begin, UTC))
         .not_valid_after(datetime.fromtimestamp(now + lifetime, UTC))
     )
 

@@ -134,10 +134,11 @@ class ServingCertificate:
 
 class CertificateFiles:
     """A certificate from two files, as cert-manager and mounted Secrets provide it, read again when they
-    change.
+    change, and as long as they hold no usable pair.
 
     The files are looked at every `interval` seconds. A mounted Secret is replaced by swapping a symbolic
-    link, so the identity of the files behind the paths changes with it.
+    link, so the identity of the files behind the paths changes with it. What was refused once may become good
+    without a change: a certificate that was not valid yet.
     """
 
     def __init__(self, certificate: str | Path, private_key: str | Path, *, interval: float = 10.0) -> None:
@@ -157,19 +158,24 @@ class CertificateFiles:
             ) from error
 
     async def run(self, serving: ServingCertificate) -> None:
+        problem = ""
         while True:
             await asyncio.sleep(self._interval)
             seen = self._identity()
-            if seen == self._seen:
+            if seen == self._seen and not problem:
                 continue
             try:
                 self._read(serving)
             except (OSError, UnusableCertificate) as error:
-                _LOG.warning(
-                    "Changed certificate files are unusable, serving the last good pair",
-                    path=self._paths[0],
-                    error=error,
-                )
+                if seen != self._seen or str(error) != problem:
+                    _LOG.warning(
+                        "Changed certificate files are unusable, serving the last good pair",
+                        path=self._paths[0],
+                        error=error,
+                    )
+                problem = str(error)
+            else:
+                problem = ""
             self._seen = seen
 
     def _read(self, serving: ServingCertificate) -> None:

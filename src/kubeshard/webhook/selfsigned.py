@@ -1,21 +1,29 @@
 """Webhook certificates without cert-manager: an authority, a leaf, and the rule by which both are renewed.
 
-An `Identity` is what is kept: one or two certificate authorities with their keys, and the serving pair that
-one of them issued. `renewed` is a function of it and the time:
+An `Identity` is what is kept: certificate authorities with their keys, and the serving pair that one of them
+issued. `renewed` is a function of it and the time; a certificate counts only while it is valid:
 
 | situation | what changes |
 |---|---|
 | nothing there, or unreadable | new authority, new leaf |
-| leaf past 2/3 of its life, or for other names | new leaf by the newest authority |
-| ... and the newest authority would end before the new leaf | a new authority issues it |
-| else: newest authority past 2/3 of its life | a new authority beside it, which issues the *next* leaf |
+| leaf or its issuer not valid, leaf in its last third or for other names | newest valid authority: a new leaf |
+| ... and no valid authority lasts as long as the new leaf | a new authority issues it |
+| else: newest valid authority in its last third | a new authority beside it, which issues the *next* leaf |
 | else | nothing |
 
-With a new leaf, authorities older than the one that issued the previous leaf are dropped.
+With a new leaf, authorities that are not valid are dropped, and those older than the issuer of a leaf that was
+valid.
 
 Guaranteed: the authority of a routinely renewed leaf has been in the `bundle` since long before (at least
 since the previous look), and that of the previous leaf stays in it until the next one, so clients that know
-the bundle of either time trust the leaf of either time: no call fails over a renewal (reliability 5.3, C13).
+the bundle of either time trust the leaf of either time: no call fails over a renewal. The `bundle` always holds
+the leaf's issuer. A wrong clock harms nobody else: what is made here ends at a set time but begins at no time
+(at the epoch), so that a maker whose clock is ahead makes what all others find valid; and several replicas whose
+clocks differ write a bounded number of times, at most as often as there are clocks, until the one that is ahead
+of the others finds nothing due.
+
+Not guaranteed: a short life of keys that a clock ahead has made; they last until that clock's time, and as long
+again as all others.
 
 Needs `pip install 'kubeshard[certificates]'`; without it importing this module raises ConfigurationError.
 """
@@ -26,6 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.runtime.tls import CertificatePair
 from kubeshard.webhook.certificates import Identity
 
 try:
@@ -42,8 +51,10 @@ except ImportError as error:
 DAY = 86400.0
 LEAF_LIFETIME = 90 * DAY
 AUTHORITY_LIFETIME = 365 * DAY
-RENEW_AT = 2 / 3
-"""Of a certificate's life."""
+_EPOCH = 0.0
+"""When every certificate of an identity begins: nobody is to distrust it for the clock it was made by."""
+_LAST = 1 / 3
+"""The part of a certificate's lifetime before its end in which it is replaced."""
 
 
 def renewed(identity: Identity | None, names: Sequence[str], now: float) -> Identity:
@@ -55,20 +66,36 @@ def renewed(identity: Identity | None, names: Sequence[str], now: float) -> Iden
     """
     current = _parse(identity) if identity is not None else None
     if identity is None or current is None:
-        authority = new_authority(names[0], now, AUTHORITY_LIFETIME)
-        return Identity((authority,), new_server_leaf(authority, names, now, LEAF_LIFETIME))
-    newest = identity.authorities[-1]
-    if _due(current.leaf, now) or _names(current.leaf) != _wanted(names):
-        kept = identity.authorities[current.issuer :]
-        if _end(current.authorities[-1]) < now + LEAF_LIFETIME:
-            newest = new_authority(names[0], now, AUTHORITY_LIFETIME)
-            kept = (*kept, newest)
-        return Identity(kept, new_server_leaf(newest, names, now, LEAF_LIFETIME))
-    if _due(current.authorities[-1], now):
-        return Identity(
-            (*identity.authorities, new_authority(names[0], now, AUTHORITY_LIFETIME)), identity.serving
-        )
+        return _issued_by_newest((), names, now)
+    valid = [
+        (pair, certificate)
+        for pair, certificate in zip(identity.authorities, current.authorities, strict=True)
+        if _valid(certificate, now)
+    ]
+    usable = _valid(current.leaf, now) and _valid(current.authorities[current.issuer], now)
+    if not usable:
+        return _issued_by_newest(valid, names, now)
+    if _ends_within(current.leaf, now, LEAF_LIFETIME * _LAST) or _names(current.leaf) != _wanted(names):
+        forgotten = set(identity.authorities[: current.issuer])
+        return _issued_by_newest([each for each in valid if each[0] not in forgotten], names, now)
+    if _ends_within(valid[-1][1], now, AUTHORITY_LIFETIME * _LAST):
+        return Identity((*identity.authorities, _authority(names, now)), identity.serving)
     return identity
+
+
+def _issued_by_newest(
+    authorities: Sequence[tuple[CertificatePair, x509.Certificate]], names: Sequence[str], now: float
+) -> Identity:
+    pairs = tuple(pair for pair, _ in authorities)
+    lasting = [pair for pair, certificate in authorities if not _ends_within(certificate, now, LEAF_LIFETIME)]
+    if not lasting:
+        lasting = [_authority(names, now)]
+        pairs += (lasting[0],)
+    return Identity(pairs, new_server_leaf(lasting[-1], names, now, LEAF_LIFETIME, begin=_EPOCH))
+
+
+def _authority(names: Sequence[str], now: float) -> CertificatePair:
+    return new_authority(names[0], now, AUTHORITY_LIFETIME, begin=_EPOCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +133,12 @@ def _issued(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
     return True
 
 
-def _due(certificate: x509.Certificate, now: float) -> bool:
-    begin = certificate.not_valid_before_utc.timestamp()
-    return now >= begin + (_end(certificate) - begin) * RENEW_AT or now < begin
+def _valid(certificate: x509.Certificate, now: float) -> bool:
+    return certificate.not_valid_before_utc.timestamp() <= now < certificate.not_valid_after_utc.timestamp()
 
 
-def _end(certificate: x509.Certificate) -> float:
-    return certificate.not_valid_after_utc.timestamp()
+def _ends_within(certificate: x509.Certificate, now: float, seconds: float) -> bool:
+    return certificate.not_valid_after_utc.timestamp() < now + seconds
 
 
 def _names(certificate: x509.Certificate) -> frozenset[str]:
