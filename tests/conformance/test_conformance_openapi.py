@@ -118,6 +118,16 @@ async def test_an_unknown_version_is_not_found(api):
     assert (await api.get("/openapi/v3/apis/apps/v9")).status == 404
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize("separator", ["@", "."])
+async def test_the_older_form_comes_in_protobuf_too(api, separator):
+    asked = f"application/com.github.proto-openapi.spec.v2{separator}v1.0+protobuf"
+    answer = await api.get("/openapi/v2", accept=f"{asked}, application/json")
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    assert answer.text.startswith("\n\x032.0")
+
+
 @pytest.mark.parametrize("path", ["/openapi/v3/apis/apps/v1", "/openapi/v2"])
 async def test_html_is_not_acceptable(api, path):
     assert (await api.get(path, accept="text/html")).status == 406

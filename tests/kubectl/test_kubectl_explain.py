@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 
 def fields(kubectl, line: str) -> list[str]:
     """Names and types, without descriptions."""
@@ -68,3 +70,14 @@ def test_a_custom_kind_with_its_descriptions(gizmos):
         "spec\t<Object>",
         "status\t<Object>",
     ]
+
+
+def test_a_kind_in_the_older_form(kubectl):
+    explained = kubectl("explain configmap --output=plaintext-openapiv2")
+    assert "KIND:     ConfigMap" in explained
+    assert "immutable\t<boolean>" in explained
+
+
+@pytest.mark.regression
+def test_no_such_kind(kubectl):
+    assert kubectl.refused("explain nope") == 'the server doesn\'t have a resource type "nope"'

@@ -226,3 +226,18 @@ def test_wait(gizmos):
         assert process.wait(30) == 0
     gizmos("create -f -", given=gizmo("b"))
     assert "condition met" in gizmos("wait --for=create gizmo/b --timeout=30s")
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("version", ["v1", "nope.example.com/v1"])
+@pytest.mark.parametrize(
+    "command",
+    ["apply", "apply --server-side", "apply --dry-run=client", "create", "create --validate=true", "delete"],
+)
+def test_a_kind_that_nobody_knows(kubectl, command, version):
+    refused = kubectl.refused(
+        f"{command} -f -", given={**config_map(), "apiVersion": version, "kind": "Nope"}
+    )
+    assert refused.endswith(
+        f'no matches for kind "Nope" in version "{version}"\nensure CRDs are installed first'
+    )

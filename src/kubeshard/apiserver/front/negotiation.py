@@ -6,7 +6,7 @@ how clients fall back; a client that takes nothing else gets 406.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -83,14 +83,15 @@ def negotiate_discovery(accept: str) -> tuple[Format, bool]:
     raise not_acceptable((*_OFFERED, "application/vnd.kubernetes.protobuf"))
 
 
-def takes_json(accept: str) -> bool:
-    return any(media_type == JSON for media_type, _ in _clauses(accept))
+def first_of(accept: str, offered: Sequence[str]) -> str | None:
+    """What is offered of what the client takes first."""
+    return next((media_type for media_type, _ in _clauses(accept, offered)), None)
 
 
-def _clauses(accept: str) -> Iterator[tuple[str, dict[str, str]]]:
+def _clauses(accept: str, offered: Sequence[str] = _OFFERED) -> Iterator[tuple[str, dict[str, str]]]:
     """What is offered of what the client takes, in its order, with the parameters."""
     for entry in accept.split(","):
         media_type, *parameters = (part.strip() for part in entry.split(";"))
         wanted = JSON if media_type in _ANY else media_type
-        if wanted in _OFFERED:
+        if wanted in offered:
             yield wanted, dict(parameter.partition("=")[::2] for parameter in parameters)

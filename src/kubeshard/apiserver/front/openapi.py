@@ -1,7 +1,8 @@
 """What OpenAPI clients are told: `/openapi/v3`, a document for each group and version, and `/openapi/v2`.
 
 Guaranteed: a document is built when it is first asked for and again only after its kinds have changed; its
-hash in the index says so. JSON only: protobuf is refused with 406.
+hash in the index says so. In JSON, the older form also in protobuf, without which kubectl has no words for a kind
+that nobody knows; who takes neither is refused with 406.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 import msgspec
 
 from kubeshard.apiserver.front.discovery import listed
-from kubeshard.apiserver.front.negotiation import JSON, takes_json
+from kubeshard.apiserver.front.negotiation import JSON, first_of
 from kubeshard.apiserver.front.openapi_paths import paths_of
+from kubeshard.apiserver.front.openapi_protobuf import MEDIA_TYPE, MEDIA_TYPES, encoded
 from kubeshard.apiserver.front.openapi_schemas import Schemas
 from kubeshard.apiserver.front.openapi_v2 import version_2
 from kubeshard.apiserver.front.replies import TEXT, Reply
@@ -30,6 +32,8 @@ class OpenApi:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._built: dict[str, Built] = {}
+        self._protobuf = b"", b""
+        """The document in JSON, and in protobuf."""
 
     def reply(self, request: Request) -> Reply:
         """To a GET below `/openapi/`."""
@@ -39,10 +43,15 @@ class OpenApi:
         found = self.version_2() if path == "v2" else self.document(path.removeprefix("v3/"))
         if found is None:
             return Reply(404, {})
-        if not takes_json(request.headers.get("accept", "")):
-            return Reply(406, {})
         hash_, document = found
-        headers = {"content-type": JSON, "etag": f'"{hash_}"', "vary": "Accept"}
+        media_type = first_of(
+            request.headers.get("accept", ""), (JSON, *MEDIA_TYPES) if path == "v2" else (JSON,)
+        )
+        if media_type is None:
+            return Reply(406, {})
+        if media_type != JSON:
+            media_type, document = MEDIA_TYPE, self._in_protobuf(document)
+        headers = {"content-type": media_type, "etag": f'"{hash_}"', "vary": "Accept"}
         asked = request.query.get("hash")
         if asked is not None and asked != hash_:
             return Reply(301, {"location": f"/openapi/{path}?hash={hash_}"})
@@ -72,6 +81,12 @@ class OpenApi:
             ]
             built = self._built[""] = (kinds, _hash(kinds), msgspec.json.encode(version_2(documents)))
         return built[1:]
+
+    def _in_protobuf(self, document: bytes) -> bytes:
+        """`document` is the older form."""
+        if self._protobuf[0] is not document:
+            self._protobuf = document, encoded(msgspec.json.decode(document))
+        return self._protobuf[1]
 
     def _served(self) -> dict[str, list[Resource]]:
         served: dict[str, list[Resource]] = {}
