@@ -19,6 +19,7 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.reports import RingReports
 from kubeshard.sharder.ring_controller import ControllerRings
+from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding import RING_LABEL, STATE_LABEL, ControllerRing, LeaseBook, ShardState
 
 NOW = "2026-01-01T00:00:00.000000Z"
@@ -152,7 +153,8 @@ async def test_a_name_in_two_namespaces_is_told_once_by_an_event_and_a_condition
     async def replace(ring: ControllerRing, subresource: str) -> None:
         written.append(ring)
 
-    async def patch(*_: Any, **__: Any) -> None: ...
+    async def patch(*_: Any, **__: Any) -> MutatingWebhookConfiguration:
+        return MutatingWebhookConfiguration()
 
     ctx: Any = SimpleNamespace(
         client=SimpleNamespace(replace=replace, patch=patch),

@@ -1,12 +1,18 @@
 """What passes the sharder's webhook during a handover."""
 
 import asyncio
+import json
 
 import pytest
-from world import Thing, World
+from world import Process, Thing, Touch, World
 
+from kubeshard.apiserver import InMemoryTransport
+from kubeshard.apiserver.admission.caller import WebhookCall, WebhookReply
 from kubeshard.controller import Context, Reconciler
 from kubeshard.core import MergePatch
+from kubeshard.core.kinds import GroupResource
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharding import drain_label, shard_label
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -56,3 +62,96 @@ async def test_an_object_being_drained_changes_hands_by_an_acknowledgement_and_b
         busy.may_end.set()
         await world.until(lambda: world.all_owned("s0", "s1"), within=30)
         assert {name for name, owner in world.owners().items() if owner == "s1"} == asked
+
+
+class Counted:
+    """How often the API server of a world asks its webhooks."""
+
+    def __init__(self, world: World) -> None:
+        self.calls = 0
+        self._ask = world.caller.call
+        world.caller.call = self  # type: ignore[method-assign]
+
+    async def __call__(self, call: WebhookCall) -> WebhookReply:
+        self.calls += 1
+        return await self._ask(call)
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_the_sharders_own_assignments_are_not_shown_to_the_webhook_but_a_removed_label_is() -> None:
+    async with World() as world:
+        await world.install()
+        await world.make_ring()
+        world.sharder("x0")
+        await asyncio.sleep(5)
+        counted = Counted(world)
+        await world.make_things(10)
+        assert counted.calls == 10
+        world.shard("s0", Busy(), workers=10)
+        await world.until(lambda: world.all_owned("s0"), within=30)
+        assert counted.calls == 10
+        async with world.admin() as client:
+            await client.patch(Thing, "t0", "team", MergePatch({"metadata": {"labels": None}}))
+        assert counted.calls == 11
+        assert world.owners()["t0"] == "s0"
+
+
+def webhooks(world: World) -> list[dict[str, object]]:
+    resource = GroupResource("admissionregistration.k8s.io", "mutatingwebhookconfigurations")
+    return [webhook for obj in world.server.store.objects(resource).values() for webhook in obj["webhooks"]]
+
+
+class OldServer:
+    """What stands before a sharder: an API server that drops or refuses match conditions of webhooks."""
+
+    def __init__(self, world: World, sharder: Process, refusal: int) -> None:
+        self._inner = InMemoryTransport(world.front)
+        self._refusal = refusal
+        self.applied = 0
+        for network in sharder.networks:
+            network.before = self
+
+    async def __call__(self, request: HttpRequest) -> HttpResponse | None:
+        if request.method != "PATCH" or "mutatingwebhookconfigurations" not in request.target:
+            return None
+        self.applied += 1
+        body = json.loads(request.body or b"")
+        conditions = [webhook.pop("matchConditions", None) for webhook in body["webhooks"]]
+        if any(conditions) and self._refusal:
+            status = {"message": ".webhooks[0].matchConditions: field not declared in schema"}
+            return HttpResponse(self._refusal, {}, json.dumps(status).encode())
+        return await self._inner.request(request._replace(body=json.dumps(body).encode()))
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("refusal", [0, 400, 422, 500], ids=["dropped", "400", "422", "500"])
+@virtual_time
+async def test_a_server_that_knows_no_match_conditions_is_not_fought_and_objects_are_assigned(
+    refusal: int,
+) -> None:
+    async with World() as world:
+        await world.install()
+        await world.make_ring()
+        old = OldServer(world, world.sharder("x0"), refusal)
+        world.shard("s0", Touch())
+        await world.make_things(5)
+        await world.until(lambda: world.all_owned("s0"), within=30)
+        await asyncio.sleep(60)
+        assert [webhook.get("matchConditions") for webhook in webhooks(world)] == [None]
+        assert old.applied <= 4
+        await world.make_ring("r2")
+        await asyncio.sleep(60)
+        assert len(webhooks(world)) == 2
+        assert old.applied <= 5
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_with_strict_parity_webhooks_have_no_match_condition() -> None:
+    async with World() as world:
+        await world.install()
+        await world.make_ring()
+        world.sharder("x0", SharderConfig(compat="strict"))
+        await world.until(lambda: webhooks(world), within=30)
+        assert [webhook.get("matchConditions") for webhook in webhooks(world)] == [None]

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kubeshard.apiserver.admission.conditions import conditions_hold
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.conditions import Condition
 from kubeshard.core.errors import ConfigurationError
@@ -134,7 +135,8 @@ WEBSITES = RingResource(
 
 
 def test_the_webhook_configuration_is_the_references_field_by_field() -> None:
-    body = webhook_configuration(ring(WEBSITES), WebhookConfig(annotations={"a": "b"}))
+    config = WebhookConfig(annotations={"a": "b"})
+    body = webhook_configuration(ring(WEBSITES), config, match_condition=False)
     rule = {"operations": ["CREATE", "UPDATE"], "apiVersions": ["*"], "scope": "*"}
     assert body == {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -194,6 +196,29 @@ def test_the_webhook_configuration_is_the_references_field_by_field() -> None:
     }
 
 
+def shown(obj: object) -> bool:
+    """Whether an API server shows an object to the ring's webhook, as far as the match condition goes."""
+    (webhook,) = webhook_configuration(ring(WEBSITES), WebhookConfig())["webhooks"]
+    variables = {"object": obj, "oldObject": None, "request": {}}
+    return conditions_hold(webhook["matchConditions"], ("object", "oldObject", "request"), variables)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("obj", "expected"),
+    [
+        (None, True),
+        ({"metadata": {}}, True),
+        ({"metadata": {"labels": {}}}, True),
+        ({"metadata": {"labels": {"x": "y", "shard.alpha.sharding.timebertt.dev/other": "a"}}}, True),
+        ({"metadata": {"labels": {"shard.alpha.sharding.timebertt.dev/my.ring": ""}}}, True),
+        ({"metadata": {"labels": {"shard.alpha.sharding.timebertt.dev/my.ring": "a"}}}, False),
+    ],
+)
+def test_the_webhook_is_shown_what_has_no_shard_and_nothing_else(obj: object, expected: bool) -> None:
+    assert shown(obj) is expected
+
+
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
@@ -245,7 +270,10 @@ def test_defaults_and_an_injected_ca_bundle_are_no_drift_but_edits_are() -> None
     assert in_sync(actual(matchPolicy="Equivalent", reinvocationPolicy="Never"), desired)
     assert not in_sync(actual(failurePolicy="Fail"), desired)
     assert not in_sync(actual(rules=[]), desired)
+    assert not in_sync(actual(matchConditions=[]), desired)
     assert not in_sync(None, desired)
+    ours = desired["webhooks"][0]["matchConditions"]
+    assert in_sync(actual(matchConditions=[{"name": "others", "expression": "true"}, *ours]), desired)
 
 
 def conditions_of(

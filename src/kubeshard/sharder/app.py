@@ -106,7 +106,7 @@ def build_sharder(
     return Manager(
         [
             lease_controller(observer, clock),
-            ring_controller(cache, observer, reports, config.webhook.config, ca, clock),
+            ring_controller(cache, observer, reports, config.webhook.config, ca, clock, strict=config.strict),
             _assignments(config, leader, cache, observer, views, kinds, reports, metrics, clock, rng),
         ],
         client=client,

@@ -49,10 +49,6 @@ from kubeshard.sharding.names import DRAIN_VALUE
 
 TRIES = 6
 TRIES_BY_VERSION = 3
-WEBHOOK_CALLS = 20
-"""How many patches that the API server shows to the webhook are under way at once. It keeps 25 idle
-connections to a webhook; what goes beyond costs it and us a TLS handshake per call.
-"""
 
 PATCH_TIMEOUT = 5.0
 """Seconds for one patch, here and at the server."""
@@ -125,7 +121,6 @@ class Mover:
         self._rng = rng
         self._strict = strict
         self._throttling = RetryPolicy()
-        self._webhook_calls = asyncio.Semaphore(WEBHOOK_CALLS)
 
     async def carry_out(self, job: Job) -> Outcome:
         """Never raises ApiErrors. A process that may not write any more (it leads no longer) leaves the job to
@@ -211,11 +206,8 @@ class Mover:
         match job.decision.action:
             case Action.DRAIN:
                 return await self._drain(job, by_version=by_version)
-            case Action.MOVE if not self._strict:
-                return await self._move(job, by_version=by_version)
             case Action.ASSIGN | Action.MOVE:
-                async with self._webhook_calls:
-                    return await self._move(job, by_version=by_version)
+                return await self._move(job, by_version=by_version)
             case Action.WAIT:
                 return Outcome.WAITING
             case _:

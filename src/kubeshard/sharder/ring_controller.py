@@ -1,7 +1,8 @@
 """The controllerring controller: webhook configuration and status of each ring (protocol 4.1).
 
 Guaranteed: the webhook configuration is what `webhook_config` renders, also after it was edited or deleted
-by someone (14-A16); applied without force, so a field that another manager took is a conflict, shown as
+by someone; an API server that does not know match conditions gets none from then on (until the process starts
+again) instead of a fight; applied without force, so a field that another manager took is a conflict, shown as
 Ready=False like the reference does. `Ready` means what it means there; further conditions (`reports`) never
 change it, and come with an event when there is something new to say. A status that somebody else wrote is
 overwritten (reliability 4.1).
@@ -13,7 +14,8 @@ get, list, watch, create, patch on mutatingwebhookconfigurations; create, patch 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -32,14 +34,18 @@ from kubeshard.sharder.certificate_controller import CaBundleSource
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.reports import OWN_CONDITIONS, RingReports, findings, shortened, with_findings
-from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, in_sync, webhook_configuration
+from kubeshard.sharder.webhook_config import (
+    MutatingWebhookConfiguration,
+    in_sync,
+    knows_match_conditions,
+    webhook_configuration,
+)
 from kubeshard.sharding import (
     RING_LABEL,
     Change,
     ControllerRing,
     ControllerRingStatus,
     RingResources,
-    webhook_config_name,
 )
 from kubeshard.sharding.api import READY
 from kubeshard.sharding.leases import MAX_SHARDS
@@ -47,6 +53,9 @@ from kubeshard.sharding.names import APP_LABEL, APP_NAME
 
 NAME = "controllerring"
 FIELD_MANAGER = "controllerring-controller"
+
+_REFUSED = frozenset({400, 422, 500})
+"""With which an API server answers a field that it does not know; which one depends on its age."""
 
 _status_changed: Predicate[ControllerRing] = changed(lambda ring: ring.status)
 
@@ -60,15 +69,18 @@ def ring_controller(
     config: WebhookConfig,
     ca: CaBundleSource | None = None,
     clock: Clock = SYSTEM_CLOCK,
+    *,
+    strict: bool = False,
 ) -> Controller[ControllerRing]:
-    """The controller. `ca` is the sharder's own certificate authority, where it has one.
+    """The controller. `ca` is the sharder's own certificate authority, where it has one, `strict` the strict
+    parity switch.
 
     Triggers: new or changed ControllerRings, a changed status, shards that come, go or flip, drift, new
     findings, a new authority.
     """
     return Controller(
         name=NAME,
-        reconciler=ControllerRings(observer, reports, config, ca, clock),
+        reconciler=ControllerRings(observer, reports, config, ca, clock, strict=strict),
         primary=Watch(ControllerRing, when=generation_changed | _status_changed),
         maps=[Watch(MutatingWebhookConfiguration, scope=OUR_WEBHOOKS, to=_ring_of)],
         sources=[ShardChanges(observer, reports), *([NewAuthority(ca, cache)] if ca else [])],
@@ -123,12 +135,16 @@ class ControllerRings(Reconciler[ControllerRing]):
         config: WebhookConfig,
         ca: CaBundleSource | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        *,
+        strict: bool = False,
     ) -> None:
         self._observer = observer
         self._reports = reports
         self._config = config
         self._ca = ca
         self._clock = clock
+        self._match_condition = not strict
+        """Whether the webhook configurations get one: not from an API server that knows none."""
 
     async def reconcile(self, ctx: Context, obj: ControllerRing, /) -> Result | None:
         try:
@@ -149,12 +165,28 @@ class ControllerRings(Reconciler[ControllerRing]):
         return None
 
     async def _apply_webhook(self, ctx: Context, ring: ControllerRing) -> None:
-        body = webhook_configuration(ring, self._config, self._ca.ca_bundle if self._ca else "")
-        name = webhook_config_name(ring.name)
-        if not in_sync(ctx.cache.get(MutatingWebhookConfiguration, name, scope=OUR_WEBHOOKS), body):
-            await ctx.client.patch(
-                MutatingWebhookConfiguration, name, "", ApplyPatch(body), field_manager=FIELD_MANAGER
+        asked = self._match_condition
+        body = self._webhook(ring, asked)
+        actual = ctx.cache.get(MutatingWebhookConfiguration, body["metadata"]["name"], scope=OUR_WEBHOOKS)
+        if in_sync(actual, body):
+            return
+        try:
+            answer = await _applied(ctx, body)
+            known = knows_match_conditions(answer)
+        except ApiError as error:
+            if not asked or error.code not in _REFUSED:
+                raise
+            await _applied(ctx, self._webhook(ring, False))  # raises where something else is refused
+            known = False
+        if asked and not known:
+            self._match_condition = False
+            ctx.log.info(
+                "the API server knows no match conditions: the webhook is asked about all assignments"
             )
+
+    def _webhook(self, ring: ControllerRing, match_condition: bool) -> dict[str, Any]:
+        ca_bundle = self._ca.ca_bundle if self._ca else ""
+        return webhook_configuration(ring, self._config, ca_bundle, match_condition=match_condition)
 
     async def _report_failure(self, ctx: Context, ring: ControllerRing, message: str) -> None:
         ctx.event(ring, "Warning", "ReconciliationFailed", message, action="Reconcile")
@@ -190,6 +222,13 @@ class ControllerRings(Reconciler[ControllerRing]):
     async def _write(self, ctx: Context, ring: ControllerRing, status: ControllerRingStatus) -> None:
         if status != ring.status:
             await ctx.client.replace(msgspec.structs.replace(ring, status=status), subresource="status")
+
+
+async def _applied(ctx: Context, body: Mapping[str, Any]) -> MutatingWebhookConfiguration:
+    name = body["metadata"]["name"]
+    return await ctx.client.patch(
+        MutatingWebhookConfiguration, name, "", ApplyPatch(body), field_manager=FIELD_MANAGER
+    )
 
 
 def _tell_news(ctx: Context, ring: ControllerRing, status: ControllerRingStatus) -> None:

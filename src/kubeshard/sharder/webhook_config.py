@@ -1,7 +1,17 @@
-"""The MutatingWebhookConfiguration of a ring (protocol 4.1). Pure.
+"""The MutatingWebhookConfiguration of a ring. Pure.
 
-Guaranteed: the body of the server-side apply is the reference's, field by field. A ring without resources
-gets `rules: []`, which matches nothing; entries that no ring may shard (`classification`) get no rule.
+Guaranteed: the body of the server-side apply is the reference's, field by field, and one match condition more: an
+object that carries a shard label is not shown to the webhook, which would answer that it is assigned already.
+An object selector cannot say so, since an update is shown as soon as the *old* object lacks the label, as it
+does in each of the sharder's own assignments. Without the condition (`match_condition=False`: strict parity, API
+servers before 1.28) everything works the same, and the API server makes a call for each of those. What a user
+creates, and an update that takes the label away, is shown in either case.
+
+A ring without resources gets `rules: []`, which matches nothing; entries that no ring may shard
+(`classification`) get no rule.
+
+The reference's sharder applies its own body under the same field manager, and so takes the condition away when it
+leads, and a kubeshard sharder puts it back when it leads: once per change of leader, since only leaders write.
 """
 
 from __future__ import annotations
@@ -18,6 +28,8 @@ from kubeshard.sharder.config import WebhookClientConfig, WebhookConfig
 from kubeshard.sharding import ControllerRing, RingResources, shard_label, webhook_config_name, webhook_path
 from kubeshard.sharding.names import APP_LABEL, APP_NAME, RING_LABEL, SYSTEM_NAMESPACE, WEBHOOK_NAME
 
+MATCH_CONDITION = "not-assigned"
+
 
 class MutatingWebhookConfiguration(
     KubeObject, group="admissionregistration.k8s.io", version="v1", namespaced=False
@@ -27,10 +39,13 @@ class MutatingWebhookConfiguration(
     webhooks: tuple[Mapping[str, Any], ...] = ()
 
 
-def webhook_configuration(ring: ControllerRing, config: WebhookConfig, ca_bundle: str = "") -> dict[str, Any]:
+def webhook_configuration(
+    ring: ControllerRing, config: WebhookConfig, ca_bundle: str = "", *, match_condition: bool = True
+) -> dict[str, Any]:
     """The fields that the sharder applies for the ring. `ca_bundle` counts where the configuration has
     none.
     """
+    conditions = [_not_assigned(ring.name)] if match_condition else []
     metadata: dict[str, Any] = {
         "name": webhook_config_name(ring.name),
         "labels": {APP_LABEL: APP_NAME, RING_LABEL: ring.name},
@@ -56,6 +71,7 @@ def webhook_configuration(ring: ControllerRing, config: WebhookConfig, ca_bundle
                 "timeoutSeconds": 5,
                 "sideEffects": "None",
                 "admissionReviewVersions": ["v1"],
+                **({"matchConditions": conditions} if conditions else {}),
             }
         ],
     }
@@ -66,6 +82,22 @@ def in_sync(actual: MutatingWebhookConfiguration | None, desired: Mapping[str, A
     CA bundle that an injector writes, defaults).
     """
     return actual is not None and _contains(_plain(actual), _without_type(desired))
+
+
+def knows_match_conditions(answer: MutatingWebhookConfiguration) -> bool:
+    """Whether the API server kept the condition that was applied; one that does not know the field drops it."""
+    return any(webhook.get("matchConditions") for webhook in answer.webhooks)
+
+
+def _not_assigned(ring: str) -> dict[str, str]:
+    """The names of rings are DNS names, so the label needs no escaping. An expression that fails would keep the
+    webhook from being called.
+    """
+    labels, label = "object.metadata.labels", shard_label(ring)
+    return {
+        "name": MATCH_CONDITION,
+        "expression": f"object == null || !has({labels}) || !('{label}' in {labels}) || {labels}['{label}'] == ''",
+    }
 
 
 def _client_config(config: WebhookClientConfig, path: str, ca_bundle: str) -> dict[str, Any]:
@@ -118,7 +150,11 @@ def _contains(actual: Any, desired: Any) -> bool:
             key in actual and _contains(actual[key], value) for key, value in desired.items()
         )
     if isinstance(desired, list):
-        return (
-            isinstance(actual, list) and len(actual) == len(desired) and all(map(_contains, actual, desired))
-        )
+        if not isinstance(actual, list):
+            return False
+        if desired and all(isinstance(item, Mapping) and "name" in item for item in desired):
+            # Others may add webhooks, conditions and owners to ours; applying again would not take them away.
+            by_name = {item.get("name"): item for item in actual if isinstance(item, Mapping)}
+            return all(_contains(by_name.get(item["name"]), item) for item in desired)
+        return len(actual) == len(desired) and all(map(_contains, actual, desired))
     return bool(actual == desired)
