@@ -117,8 +117,9 @@ class SeededRng:
 class Network:
     """The way of one process to the API server.
 
-    `down`: nothing gets through, in either direction; what is under way waits, and lands late. `before` is
-    called ahead of the server, `after` behind it; `through` may stand between the server and a stream's reader.
+    `down`: nothing gets through, in either direction; what is under way waits, and lands late. `leaving` is called
+    when the process sends, `before` ahead of the server, `after` behind it; `through` may stand between the server
+    and a stream's reader.
     """
 
     def __init__(self, process: Process, front: Front) -> None:
@@ -127,6 +128,9 @@ class Network:
         self._inner = InMemoryTransport(front)
         self._up = asyncio.Event()
         self._up.set()
+        self._exchanges: set[asyncio.Task[HttpResponse]] = set()
+        self._in_hand: set[asyncio.Task[HttpResponse]] = set()
+        self.leaving: Callable[[HttpRequest], None] | None = None
         self.before: Before | None = None
         self.after: Callable[[HttpRequest, HttpResponse], Awaitable[None]] | None = None
         self.through: Callable[[HttpRequest, HttpStream], HttpStream] | None = None
@@ -143,21 +147,44 @@ class Network:
             self._up.set()
 
     async def request(self, request: HttpRequest) -> HttpResponse:
+        exchange = asyncio.create_task(self._exchange(request))
+        self._exchanges.add(exchange)
+        exchange.add_done_callback(self._over)
+        if self.leaving:
+            self.leaving(request)
         try:
             async with asyncio.timeout(request.timeout):
-                await self._travel()
-                if self.before and (answer := await self.before(request)) is not None:
-                    return answer
-                self._process.check()
-                self._world.observe(self._process, request, None)
-                answer = await self._inner.request(request)
-                self._world.observe(self._process, request, answer)
-                if self.after:
-                    await self.after(request, answer)
-                await self._travel()
-                return answer
+                return await asyncio.shield(exchange)
         except TimeoutError:
             raise TransportTimeout("no answer in time") from None
+        finally:
+            if exchange not in self._in_hand:
+                exchange.cancel()
+
+    async def _exchange(self, request: HttpRequest) -> HttpResponse:
+        await self._travel()
+        if self.before and (answer := await self.before(request)) is not None:
+            return answer
+        self._process.check()
+        self._world.observe(self._process, request, None)
+        answer = await self._inner.request(request)
+        self._world.observe(self._process, request, answer)
+        if self.after:
+            await self.after(request, answer)
+        await self._travel()
+        return answer
+
+    def hold(self) -> None:
+        """The process is stopped: what it was about to send it sends first of all when it goes on, whatever has
+        become of those who asked for it.
+        """
+        self._in_hand |= self._exchanges
+
+    def _over(self, exchange: asyncio.Task[HttpResponse]) -> None:
+        self._exchanges.discard(exchange)
+        self._in_hand.discard(exchange)
+        if not exchange.cancelled():
+            exchange.exception()  # nobody may be waiting for it any more
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream]:
@@ -266,11 +293,19 @@ class Process:
         await asyncio.wait([self._task])
 
     def pause(self) -> None:
-        """Its requests stay where they are until `resume`. Its timers go on: hold those by the clock."""
+        """As SIGSTOP: its requests stay where they are until `resume`, and leave then. Its timers go on: hold those by
+        the clock.
+        """
         self._running.clear()
+        for network in self.networks:
+            network.hold()
 
     def resume(self) -> None:
         self._running.set()
+
+    @property
+    def goes_on_now(self) -> bool:
+        return self._running.is_set()
 
     def cut_off(self, down: bool = True) -> None:
         for network in self.networks:

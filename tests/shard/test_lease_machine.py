@@ -23,6 +23,7 @@ from kubeshard.shard.lease_machine import (
     Takeover,
     Wait,
 )
+from kubeshard.shard.lease_record import RETURNING_ANNOTATION
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
 
@@ -68,6 +69,14 @@ def machine(takeover: Takeover = Takeover.AT_ONCE) -> LeaseMachine:
     return LeaseMachine(ME, TIMING, lambda low, high: (low + high) / 2, takeover)
 
 
+RETURNING = {RETURNING_ANNOTATION: "true"}
+
+
+def versioned(lease: Lease, version: str) -> Lease:
+    """As the server stored it."""
+    return replace(lease, metadata=replace(lease.metadata, resource_version=version))
+
+
 def held(at: float = 100.0) -> LeaseMachine:
     """A machine whose lease was created at `at`, answered at once."""
     m = machine()
@@ -91,7 +100,7 @@ def test_an_absent_lease_is_created_with_ring_label_and_incarnation() -> None:
             name="shard-0",
             namespace="ns",
             labels={RING_LABEL: "ring"},
-            annotations={INCARNATION_ANNOTATION: MINE},
+            annotations={INCARNATION_ANNOTATION: MINE, RETURNING_ANNOTATION: "true"},
         ),
         spec=LeaseSpec(
             holder_identity="shard-0",
@@ -143,7 +152,8 @@ def test_a_lease_is_taken_when_nobody_else_can_act_under_the_name(
         metadata=replace(
             record.metadata,
             labels={STATE_LABEL: "ready", "team": "a", RING_LABEL: "ring"},
-            annotations={"note": "b", INCARNATION_ANNOTATION: MINE},
+            annotations={"note": "b", INCARNATION_ANNOTATION: MINE}
+            | ({} if holder == ME.name else {RETURNING_ANNOTATION: "true"}),
         ),
         spec=LeaseSpec(
             holder_identity=ME.name,
@@ -153,6 +163,46 @@ def test_a_lease_is_taken_when_nobody_else_can_act_under_the_name(
             lease_transitions=transitions,
         ),
     )
+
+
+@pytest.mark.regression
+def test_a_lease_that_was_given_up_says_so_until_its_objects_are_reclaimed() -> None:
+    m = machine()
+    m.next(0.0, WALL)
+    m.found(None, 0.0)
+    action = m.next(0.0, WALL)
+    assert isinstance(action, Create)
+    m.written(versioned(action.lease, "10"), 0.0)
+    for reclaimed in (False, True):
+        if reclaimed:
+            m.reclaimed()
+        action = m.next(m.next(0.0, WALL).until, WALL)
+        assert isinstance(action, Put)
+        assert (RETURNING_ANNOTATION in (action.lease.metadata.annotations or {})) is not reclaimed
+        m.written(versioned(action.lease, "11"), 2.0)
+
+
+@pytest.mark.regression
+def test_who_succeeds_a_process_that_had_not_reclaimed_its_objects_has_to_do_it() -> None:
+    m = machine()
+    record = lease(ME.name, PREDECESSOR)
+    record = replace(
+        record, metadata=replace(record.metadata, annotations={**record.metadata.annotations, **RETURNING})
+    )
+    m.next(0.0, WALL)
+    m.found(record, 0.0)
+    action = m.next(0.0, WALL)
+    assert isinstance(action, Put)
+    m.written(versioned(action.lease, "11"), 0.0)
+    assert m.returning
+
+
+@pytest.mark.regression
+def test_a_lease_that_a_sharder_took_is_left_to_it_for_the_records_time_unless_asked_otherwise() -> None:
+    m = LeaseMachine(ME, TIMING, lambda low, high: low)
+    m.next(0.0, WALL)
+    m.found(lease(SHARDER_IDENTITY, RIVAL), 0.0)
+    assert m.state is State.WAITING
 
 
 def test_every_change_of_a_rivals_record_starts_the_waiting_anew() -> None:

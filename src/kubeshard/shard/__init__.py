@@ -23,6 +23,7 @@ from kubeshard.shard.identity import ShardIdentity, identify
 from kubeshard.shard.incarnation import INCARNATION_ANNOTATION, Incarnation
 from kubeshard.shard.lease_machine import Takeover
 from kubeshard.shard.predicate import shard_predicate
+from kubeshard.shard.reclaiming import reclaim
 from kubeshard.shard.shard_lease import ShardLease
 from kubeshard.shard.sharding import Sharding
 from kubeshard.shard.tenure import ShardTenure
@@ -43,6 +44,7 @@ __all__ = [
     "Sharding",
     "Takeover",
     "identify",
+    "reclaim",
     "scaled",
     "shard_predicate",
 ]

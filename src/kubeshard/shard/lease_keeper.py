@@ -45,6 +45,17 @@ _SHORTEST_PAUSE = 0.001
 class Listener(Protocol):
     """Called in the keeper's thread."""
 
+    @property
+    def reclaimed(self) -> bool:
+        """Whether what `on_held` told has been seen to."""
+        ...
+
+    def on_held(self, returning: bool) -> None:
+        """The Lease has become ours. `returning`: somebody may have been told before that nobody acts under the
+        name.
+        """
+        ...
+
     def on_renewed(self, begin_until: float, work_until: float) -> None:
         """The Lease is ours. New work may begin and work may go on until those boot-time seconds."""
         ...
@@ -112,6 +123,8 @@ class LeaseKeeper:
         machine = self._machine
         while True:
             now = self._clock.boottime()
+            if self._held and self._listener.reclaimed:
+                machine.reclaimed()
             action = machine.next(now, self._clock.wall(), self._health())
             match action:
                 case Done():
@@ -190,6 +203,7 @@ class LeaseKeeper:
         assert self._machine.deadline is not None
         if not self._held:
             _log.info("shard lease held", lease=str(self._shard), ring=self._shard.ring)
+            self._listener.on_held(self._machine.returning)
         self._held = True
         self._watchdog.arm(self._machine.deadline)
         self._listener.on_renewed(self._machine.begin_until, self._machine.work_until)

@@ -11,7 +11,7 @@ transport's part.
 |---|---|---|---|
 | SEEKING | absent | SEEKING | create |
 | SEEKING | holder empty | SEEKING | take |
-| SEEKING | a sharder holds it | SEEKING; by `Takeover.AFTER_RECORD` first WAITING | take |
+| SEEKING | a sharder holds it | WAITING for the record's duration; by `Takeover.AT_ONCE` SEEKING | take |
 | SEEKING | own name, no rival incarnation | SEEKING | take, acquire time and transitions stay |
 | SEEKING | own name, rival incarnation | WAITING for twice the record's duration | |
 | SEEKING | any other holder | REFUSED | |
@@ -25,9 +25,8 @@ transport's part.
 | any | `release` | RELEASING if ours, else ENDED | put, holder empty |
 | RELEASING | written, absent, not ours any more, or the deadline passed | ENDED | |
 
-The take-over "at once" of a Lease that a sharder took is safe only with a sharder that reads the Lease again
-before it moves objects (reliability F6). The Go sharder does not: use `Takeover.AFTER_RECORD` with one
-(protocol 3.4).
+A Lease that was taken in any state but "own name" comes with `returning`: somebody may believe that the name was
+given up. It stays true, and is written down in the Lease, until the driver says `reclaimed`.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.versions import compare
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.incarnation import INCARNATION_ANNOTATION
-from kubeshard.shard.lease_record import released, renewed
+from kubeshard.shard.lease_record import released, renewed, returning
 from kubeshard.shard.timing import LONGEST_LEASE, SHORTEST_LEASE, LeaseTiming
 from kubeshard.sharding.names import SHARDER_IDENTITY
 
@@ -72,10 +71,12 @@ LAST_STATES = frozenset({State.LOST, State.REFUSED, State.ENDED})
 class Takeover(Enum):
     """When a Lease that a sharder took from a shard of this name may be taken back."""
 
-    AT_ONCE = "at-once"
-    """For kubeshard's sharder (reliability 1.6, T8): labels decide who owns an object, not the Lease."""
     AFTER_RECORD = "after-record"
-    """For the Go sharder (protocol 3.4): after the record's own duration since it was first seen here."""
+    """After the record's own duration since it was first seen here: meanwhile others get the objects."""
+    AT_ONCE = "at-once"
+    """For kubeshard's sharder only, and those who would rather have their shard back than their objects served at
+    once. The Go sharder goes on taking objects, in a pass that it has begun, from a shard that is back.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class LeaseMachine:
         shard: ShardIdentity,
         timing: LeaseTiming,
         uniform: Callable[[float, float], float],
-        takeover: Takeover = Takeover.AT_ONCE,
+        takeover: Takeover = Takeover.AFTER_RECORD,
     ) -> None:
         self.state = State.SEEKING
         self.deadline: float | None = None
@@ -137,6 +138,8 @@ class LeaseMachine:
         self.reason = ""
         """Why the state is LOST, REFUSED or ENDED, or what is being waited for; for people."""
         self.released = False
+        self.returning = False
+        """Whether somebody may have been told, before the Lease became ours, that nobody acts under the name."""
         self._shard = shard
         self._timing = timing
         self._uniform = uniform
@@ -197,9 +200,8 @@ class LeaseMachine:
             assert self._lease is not None
             self._asked_release = True
             return Put(released(self._lease, self._shard, wall), timeout)
-        if self._lease is None:
-            return Create(self._renewed(Lease(), wall), timeout)
-        return Put(self._renewed(self._lease, wall), timeout)
+        lease = self._renewed(wall)
+        return Create(lease, timeout) if self._lease is None else Put(lease, timeout)
 
     # What came of it
 
@@ -275,6 +277,10 @@ class LeaseMachine:
             self._lease, self._known = lease, True
         else:
             self._lose(self._stranger(lease))
+
+    def reclaimed(self) -> None:
+        """Whoever was told so before cannot take an object from us any more."""
+        self.returning = False
 
     def release(self, now: float) -> None:
         """All work has been proven stopped: give the Lease back, so that the sharder moves the objects at
@@ -370,8 +376,11 @@ class LeaseMachine:
         cause = self._unhealthy or self._failure
         return f": {cause}" if cause else ""
 
-    def _renewed(self, base: Lease, wall: float) -> Lease:
-        return renewed(base, self._shard, self._timing.lease_duration, wall)
+    def _renewed(self, wall: float) -> Lease:
+        if not self.holds:
+            self.returning = returning(self._lease, self._shard)
+        duration = self._timing.lease_duration
+        return renewed(self._lease or Lease(), self._shard, duration, wall, returning=self.returning)
 
     def _retry_pause(self) -> float:
         return self._uniform(self._timing.retry_min, self._timing.retry_max)

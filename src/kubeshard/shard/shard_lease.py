@@ -3,6 +3,9 @@ reliability 1.6).
 
     lease = ShardLease(identify("my-ring"), client)
     async with lease.held(health) as tenure:
+        if tenure.returning:                # others may have been told that nobody has this name any more
+            await reclaim(client.fenced(...), lease.shard, kinds)
+            tenure.objects_reclaimed()
         ...                                 # start controllers; stop them when `await tenure.lost()` returns
         tenure.stopped_cleanly()            # only when no worker, task or thread will write again
 
@@ -51,7 +54,7 @@ class ShardLease:
         *,
         connect: Callable[[], Client] | None = None,
         timing: LeaseTiming | None = None,
-        takeover: Takeover = Takeover.AT_ONCE,
+        takeover: Takeover = Takeover.AFTER_RECORD,
         keep_on_stop: bool = False,
         watchdog: Watchdog | None = None,
         runner: LoopRunner | None = None,

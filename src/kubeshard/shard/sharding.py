@@ -11,7 +11,8 @@ Guaranteed: as the modules of this package say. Not guaranteed: that a change of
 noticed; restart the shards after it.
 
 RBAC: `get` on `controllerrings` (not with `resources`); `get`, `create`, `update`, `watch` on `leases` in the
-shard's namespace; `get`, `list`, `watch`, `patch` on the ring's main kinds, and what the controllers do.
+shard's namespace; `get`, `list`, `watch`, `patch` on the ring's main kinds; `list`, `watch`, `patch` on those that
+they control; and what the controllers do.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from kubeshard.cache import Scope
 from kubeshard.client import Client, KindNotServed
 from kubeshard.controller import Controller
 from kubeshard.core.errors import ApiError, ConfigurationError, Forbidden, NotFound, NotOurs
-from kubeshard.core.kinds import GroupKind
+from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.selectors import Selector
 from kubeshard.manager.membership import HealthGate
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
@@ -37,6 +38,7 @@ from kubeshard.shard.fence import ShardFence
 from kubeshard.shard.identity import ShardIdentity, check_ring_name, check_shard_name, identify
 from kubeshard.shard.lease_machine import Takeover
 from kubeshard.shard.predicate import shard_predicate
+from kubeshard.shard.reclaiming import reclaim
 from kubeshard.shard.shard_lease import ShardLease
 from kubeshard.shard.tenure import ShardTenure
 from kubeshard.shard.timing import LeaseTiming
@@ -53,8 +55,8 @@ class Sharding:
     """This process's part in a ring (`kubeshard.manager.membership.Membership`); one per process.
 
     `name` defaults to the pod's name, outside of a pod to the host's; `namespace`, of the Lease, to the
-    pod's. `resources` spares the shard from reading the ControllerRing. `takeover`: `AFTER_RECORD` for a
-    cluster with the Go sharder. `keep_lease_on_stop`: do not give the Lease back, so that a restart under the
+    pod's. `resources` spares the shard from reading the ControllerRing. `takeover`: when a Lease that a
+    sharder took is taken back. `keep_lease_on_stop`: do not give the Lease back, so that a restart under the
     same name, within the Lease's time, finds its objects still its own (StatefulSets, protocol 14-B7).
     `pod_name_required`: the ring has admission policies (reliability F11). `watchdog`: default the kernel's
     on Linux. `connect` makes the keeper's own client, in its thread: default one like the manager's.
@@ -70,7 +72,7 @@ class Sharding:
         *,
         resources: Iterable[RingResource] | None = None,
         timing: LeaseTiming | None = None,
-        takeover: Takeover = Takeover.AT_ONCE,
+        takeover: Takeover = Takeover.AFTER_RECORD,
         keep_lease_on_stop: bool = False,
         pod_name_required: bool = False,
         watchdog: Watchdog | None = None,
@@ -142,7 +144,9 @@ class Sharding:
 
     @asynccontextmanager
     async def held(self, health: HealthGate) -> AsyncIterator[ShardTenure]:
-        """The Lease, for the time of the block. See `ShardLease.held`."""
+        """The Lease, for the time of the block, with all objects that carry the shard's name made sure of. See
+        `ShardLease.held` and `reclaim`.
+        """
         prepared = self._ready
         lease = ShardLease(
             prepared.shard,
@@ -158,7 +162,28 @@ class Sharding:
         )
         async with lease.held(health) as tenure:
             self._tenure = tenure
+            await self._reclaim(prepared, tenure)
             yield tenure
+
+    async def _reclaim(self, prepared: _Prepared, tenure: ShardTenure) -> None:
+        """Before any work, after the name had been given up. Ends early when the Lease is lost."""
+        if not tenure.returning:
+            return
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                reclaiming = tasks.create_task(
+                    reclaim(self.client(prepared.client), prepared.shard, prepared.kinds.values())
+                )
+                losing = tasks.create_task(tenure.lost())
+                await asyncio.wait((reclaiming, losing), return_when=asyncio.FIRST_COMPLETED)
+                lost = losing.done()
+                reclaiming.cancel()
+                losing.cancel()
+        except asyncio.CancelledError:
+            tenure.stopped_cleanly()  # no work has begun
+            raise
+        if not lost:
+            tenure.objects_reclaimed()
 
     @property
     def _ready(self) -> _Prepared:
@@ -197,7 +222,7 @@ class _Prepared:
         self,
         shard: ShardIdentity,
         resources: RingResources,
-        kinds: frozenset[GroupKind],
+        kinds: Mapping[GroupKind, Kind],
         client: Client,
         clock: Clock,
     ) -> None:
@@ -225,24 +250,23 @@ class _Prepared:
 
 async def _kinds(
     client: Client, resources: RingResources, controllers: Sequence[Controller[Any]]
-) -> frozenset[GroupKind]:
+) -> dict[GroupKind, Kind]:
     """The kinds behind the ring's resources: those that controllers declare are known, the others are asked
     for.
     """
     declared = {
-        watch.form.kind.group_resource: watch.form.kind.group_kind
+        watch.form.kind.group_resource: watch.form.kind
         for controller in controllers
         for watch in controller.watches
     }
-    kinds = set()
+    kinds = {}
     for entry in resources.entries:
         kind = declared.get(entry.resource)
         if kind is None:
             try:
-                found = await client.discovery.kind(entry.resource.group, resource=entry.resource.resource)
+                kind = await client.discovery.kind(entry.resource.group, resource=entry.resource.resource)
             except KindNotServed:
                 _log.warning("the server does not serve a resource of the ring", resource=str(entry.resource))
                 continue
-            kind = found.group_kind
-        kinds.add(kind)
-    return frozenset(kinds)
+        kinds[kind.group_kind] = kind
+    return kinds

@@ -33,6 +33,23 @@ class ShardTenure:
         self._over = False
         """Never taken back, whatever the keeper still says."""
         self._work_until = -math.inf
+        self._returning = False
+        self._reclaimed = False
+
+    @property
+    def returning(self) -> bool:
+        """Whether the name had been given up before, as far as others can know: then `reclaim` its objects, and say
+        so, before any work begins.
+        """
+        return self._returning and not self._reclaimed
+
+    @property
+    def reclaimed(self) -> bool:
+        return self._reclaimed
+
+    def objects_reclaimed(self) -> None:
+        """Nobody who was told before that we are dead can take an object from us any more."""
+        self._reclaimed = True
 
     @property
     def gate(self) -> Gate:
@@ -61,6 +78,9 @@ class ShardTenure:
         return self._stopped
 
     # From the keeper's thread (`lease_keeper.Listener`)
+
+    def on_held(self, returning: bool) -> None:
+        self._returning = returning
 
     def on_renewed(self, begin_until: float, work_until: float) -> None:
         self._work_until = work_until

@@ -7,7 +7,7 @@ while nothing else is seen. A deleted Lease counts as held until its tombstone w
 controller (a re-create with which a living shard collides). Several questions at a time share one read; what
 the decision rests on is logged.
 
-Not guaranteed: that the shard stays dead.
+Not guaranteed: that the shard stays dead. `docs/design/taking-from-the-dead.md` argues why that does no harm.
 
 RBAC: list on leases.
 """

@@ -7,7 +7,8 @@ as it was read for that decision. So a shard that came back keeps its objects, w
 and a label value that is written names a shard that is available. Nothing is waited for between the decision
 and the patch: a server that throttles is heeded here, and then everything is decided again.
 
-Objects are taken from a dead shard only with a proof of its death that began after the object was read.
+Objects are taken from a dead shard only with a proof of its death that began after the object was read; why no such
+patch can take an object from a shard that is back at work: `docs/design/taking-from-the-dead.md`.
 
 A movement is counted only when the answer names the target; what happens to one object (gone, changed, refused)
 happens to no other. A conflict means: read again, decide again, at most 5 times, from the 4th on guarded by a

@@ -1,0 +1,250 @@
+"""Objects are taken from the dead only: a shard that comes back under its name while a sharder moves its objects never
+works on one together with its new owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from world import Network, Process, Thing, World, simulate
+
+from kubeshard.client import Client, ClusterConfig
+from kubeshard.controller import Context, Reconciler, Result
+from kubeshard.controller.ensure import ensure
+from kubeshard.core import ConfigMap, KubeObject, ObjectMeta
+from kubeshard.core.objects import Key
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.shard import Incarnation, ShardFence, ShardIdentity, Takeover
+from kubeshard.shard.lease_record import RETURNING_ANNOTATION
+from kubeshard.shard.reclaiming import PATIENCE, reclaim
+from kubeshard.sharding import shard_label
+
+pytestmark = pytest.mark.regression
+
+SLOW_DOWN = HttpResponse(
+    429,
+    {"content-type": "application/json", "retry-after": "4"},
+    b'{"kind":"Status","status":"Failure","reason":"TooManyRequests","code":429,"message":"slow down"}',
+)
+
+
+class Cluster:
+    """A world whose shards take their time over each object, and who was seen at work on one together with whom."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.working: dict[str, set[str]] = {}
+        self.together: list[tuple[float, str, str]] = []
+
+    def shard(self, name: str, process: str = "", **sharding: Any) -> Process:
+        process = process or name
+        return self.world.shard(name, Slow(self, process), process=process, workers=20, sharding=sharding)
+
+    def count(self, name: str) -> int:
+        return list(self.world.owners().values()).count(name)
+
+
+class Slow(Reconciler[Thing]):
+    def __init__(self, cluster: Cluster, process: str) -> None:
+        self._cluster = cluster
+        self._process = process
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        world, name = self._cluster.world, obj.metadata.name
+        at_work = self._cluster.working.setdefault(name, set())
+        if others := {other for other in at_work if not world.processes[other].dead}:
+            self._cluster.together.append((world.loop.time(), name, f"{self._process} and {others}"))
+        at_work.add(self._process)
+        try:
+            await asyncio.sleep(world.rng.uniform(3.0, 8.0))
+            metadata = ObjectMeta(name=f"c-{name}", namespace=obj.metadata.namespace)
+            await ensure(ctx, ConfigMap(metadata=metadata, data={"by": self._process}), owner=obj)
+        finally:
+            at_work.discard(self._process)
+        return None
+
+
+def is_move(request: HttpRequest, shard: str = "") -> bool:
+    """Whether it takes a Thing; `shard`: for whom."""
+    label = f'"{shard_label("r")}":"{shard}'.encode()
+    return request.method == "PATCH" and "/things/" in request.target and label in (request.body or b"")
+
+
+@pytest.mark.parametrize(
+    ("seed", "takeover"), [(1, Takeover.AT_ONCE), (2, Takeover.AT_ONCE), (1, Takeover.AFTER_RECORD)]
+)
+def test_a_shard_that_is_back_never_works_on_an_object_that_a_throttled_move_still_takes(
+    seed: int, takeover: Takeover
+) -> None:
+    async def scene() -> None:
+        async with World(seed=seed, latency=(0.002, 0.02)) as world:
+            cluster = Cluster(world)
+            await world.install()
+            await world.make_ring()
+            sharder = world.sharder("x0")
+            for number in range(3):
+                cluster.shard(f"s{number}")
+            await world.make_things(24)
+            await world.until(lambda: world.all_owned("s0", "s1", "s2"), within=60)
+            await asyncio.sleep(30)
+
+            async def throttle(request: HttpRequest) -> HttpResponse | None:
+                return SLOW_DOWN if is_move(request) and world.rng.uniform(0, 1) < 0.4 else None
+
+            for network in sharder.networks:
+                network.before = throttle
+            world.processes["s0"].kill()
+            await asyncio.sleep(1)
+            cluster.shard("s0", "s0 again", takeover=takeover)
+            await asyncio.sleep(100)
+            assert cluster.together == []
+            await world.until(lambda: world.all_owned("s0", "s1", "s2") and cluster.count("s0"), within=100)
+            assert cluster.together == []
+
+    simulate(scene)
+
+
+@pytest.mark.parametrize("ends", ["killed", "stopped"])
+def test_a_shard_that_is_back_loses_nothing_to_a_sharder_that_was_stopped_between_proof_and_patch(
+    ends: str,
+) -> None:
+    """The sharder's process goes on a minute later and sends what it had in hand."""
+
+    async def scene() -> None:
+        async with World(seed=3) as world:
+            cluster = Cluster(world)
+            await world.install()
+            await world.make_ring()
+            sharder = world.sharder("x0")
+            s0, _ = cluster.shard("s0"), cluster.shard("s1")
+            await world.make_things(12)
+            await world.until(lambda: world.all_owned("s0", "s1"), within=60)
+            await asyncio.sleep(30)
+            landed: list[int] = []
+
+            def stop(request: HttpRequest) -> None:
+                if is_move(request, "s1"):
+                    sharder.pause()
+
+            def see(process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
+                if process is sharder and answer is not None and is_move(request, "s1"):
+                    landed.append(answer.status)
+
+            for network in sharder.networks:
+                network.leaving = stop
+            world.observers.append(see)
+            before = cluster.count("s0")
+            if ends == "killed":
+                s0.kill()
+            else:
+                await s0.stop()
+            await world.until(lambda: not sharder.goes_on_now, within=40)
+            cluster.shard("s0", "s0 again", takeover=Takeover.AT_ONCE)
+            await world.until(
+                lambda: sum("s0 again" in at_work for at_work in cluster.working.values()) > 1, within=60
+            )
+            for network in sharder.networks:
+                network.leaving = None
+            sharder.resume()
+            await asyncio.sleep(1)
+            assert landed
+            assert set(landed) == {409}
+            assert cluster.count("s0") == before
+            await asyncio.sleep(60)
+            assert cluster.together == []
+
+    simulate(scene)
+
+
+ME = ShardIdentity("r", "s0", "ops", Incarnation("", "boot", "x"))
+KINDS = (Thing.KIND, ConfigMap.KIND)
+
+
+async def labelled(world: World, cls: type[KubeObject], name: str, **labels: str) -> ObjectMeta:
+    async with world.admin() as client:
+        return (
+            await client.create(cls(metadata=ObjectMeta(name=name, namespace="team", labels=labels)))
+        ).metadata
+
+
+def state(world: World, meta: ObjectMeta, group: str = "sim.example", resource: str = "things") -> ObjectMeta:
+    metadata = world.objects(group, resource)[Key("team", meta.name)]["metadata"]
+    return ObjectMeta(
+        name=meta.name, resource_version=metadata["resourceVersion"], labels=metadata.get("labels")
+    )
+
+
+def reclaiming(world: World) -> Client:
+    resources = {kind.group_resource for kind in KINDS}
+    return world.admin().fenced(ShardFence(ME, resources, lambda: None))
+
+
+def test_every_object_that_carries_the_name_has_a_new_version_and_is_otherwise_as_it_was() -> None:
+    async def scene() -> None:
+        async with World() as world:
+            await world.install()
+            mine = {ME.label: "s0", "app": "x"}
+            main, child = (
+                await labelled(world, Thing, "a", **mine),
+                await labelled(world, ConfigMap, "c", **mine),
+            )
+            draining = await labelled(world, Thing, "b", **mine, **{ME.drain: "true"})
+            other = await labelled(world, Thing, "d", **{ME.label: "s1"})
+            assert await reclaim(reclaiming(world), ME, KINDS)
+            now = state(world, child, "", "configmaps")
+            assert (now.labels, now.resource_version != child.resource_version) == (mine, True)
+            now = state(world, main)
+            assert (now.labels, now.resource_version != main.resource_version) == (mine, True)
+            for untouched in (draining, other):
+                assert state(world, untouched).resource_version == untouched.resource_version
+
+    simulate(scene)
+
+
+def test_an_object_that_cannot_be_written_holds_a_returning_shard_up_for_half_a_minute_and_no_other_object() -> (
+    None
+):
+    async def scene() -> None:
+        async with World() as world:
+            await world.install()
+            await labelled(world, Thing, "refused", **{ME.label: "s0"})
+            good = await labelled(world, Thing, "good", **{ME.label: "s0"})
+            client = reclaiming(world)
+            process = Process(world, "s0")
+            network = Network(process, world.front)
+
+            async def refuse(request: HttpRequest) -> HttpResponse | None:
+                body = b'{"kind":"Status","status":"Failure","reason":"Forbidden","code":403}'
+                refused = request.method == "PATCH" and "refused" in request.target
+                return HttpResponse(403, {"content-type": "application/json"}, body) if refused else None
+
+            network.before = refuse
+            client = Client(ClusterConfig("http://sim"), transport=network, clock=world.clock, rng=world.rng)
+            client = client.fenced(ShardFence(ME, {Thing.KIND.group_resource}, lambda: None))
+            began = world.loop.time()
+            assert not await reclaim(client, ME, KINDS)
+            assert world.loop.time() - began == PATIENCE
+            assert state(world, good).resource_version != good.resource_version
+
+    simulate(scene)
+
+
+def test_a_lease_says_that_its_holder_returned_only_until_the_objects_are_reclaimed() -> None:
+    async def scene() -> None:
+        async with World() as world:
+            cluster = Cluster(world)
+            await world.install()
+            await world.make_ring()
+            world.sharder("x0")
+            cluster.shard("s0")
+
+            def annotations() -> dict[str, str]:
+                lease = world.objects("coordination.k8s.io", "leases").get(Key("ops", "s0"))
+                return (lease or {"metadata": {}})["metadata"].get("annotations") or {}
+
+            await world.until(lambda: RETURNING_ANNOTATION in annotations(), within=10, step=0.001)
+            await world.until(lambda: RETURNING_ANNOTATION not in annotations(), within=5)
+
+    simulate(scene)
