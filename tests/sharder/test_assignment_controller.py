@@ -9,29 +9,32 @@ from typing import Any
 from small_api import SmallApi
 
 from kubeshard.core.builtin import Lease, LeaseSpec
+from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.assignment_controller import Assignments
+from kubeshard.sharder.lanes import Lanes
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.schedule import Outcome, Pass, Reach
-from kubeshard.sharding import RING_LABEL, ControllerRing
+from kubeshard.sharder.schedule import Outcome, Reach
+from kubeshard.sharding import RING_LABEL, ControllerRing, RingEntry
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
 RING = ControllerRing(metadata=ObjectMeta(name="ring", uid="uid", generation=1))
 
 
 class World:
-    """One ring, the Leases of shards a and b, and passes that only take time."""
+    """One ring of one resource, the Leases of shards a and b, and looks that only take time."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.version = 0
-        self.passes: list[Pass] = []
+        self.looks: list[Reach] = []
         self.enqueued: list[Key] = []
         self.observer = LeaseObserver(SmallApi().client(self.clock), clock=self.clock)
         book = self.observer.book
+        entries = (RingEntry(GroupResource("", "secrets")),)
         views: Any = SimpleNamespace(
-            view=lambda _: SimpleNamespace(resources=SimpleNamespace(entries=())),
+            view=lambda _: SimpleNamespace(resources=SimpleNamespace(entries=entries)),
             fresh=lambda: True,
             available=lambda ring: book.available(ring, self.clock.monotonic()),
             forget=lambda _: None,
@@ -41,17 +44,19 @@ class World:
         cache: Any = SimpleNamespace(declare=lambda _: informer, list=lambda _: [RING])
         unassigned: Any = SimpleNamespace(follow=lambda *_: None, run=lambda *_: asyncio.sleep(3600))
         repairs: Any = SimpleNamespace(forget=lambda _: None, run=lambda *_: asyncio.sleep(3600))
-        resync: Any = SimpleNamespace(run=self._look, forget=lambda _: None)
+        resync: Any = SimpleNamespace(look=self._look, forget=lambda _: None, keep=lambda *_: None)
+        permissions: Any = SimpleNamespace(keep=lambda *_: None)
         mover: Any = None
         self.assignments = Assignments(
             cache,
             self.observer,
             views,
+            Lanes(resync, views, self.observer, sync_period=300.0, clock=self.clock),
             resync,
             mover,
             unassigned,
             repairs,
-            sync_period=300.0,
+            permissions,
             clock=self.clock,
         )
 
@@ -72,8 +77,8 @@ class World:
     def enqueue(self, key: Key, reason: str = "", *, after: float = 0.0) -> None:
         self.enqueued.append(key)
 
-    async def _look(self, ring: str, work: Pass) -> Outcome:
-        self.passes.append(work)
+    async def _look(self, ring: str, entry: RingEntry, reach: Reach) -> Outcome:
+        self.looks.append(reach)
         await asyncio.sleep(10.0)
         return Outcome()
 
@@ -83,20 +88,21 @@ class World:
 
 
 @virtual_time
-async def test_a_shard_that_left_and_came_back_during_a_pass_means_another_look() -> None:
-    """Half of the pass saw a ring without the shard, and moved its objects."""
+async def test_a_shard_that_left_and_came_back_during_a_look_means_another_look() -> None:
+    """Half of the look saw a ring without the shard, and moved its objects."""
     world = World()
     world.hold("a")
     world.hold("b")
     source = asyncio.create_task(world.assignments.run(world.enqueue))
     await asyncio.sleep(0)
-    passing = asyncio.create_task(world.reconcile())
+    await world.reconcile()
     await asyncio.sleep(2.0)
     world.hold("a", holder="")
     await asyncio.sleep(2.0)
     world.hold("a")
-    await passing
-    assert [work.reach for work in world.passes[:2]] == [Reach.ALL, Reach.ALL]
+    await asyncio.sleep(16.0)
+    assert world.looks[:2] == [Reach.ALL, Reach.MISPLACED]
+    assert world.looks.count(Reach.ALL) == 2
     source.cancel()
 
 

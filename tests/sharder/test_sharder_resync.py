@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from types import SimpleNamespace
 
 import pytest
@@ -18,8 +19,8 @@ from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.moves import Mover, Still
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.reports import RingReports
-from kubeshard.sharder.resync import Resync
-from kubeshard.sharder.schedule import Outcome, Pass, Reach
+from kubeshard.sharder.resync import STALLED, Resync
+from kubeshard.sharder.schedule import Outcome, Reach
 from kubeshard.sharder.unknown_namespaces import UnknownNamespaces
 from kubeshard.sharding import HashRing, RingGroupResource, RingResource, RingResources, RingView
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
@@ -27,7 +28,6 @@ from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.timebertt.dev/ring"
 SECRETS, CONFIG_MAPS = "/api/v1/namespaces/default/secrets", "/api/v1/namespaces/default/configmaps"
 CLUSTERS = "/apis/things.example/v1/clusters"
-ALL = Pass(Reach.ALL)
 FOO = "/Secret/default/foo"
 """The key of secret foo, and of what it controls."""
 
@@ -78,7 +78,18 @@ class World:
         )
 
     async def run(self, reach: Reach = Reach.ALL) -> Outcome:
-        return await self.resync.run("ring", Pass(reach))
+        """One look at each of the ring's resources, in order."""
+        waiting, self.failed = 0, set[GroupResource]()
+        for entry in self.view.resources.entries:
+            outcome = await self.resync.look("ring", entry, reach)
+            waiting += outcome.waiting
+            if outcome.failed:
+                self.failed.add(entry.resource)
+        return Outcome(waiting, bool(self.failed))
+
+    async def look(self, resource: str, reach: Reach = Reach.ALL) -> Outcome:
+        entry = self.view.resources.entry(GroupResource("", resource))
+        return await self.resync.look("ring", entry, reach)
 
     async def _is_dead(self, ring: str, shard: str, since: float) -> Still:
         return lambda: True
@@ -196,12 +207,12 @@ async def test_controlled_objects_wait_for_their_owner_whichever_resource_could_
         return status(500, "InternalError") if lists else None
 
     w.api.faults.append(unavailable)
-    failed = (await w.run()).failed
-    assert failed == {GroupResource("", unreadable)}
+    await w.run()
+    assert w.failed == {GroupResource("", unreadable)}
     assert w.api.labels(child)[SHARD] == "shard-0"
     await w.run(Reach.CONTROLLED)
     w.api.faults.clear()
-    await w.resync.run("ring", Pass(Reach.ALL, failed))
+    await w.look(unreadable)
     assert DRAIN in w.api.labels(secret)
     assert w.api.labels(child)[SHARD] == "shard-0"
     w.api.relabel(secret, **{SHARD: "shard-1", DRAIN: None})
@@ -313,8 +324,8 @@ async def test_one_resource_that_cannot_be_read_harms_no_other() -> None:
     w = World("a")
     secret = w.secret("foo")
     w.api.faults.append(lambda r: status(500, "Broken") if "/configmaps" in r.target else None)
-    outcome = await w.run()
-    assert outcome.failed == frozenset({GroupResource("", "configmaps")})
+    await w.run()
+    assert w.failed == {GroupResource("", "configmaps")}
     assert w.api.labels(secret) == {SHARD: "a"}
     assert GroupResource("", "configmaps") in w.reports.of("ring").unresolved
 
@@ -326,7 +337,8 @@ async def test_an_unknown_resource_is_reported_until_it_appears() -> None:
         "ring", RingResources([ring_resource("", "nothing"), ring_resource("", "secrets")]), HashRing(["a"])
     )
     secret = w.secret("foo")
-    assert (await w.run()).failed == frozenset({GroupResource("", "nothing")})
+    await w.run()
+    assert w.failed == {GroupResource("", "nothing")}
     assert w.api.labels(secret) == {SHARD: "a"}
     assert list(w.reports.of("ring").unresolved) == [GroupResource("", "nothing")]
 
@@ -393,3 +405,53 @@ async def test_lists_never_name_version_0() -> None:
     await w.run()
     assert targets
     assert not any("resourceVersion=" in target for target in targets)
+
+
+@virtual_time
+async def test_a_look_at_which_nothing_goes_on_is_given_up_and_reported() -> None:
+    w = World("a")
+    w.secret("foo")
+    hanging = asyncio.get_running_loop().create_future()
+    w.resync._mover = SimpleNamespace(carry_out=lambda _: asyncio.wait([hanging]))  # type: ignore[assignment]
+    async with asyncio.timeout(STALLED + 1.0):
+        assert (await w.look("secrets")).failed
+    assert "nothing has gone on" in w.reports.of("ring").unresolved[GroupResource("", "secrets")]
+
+
+@virtual_time
+async def test_what_was_decided_before_a_list_failed_is_carried_out() -> None:
+    w = World("a")
+    for number in range(600):  # more than a page
+        w.secret(f"s{number}")
+    api_get, pages = w.api._get, 0
+
+    def paged(path: str, query: Mapping[str, str]) -> HttpResponse:
+        nonlocal pages
+        if not path.endswith("/secrets"):
+            return api_get(path, query)
+        pages += 1
+        if pages > 1:
+            return status(500, "Broken")
+        body = json.loads(api_get(path, query).body)
+        body["metadata"]["continue"] = "more"
+        return ok({**body, "items": body["items"][:300]})
+
+    w.api._get = paged  # type: ignore[method-assign]
+    assert (await w.look("secrets")).failed
+    labelled = [path for path in w.api.objects if "/secrets/" in path and w.api.labels(path)]
+    assert len(labelled) == 300
+
+
+@virtual_time
+async def test_what_left_the_ring_leaves_nothing_behind() -> None:
+    w = World("shard-0", "shard-1", "shard-2")
+    w.secret("foo", **{SHARD: "shard-0"})
+    w.config_map("sum", "foo")
+    await w.run()
+    assert b'resource="secrets"' in generate_latest(w.registry)
+    w.resync.keep("ring", [e for e in w.view.resources.entries if e.resource.resource != "secrets"])
+    text = generate_latest(w.registry)
+    assert b'resource="secrets"' not in text
+    assert b'resource="configmaps"' in text
+    w.resync.forget("ring")
+    assert b'controllerring="ring"' not in generate_latest(w.registry)

@@ -1,49 +1,55 @@
-"""When a ring's objects are looked at (protocol 4.2, B3; reliability F10)."""
+"""When the objects of a resource are looked at (protocol 4.2, B3; reliability F10)."""
 
 from __future__ import annotations
 
 import pytest
 
-from kubeshard.core.kinds import GroupResource
-from kubeshard.sharder.schedule import Outcome, Pass, Reach, Schedule
+from kubeshard.sharder.schedule import Outcome, Reach, Schedule, Track, Work
 
-NOTHING = Outcome()
-PODS = GroupResource("", "pods")
+NOTHING, FAILED = Outcome(), Outcome(failed=True)
+URGENT, THOROUGH = Track.URGENT, Track.THOROUGH
 
 
 def started(available: tuple[str, ...] = ("a", "b")) -> Schedule:
-    """A schedule whose first complete pass began at 0 and ended at 1."""
+    """A schedule whose first look at all began at 0 and ended at 1."""
     schedule = Schedule(sync_period=300.0)
     schedule.members(available, 0.0)
-    work = schedule.due(0.0)
-    assert work == Pass(Reach.ALL, reason="start")
-    schedule.done(work, Outcome(), 0.0, 1.0)
+    work = schedule.due(THOROUGH, 0.0)
+    assert work == Work(Reach.ALL, "start")
+    schedule.done(THOROUGH, work, NOTHING, 0.0, 1.0)
     return schedule
 
 
+def begun(schedule: Schedule, track: Track, now: float) -> Work:
+    work = schedule.due(track, now)
+    assert work is not None
+    return work
+
+
 def run_until(
-    schedule: Schedule, end: float, now: float, outcome: Outcome = NOTHING
+    schedule: Schedule, track: Track, end: float, now: float, outcome: Outcome = NOTHING
 ) -> list[tuple[float, Reach]]:
-    """The passes that are done up to `end`, when each takes no time."""
-    passes = []
+    """The looks that are done up to `end`, when each takes no time."""
+    looks = []
     while True:
-        if (work := schedule.due(now)) is not None:
-            passes.append((round(now, 3), work.reach))
-            schedule.done(work, outcome, now, now)
+        if (work := schedule.due(track, now)) is not None:
+            looks.append((round(now, 3), work.reach))
+            schedule.done(track, work, outcome, now, now)
             continue
-        now += max(schedule.wait(now), 1e-6)
+        now += max(schedule.wait(track, now), 1e-6)
         if now > end:
-            return passes
+            return looks
 
 
 def test_after_the_start_all_objects_are_looked_at_every_sync_period() -> None:
-    assert run_until(started(), 700.0, 1.0) == [(300.0, Reach.ALL), (600.0, Reach.ALL)]
+    assert run_until(started(), THOROUGH, 700.0, 1.0) == [(300.0, Reach.ALL), (600.0, Reach.ALL)]
+    assert run_until(started(), URGENT, 700.0, 1.0) == []
 
 
-def test_a_gained_shard_means_all_objects_now_and_three_settle_passes() -> None:
+def test_a_gained_shard_means_all_objects_now_and_three_settle_looks() -> None:
     schedule = started()
     schedule.members(("a", "b", "c"), 10.0)
-    assert run_until(schedule, 100.0, 10.0) == [
+    assert run_until(schedule, THOROUGH, 100.0, 10.0) == [
         (10.0, Reach.ALL),
         (13.0, Reach.ALL),
         (20.0, Reach.ALL),
@@ -55,86 +61,94 @@ def test_a_lost_shard_means_only_the_objects_without_an_available_one() -> None:
     """protocol 14-B3"""
     schedule = started()
     schedule.members(("a",), 10.0)
-    assert {reach for _, reach in run_until(schedule, 100.0, 10.0)} == {Reach.MISPLACED}
+    assert [at for at, _ in run_until(schedule, URGENT, 100.0, 10.0)] == [10.0, 13.0, 20.0, 40.0]
+    assert schedule.due(THOROUGH, 100.0) is None
 
 
-def test_a_replaced_shard_counts_as_gained() -> None:
+def test_a_replaced_shard_is_one_lost_and_one_gained() -> None:
     schedule = started()
     schedule.members(("a", "c"), 10.0)
-    assert schedule.due(10.0) == Pass(Reach.ALL, reason="membership")
+    assert schedule.due(URGENT, 10.0) == Work(Reach.MISPLACED, "membership")
+    assert schedule.due(THOROUGH, 10.0) == Work(Reach.ALL, "membership")
 
 
 def test_unchanged_members_are_no_reason() -> None:
     schedule = started()
     schedule.members(("a", "b"), 10.0)
-    assert schedule.due(10.0) is None
+    assert [schedule.due(track, 10.0) for track in Track] == [None, None]
 
 
-def test_triggers_during_a_pass_collapse_into_one_afterwards() -> None:
+def test_a_shard_that_is_lost_during_a_look_at_all_is_urgent_at_once() -> None:
+    schedule = started()
+    schedule.request(Reach.ALL, 10.0)
+    begun(schedule, THOROUGH, 10.0)
+    schedule.members(("a",), 11.0)
+    assert schedule.due(URGENT, 11.0) is not None
+
+
+def test_triggers_during_a_look_collapse_into_one_afterwards() -> None:
     """protocol 14-B7"""
     schedule = started()
     schedule.members(("a",), 10.0)
-    work = schedule.due(10.0)
-    assert work is not None
+    work = begun(schedule, URGENT, 10.0)
     schedule.members((), 11.0)
     schedule.members(("a",), 12.0)
-    schedule.done(work, Outcome(), 10.0, 12.5)
-    assert schedule.due(12.5) == Pass(Reach.ALL, reason="membership")
+    schedule.done(URGENT, work, NOTHING, 10.0, 12.5)
+    assert schedule.due(URGENT, 12.5) == Work(Reach.MISPLACED, "membership")
+    assert schedule.due(THOROUGH, 12.5) == Work(Reach.ALL, "membership")
 
 
-def test_a_request_during_a_pass_is_not_answered_by_it() -> None:
+def test_a_request_during_a_look_is_not_answered_by_it() -> None:
     schedule = started()
     schedule.request(Reach.MISPLACED, 10.0)
-    work = schedule.due(10.0)
-    assert work == Pass(Reach.MISPLACED, reason="membership")
+    work = begun(schedule, URGENT, 10.0)
     schedule.request(Reach.MISPLACED, 10.5)
-    schedule.done(work, Outcome(), 10.0, 11.0)
-    assert schedule.due(11.0) is not None
+    schedule.done(URGENT, work, NOTHING, 10.0, 11.0)
+    assert schedule.due(URGENT, 11.0) is not None
 
 
-def test_a_complete_pass_answers_smaller_requests() -> None:
+def test_a_look_at_all_answers_every_request_unless_it_failed() -> None:
+    for outcome, urgent in ((NOTHING, None), (FAILED, Work(Reach.MISPLACED, "membership"))):
+        schedule = started()
+        for reach in Reach:
+            schedule.request(reach, 10.0)
+        schedule.done(THOROUGH, begun(schedule, THOROUGH, 10.0), outcome, 10.0, 11.0)
+        assert schedule.due(URGENT, 11.0) == urgent
+        assert schedule.failing(THOROUGH) is outcome.failed
+
+
+def test_while_something_waits_it_is_looked_at_ever_less_often() -> None:
     schedule = started()
-    schedule.request(Reach.MISPLACED, 10.0)
     schedule.request(Reach.ALL, 10.0)
-    assert run_until(schedule, 100.0, 10.0) == [(10.0, Reach.ALL)]
-
-
-def test_while_something_waits_controlled_objects_are_looked_at_ever_less_often() -> None:
-    schedule = started()
-    schedule.request(Reach.ALL, 10.0)
-    passes = run_until(schedule, 110.0, 10.0, Outcome(waiting=1))
-    assert [at for at, _ in passes] == [10.0, 11.0, 13.0, 17.0, 25.0, 41.0, 71.0, 101.0]
-    assert {reach for _, reach in passes[1:]} == {Reach.CONTROLLED}
+    looks = run_until(schedule, THOROUGH, 110.0, 10.0, Outcome(waiting=1))
+    assert [at for at, _ in looks] == [10.0, 11.0, 13.0, 17.0, 25.0, 41.0, 71.0, 101.0]
+    assert {reach for _, reach in looks[1:]} == {Reach.CONTROLLED}
 
 
 def test_when_nothing_waits_any_more_following_ends() -> None:
     schedule = started()
     schedule.request(Reach.ALL, 10.0)
-    work = schedule.due(10.0)
-    assert work is not None
-    schedule.done(work, Outcome(waiting=3), 10.0, 10.0)
-    assert run_until(schedule, 200.0, 10.0) == [(11.0, Reach.CONTROLLED)]
+    schedule.done(THOROUGH, begun(schedule, THOROUGH, 10.0), Outcome(waiting=3), 10.0, 10.0)
+    assert run_until(schedule, THOROUGH, 200.0, 10.0) == [(11.0, Reach.CONTROLLED)]
 
 
-def test_only_the_resource_that_failed_is_retried_ever_less_often() -> None:
+@pytest.mark.parametrize("track", Track)
+def test_what_failed_is_retried_ever_less_often(track: Track) -> None:
     """protocol 14-A19"""
     schedule = started()
-    schedule.request(Reach.ALL, 10.0)
-    work = schedule.due(10.0)
-    assert work is not None
-    schedule.done(work, Outcome(failed=frozenset({PODS})), 10.0, 10.0)
-    times = []
-    now = 10.0
-    for _ in range(4):
-        now += schedule.wait(now)
-        work = schedule.due(now)
-        assert work is not None
-        assert work.resources == frozenset({PODS})
-        times.append(now)
-        schedule.done(work, Outcome(failed=frozenset({PODS})), now, now)
-    assert times == [15.0, 25.0, 45.0, 85.0]
-    now += schedule.wait(now)
-    work = schedule.due(now)
-    assert work is not None
-    schedule.done(work, Outcome(), now, now)
-    assert schedule.wait(now) == pytest.approx(310.0 - now)
+    schedule.request(Reach.MISPLACED if track is URGENT else Reach.ALL, 10.0)
+    times = [at for at, _ in run_until(schedule, track, 100.0, 10.0, FAILED)]
+    assert times == [10.0, 15.0, 25.0, 45.0, 85.0]
+    looks = run_until(schedule, track, 300.0, 100.0)
+    assert looks[0][0] == 165.0
+    assert len(looks) == 1
+
+
+def test_a_lost_shard_does_not_wait_for_the_retry_of_what_failed() -> None:
+    schedule = started()
+    schedule.request(Reach.MISPLACED, 10.0)
+    for _ in range(5):
+        now = 10.0 + schedule.wait(URGENT, 10.0)
+        schedule.done(URGENT, begun(schedule, URGENT, now), FAILED, now, now)
+    schedule.members(("a",), now + 1.0)
+    assert schedule.due(URGENT, now + 1.0) == Work(Reach.MISPLACED, "membership")

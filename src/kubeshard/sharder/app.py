@@ -31,6 +31,7 @@ from kubeshard.sharder.certificate_controller import SharedCertificate, serving_
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.dead_shards import DeadShards
 from kubeshard.sharder.kinds import ResourceKinds
+from kubeshard.sharder.lanes import Lanes
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
@@ -198,15 +199,17 @@ def _assignments(
         clock=clock,
         rng=rng,
     )
+    lanes = Lanes(resync, views, observer, sync_period=sharder.sync_period, clock=clock)
     assignments = Assignments(
         cache,
         observer,
         views,
+        lanes,
         resync,
         mover,
         unassigned,
         repairs,
-        sync_period=sharder.sync_period,
+        permissions,
         clock=clock,
     )
     return assignment_controller(assignments, sharder.sync_period)

@@ -37,6 +37,7 @@ class SharderControllerConfig(Struct):
     sync_period: Duration = Duration(300)
     """How often all objects of a ring are looked at, whatever happens in between."""
     concurrent_moves: int = 100
+    """How many objects are moved at once by one look at one resource of a ring."""
 
 
 class ControllersConfig(Struct):

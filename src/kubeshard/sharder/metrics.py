@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from typing import NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -35,6 +36,16 @@ from kubeshard.sharding import RING_LABEL, STATE_LABEL, ControllerRing, ShardSta
 
 PREFIX = "controller_sharding"
 _RESOURCE = ["controllerring", "group", "resource"]
+
+M = TypeVar("M", Counter, Gauge, Histogram)
+
+
+class _Series(NamedTuple):
+    """One combination of label values that a metric has."""
+
+    metric: Counter | Gauge | Histogram
+    values: tuple[str, ...]
+    resource: GroupResource | None
 
 
 class SharderMetrics:
@@ -62,7 +73,8 @@ class SharderMetrics:
             [*_RESOURCE, "reason"],
             registry=registry,
         )
-        self._looked_at: dict[str, set[GroupResource]] = {}
+        self._series: dict[str, set[_Series]] = {}
+        """By ring."""
         self._pending = Gauge(
             f"{PREFIX}_drains_pending",
             "Objects with the drain label, at the last look.",
@@ -89,50 +101,59 @@ class SharderMetrics:
         )
         self._resync = Histogram(
             f"{PREFIX}_resync_duration_seconds",
-            "Duration of looks at a ring's objects.",
+            "Duration of looks at the objects of one of a ring's resources.",
             ["controllerring", "reach"],
             buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300),
             registry=registry,
         )
 
     def moved(self, ring: str, resource: GroupResource) -> None:
-        self._movements.labels(ring, resource.group, resource.resource).inc()
+        self._of(self._movements, ring, resource).inc()
 
     def drained(self, ring: str, resource: GroupResource) -> None:
-        self._drains.labels(ring, resource.group, resource.resource).inc()
+        self._of(self._drains, ring, resource).inc()
 
     def calculated(self, ring: str) -> None:
-        self._calculations.labels(ring).inc()
+        self._of(self._calculations, ring).inc()
 
     def failed(self, ring: str, resource: GroupResource, reason: str) -> None:
-        self._failures.labels(ring, resource.group, resource.resource, reason).inc()
+        self._of(self._failures, ring, resource, reason).inc()
 
     def pending(self, ring: str, resource: GroupResource, count: int) -> None:
-        self._looked_at.setdefault(ring, set()).add(resource)
-        self._pending.labels(ring, resource.group, resource.resource).set(count)
+        self._of(self._pending, ring, resource).set(count)
 
     def oldest_drain(self, ring: str, seconds: float) -> None:
-        self._oldest.labels(ring).set(seconds)
+        self._of(self._oldest, ring).set(seconds)
 
     def unassigned(self, ring: str, resource: GroupResource, count: int) -> None:
-        self._looked_at.setdefault(ring, set()).add(resource)
-        self._unassigned.labels(ring, resource.group, resource.resource).set(count)
+        self._of(self._unassigned, ring, resource).set(count)
 
     def oldest_unassigned(self, ring: str, seconds: float) -> None:
-        self._oldest_unassigned.labels(ring).set(seconds)
+        self._of(self._oldest_unassigned, ring).set(seconds)
+
+    def forget_resource(self, ring: str, resource: GroupResource) -> None:
+        """The ring does not have the resource any more: what was counted for it goes."""
+        self._forget(ring, [series for series in self._series.get(ring, ()) if series.resource == resource])
 
     def forget(self, ring: str) -> None:
-        """The ring is gone: what it looked like at the last look is nobody's trouble any more."""
-        for resource in self._looked_at.pop(ring, ()):
-            for gauge in (self._pending, self._unassigned):
-                with suppress(KeyError):
-                    gauge.remove(ring, resource.group, resource.resource)
-        for gauge in (self._oldest, self._oldest_unassigned):
-            with suppress(KeyError):
-                gauge.remove(ring)
+        """The ring is gone, and what was counted for it."""
+        self._forget(ring, list(self._series.get(ring, ())))
+        self._series.pop(ring, None)
 
     def resynced(self, ring: str, reach: str, seconds: float) -> None:
-        self._resync.labels(ring, reach).observe(seconds)
+        self._of(self._resync, ring, None, reach).observe(seconds)
+
+    def _of(self, metric: M, ring: str, resource: GroupResource | None = None, *more: str) -> M:
+        """The metric's series of the ring, remembered so that it can be forgotten."""
+        values = (ring, *((resource.group, resource.resource) if resource else ()), *more)
+        self._series.setdefault(ring, set()).add(_Series(metric, values, resource))
+        return metric.labels(*values)
+
+    def _forget(self, ring: str, some: Iterable[_Series]) -> None:
+        for series in some:
+            with suppress(KeyError):
+                series.metric.remove(*series.values)
+            self._series[ring].discard(series)
 
 
 class StateCollector(Collector):

@@ -5,6 +5,8 @@ A 403 may come from RBAC or from a policy on one object. RBAC: none beyond what 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from kubeshard.client import Client
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource
@@ -39,6 +41,11 @@ class Permissions:
         except ApiError:
             return
         self._reports.permitted(ring, resource, verb, allowed)
+
+    def keep(self, ring: str, resources: Collection[GroupResource]) -> None:
+        """The ring has these resources only: what was asked about others is forgotten."""
+        for question in [q for q in self._asked if q[0] == ring and q[1] not in resources]:
+            del self._asked[question]
 
     def granted(self, ring: str, resource: GroupResource, verb: str) -> None:
         """A request succeeded."""

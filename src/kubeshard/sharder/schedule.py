@@ -1,26 +1,27 @@
-"""When a ring's objects are looked at, and which of them. Sans-IO, one `Schedule` per ring.
+"""When the objects of one resource of a ring are looked at, and which of them. Sans-IO, one `Schedule` per resource.
 
-| why | which objects | when |
-|---|---|---|
-| first sight, changed spec or namespaces | all | at once |
-| sync period | all | `sync_period` after the last complete look |
-| shard gained | all (some must be drained) | at once, settle passes after 3, 10, 30 s |
-| shard lost | those without an available shard | at once, settle passes after 3, 10, 30 s |
-| watch on unassigned objects (re)opened | those without an available shard | at once |
-| drains or controlled objects waited | controlled objects | after 1, 2, 4 ... 30 s while any waits |
-| a resource could not be read | that resource | after 5 s, doubled up to `sync_period` |
+There are two tracks, with one look each at a time. An *urgent* look repairs objects that nobody works on, and reads
+few. A *thorough* one may read everything and take long; the urgent one does not wait for it.
 
-Sources: protocol 4.2, 14-A19, B3; reliability F10. The settle passes repair what another process decided on
-an older view. Several reasons that are due together make one pass. A complete look includes the others.
+| why | track | which objects | when |
+|---|---|---|---|
+| first sight, changed spec or namespaces | thorough | all | at once |
+| sync period | thorough | all | `sync_period` after the last look at all |
+| shard gained | thorough | all (some must be drained) | at once, settle looks after 3, 10, 30 s |
+| shard lost | urgent | those without an available shard | at once, settle looks after 3, 10, 30 s |
+| watch on unassigned objects (re)opened | urgent | those without an available shard | at once |
+| drains or controlled objects waited | thorough | being drained, controlled | after 1, 2, 4 ... 30 s while any waits |
+| the resource could not be read | its own | as before | after 5 s, doubled up to `sync_period` |
+
+Sources: protocol 4.2, 14-A19, B3; reliability F10. The settle looks repair what another process decided on
+an older view. Several reasons of one track that are due together make one look.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import NamedTuple
-
-from kubeshard.core.kinds import GroupResource
 
 SETTLE = (3.0, 10.0, 30.0)
 FOLLOW_FIRST, FOLLOW_LAST = 1.0, 30.0
@@ -28,103 +29,115 @@ RETRY_FIRST = 5.0
 
 
 class Reach(IntEnum):
-    """Which objects a pass looks at; a larger reach includes the smaller ones that can be due with it."""
+    """Which objects a look is about; on one track a larger reach includes the smaller ones."""
 
     CONTROLLED = 1
-    """Controlled objects that wait for their owner's drain."""
+    """What drains are about: main objects that are being drained, controlled objects that may wait for one."""
     MISPLACED = 2
     """Objects without shard, or whose label names no available one."""
     ALL = 3
 
 
-class Pass(NamedTuple):
-    """What to do now. `resources` None: all of the ring."""
+class Track(Enum):
+    URGENT = "urgent"
+    THOROUGH = "thorough"
+
+
+class Work(NamedTuple):
+    """What to do now."""
 
     reach: Reach
-    resources: frozenset[GroupResource] | None = None
     reason: str = ""
 
 
 class Outcome(NamedTuple):
-    """What a pass found. `waiting`: drains sent or pending, and controlled objects held back."""
+    """What a look found. `waiting`: drains sent or pending, and controlled objects held back. `failed`: not
+    everything could be read.
+    """
 
     waiting: int = 0
-    failed: frozenset[GroupResource] = frozenset()
+    failed: bool = False
 
 
 @dataclass(slots=True)
 class Schedule:
-    """Ask `due`, do the pass, tell `done`; `wait` says when to ask again. Times are monotonic seconds."""
+    """Ask `due`, look, tell `done`; `wait` says when to ask again. Times are monotonic seconds."""
 
     sync_period: float
     _known: tuple[str, ...] | None = None
-    _full_at: float = float("-inf")
-    _settle: list[tuple[float, Reach]] = field(default_factory=list)
+    _all_at: float = float("-inf")
+    _requests: list[tuple[float, Reach]] = field(default_factory=list)
     _follow: tuple[float, float] | None = None  # due, delay
-    _failed: dict[GroupResource, tuple[float, float]] = field(default_factory=dict)  # due, delay
+    _failed: dict[Track, tuple[float, float]] = field(default_factory=dict)  # due, delay
 
     def request(self, reach: Reach, now: float) -> None:
-        """Something outside membership asks for a pass as soon as possible."""
-        self._settle.append((now, reach))
+        """Something outside membership asks for a look as soon as possible."""
+        self._requests.append((now, reach))
 
     def members(self, available: tuple[str, ...], now: float) -> None:
         """The ring's available shards as they are now."""
-        if self._known is None:
-            self._known = available
+        known, self._known = self._known, available
+        if known is None or known == available:
             return
-        if available == self._known:
-            return
-        gained = not set(available) <= set(self._known)
-        reach = Reach.ALL if gained else Reach.MISPLACED
-        self._known = available
-        self._settle.append((now, reach))
-        self._settle += [(now + delay, reach) for delay in SETTLE]
+        for changed, reach in (
+            (set(known) - set(available), Reach.MISPLACED),
+            (set(available) - set(known), Reach.ALL),
+        ):
+            if changed:
+                self._requests += [(now + delay, reach) for delay in (0.0, *SETTLE)]
 
-    def due(self, now: float) -> Pass | None:
-        """The pass that has to be done now, all due reasons in one; None if there is none."""
-        reach = max((reach for at, reach in self._settle if at <= now), default=None)
-        if now - self._full_at >= self.sync_period:
-            return Pass(Reach.ALL, reason="periodic" if self._full_at > float("-inf") else "start")
-        failed = frozenset(resource for resource, (at, _) in self._failed.items() if at <= now)
-        following = self._follow is not None and self._follow[0] <= now
-        if reach is not None:
-            return Pass(Reach.ALL if failed or following else reach, reason="membership")
+    def due(self, track: Track, now: float) -> Work | None:
+        """The look that has to be done now, all due reasons in one; None if there is none."""
+        reach = max((r for at, r in self._requests if at <= now and _track(r) is track), default=None)
+        failed = self.failing(track) and self._failed[track][0] <= now
+        if track is Track.URGENT:
+            return Work(Reach.MISPLACED, "membership" if reach else "retry") if reach or failed else None
+        if now - self._all_at >= self.sync_period:
+            return Work(Reach.ALL, "periodic" if self._all_at > float("-inf") else "start")
+        if reach is Reach.ALL:
+            return Work(Reach.ALL, "membership")
         if failed:
-            return Pass(Reach.ALL, None if following else failed, "retry")
-        if following:
-            return Pass(Reach.CONTROLLED, reason="drains pending")
+            return Work(Reach.ALL, "retry")
+        if reach or (self._follow is not None and self._follow[0] <= now):
+            return Work(Reach.CONTROLLED, "drains pending")
         return None
 
-    def done(self, work: Pass, outcome: Outcome, started: float, now: float) -> None:
-        """The pass ended. What became due while it ran stays due: the pass may have missed its cause."""
-        complete = work.resources is None
-        if complete:
-            self._settle = [(at, r) for at, r in self._settle if at > started or r > work.reach]
-        if complete and work.reach is Reach.ALL:
-            self._full_at = started
-        tried = (
-            self._failed
-            if complete
-            else {r: self._failed[r] for r in work.resources or () if r in self._failed}
-        )
-        for resource in [r for r in tried if r not in outcome.failed]:
-            del self._failed[resource]
-        for resource in outcome.failed:
-            _, delay = self._failed.get(resource, (0.0, RETRY_FIRST / 2))
+    def failing(self, track: Track) -> bool:
+        """Whether the last look of the track failed."""
+        return track in self._failed
+
+    def done(self, track: Track, work: Work, outcome: Outcome, started: float, now: float) -> None:
+        """The look ended. What became due while it was under way stays due: it may have missed the cause."""
+        reach = work.reach
+        # A look at all that failed is tried again, but nobody should wait for that who is in a hurry.
+        answers = {reach} if outcome.failed or reach is not Reach.ALL else set(Reach)
+        self._requests = [(at, asked) for at, asked in self._requests if at > started or asked not in answers]
+        if reach is Reach.ALL:
+            self._all_at = started
+        if outcome.failed:
+            _, delay = self._failed.get(track, (0.0, RETRY_FIRST / 2))
             delay = min(2 * delay, self.sync_period)
-            self._failed[resource] = (now + delay, delay)
-        if not complete:
+            self._failed[track] = (now + delay, delay)
+            if track is Track.THOROUGH:
+                self._follow = None  # what comes next is another look at all
             return
+        self._failed.pop(track, None)
         if outcome.waiting:
-            again = self._follow is not None and work.reach is Reach.CONTROLLED
+            again = self._follow is not None and reach is Reach.CONTROLLED
             delay = min(2 * self._follow[1], FOLLOW_LAST) if again and self._follow else FOLLOW_FIRST
             self._follow = (now + delay, delay)
-        elif work.reach is not Reach.MISPLACED:
+        elif track is Track.THOROUGH:
             self._follow = None
 
-    def wait(self, now: float) -> float:
-        """Seconds until `due` may give a pass again; 0 if it does now."""
-        times = [self._full_at + self.sync_period, *(at for at, _ in self._settle)]
-        times += [at for at, _ in self._failed.values()]
-        times += [self._follow[0]] if self._follow else []
-        return max(0.0, min(times) - now)
+    def wait(self, track: Track, now: float) -> float:
+        """Seconds until `due` may give a look again; 0 if it does now; infinite if only something new can."""
+        times = [at for at, reach in self._requests if _track(reach) is track]
+        times += [self._failed[track][0]] if self.failing(track) else []
+        if track is Track.THOROUGH:
+            times.append(self._all_at + self.sync_period)
+            times += [self._follow[0]] if self._follow else []
+        return max(0.0, min(times, default=float("inf")) - now)
+
+
+def _track(reach: Reach) -> Track:
+    return Track.URGENT if reach is Reach.MISPLACED else Track.THOROUGH
