@@ -7,7 +7,6 @@ import random
 import re
 import signal
 import sqlite3
-import ssl
 import stat
 import subprocess
 import sys
@@ -28,7 +27,8 @@ from kubeshard.apiserver.store import Store
 from kubeshard.core import Key
 from kubeshard.core.errors import ApiError, ConfigurationError
 from kubeshard.core.kinds import GroupResource
-from kubeshard.runtime.http import AiohttpTransport
+from kubeshard.runtime.http import HttpTransport
+from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest, TransportError
 
 MAPS = GroupResource("", "configmaps")
@@ -72,9 +72,8 @@ def running(folder):
 class Asking:
     def __init__(self, config):
         cluster = config["clusters"][0]["cluster"]
-        ca = ssl.create_default_context()
-        ca.load_verify_locations(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
-        self.transport = AiohttpTransport(cluster["server"], ca)
+        ca = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        self.transport = HttpTransport(cluster["server"], Tls(ca=ca))
         self.headers = {"Authorization": "Bearer " + config["users"][0]["user"]["token"]}
 
     async def __call__(self, method, path, body=None):

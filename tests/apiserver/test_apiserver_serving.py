@@ -10,12 +10,11 @@ import pytest
 from kubeshard.apiserver.front.gate import Open
 from kubeshard.apiserver.serving import EmbeddedServer, embedded_in_thread
 from kubeshard.client import Client, load_config
-from kubeshard.client.tls import ssl_context
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.runtime.http import AiohttpTransport
+from kubeshard.runtime.http import HttpTransport
 from kubeshard.runtime.issuing import new_client_leaf
-from kubeshard.runtime.tls import load_pair
+from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest
 
 
@@ -23,8 +22,13 @@ def trusting(served):
     return ssl.create_default_context(cadata=served.credentials.ca)
 
 
-async def asked(served, headers, path="/api/v1/namespaces", context=None):
-    transport = AiohttpTransport(served.url, context or trusting(served))
+async def asked(served, headers, path="/api/v1/namespaces", ca=None, pair=None):
+    tls = Tls(
+        ca=ca or served.credentials.ca,
+        certificate=pair and pair.certificate.decode(),
+        key=pair and pair.private_key.decode(),
+    )
+    transport = HttpTransport(served.url, tls)
     try:
         return await transport.request(HttpRequest("GET", path, headers, timeout=5))
     finally:
@@ -59,7 +63,7 @@ async def test_who_has_no_token_or_another_one_is_not_let_in():
 async def test_clients_of_another_server_do_not_trust_this_one():
     async with EmbeddedServer() as one, EmbeddedServer() as other:
         with pytest.raises(Exception, match="certificate verify failed"):
-            await asked(one, {}, context=trusting(other))
+            await asked(one, {}, ca=other.credentials.ca)
 
 
 async def test_a_client_certificate_reaches_the_gate_as_it_is():
@@ -73,9 +77,7 @@ async def test_a_client_certificate_reaches_the_gate_as_it_is():
     async with EmbeddedServer(gate=Watching()) as served:
         now = served.server.clock.wall()
         pair = new_client_leaf(served.credentials.authority, "jane", ["system:masters"], now, 3600)
-        context = trusting(served)
-        load_pair(context, pair)
-        await asked(served, {}, context=context)
+        await asked(served, {}, pair=pair)
         await asked(served, {})
     assert seen == [ssl.PEM_cert_to_DER_cert(pair.certificate.decode()), b""]
 
@@ -83,10 +85,8 @@ async def test_a_client_certificate_reaches_the_gate_as_it_is():
 async def test_a_client_certificate_of_another_authority_is_no_way_in():
     async with EmbeddedServer() as served, EmbeddedServer() as other:
         pair = new_client_leaf(other.credentials.authority, "jane", ["system:masters"], 1.8e9, 3600)
-        context = trusting(served)
-        load_pair(context, pair)
         with pytest.raises(Exception, match=r"GET /api"):
-            await asked(served, {}, context=context)
+            await asked(served, {}, pair=pair)
 
 
 async def test_a_port_that_is_taken_is_a_mistake_in_words():
@@ -105,7 +105,7 @@ async def test_the_url_leads_there_whatever_it_listens_on(host):
 async def test_stopping_ends_watches_in_order_and_leaves_no_task():
     before = asyncio.all_tasks()
     async with EmbeddedServer() as served:
-        transport = AiohttpTransport(served.url, trusting(served))
+        transport = HttpTransport(served.url, Tls(ca=served.credentials.ca))
         headers = {"Authorization": f"Bearer {served.token}"}
         request = HttpRequest("GET", "/api/v1/namespaces?watch=1", headers, timeout=5, idle_timeout=5)
         async with transport.stream(request) as stream:
@@ -153,6 +153,5 @@ async def test_the_configuration_of_the_kubeconfig_verifies_the_server(tmp_path)
     async with EmbeddedServer() as served:
         path = tmp_path / "kubeconfig"
         served.write_kubeconfig(path)
-        context = ssl_context(await load_config(kubeconfig=str(path)))
-        assert context.verify_mode is ssl.CERT_REQUIRED
-        assert context.check_hostname
+        tls = (await load_config(kubeconfig=str(path))).tls
+        assert (tls.ca, tls.insecure, tls.server_name) == (served.credentials.ca, False, None)

@@ -7,7 +7,8 @@ import ssl
 import pytest
 from aiohttp import web
 
-from kubeshard.runtime.http import AiohttpTransport
+from kubeshard.runtime.http import HttpTransport
+from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest, TransportError
 
 GET = HttpRequest("GET", "/path", {}, None, 5.0)
@@ -73,14 +74,14 @@ async def secure(tmp_path):
     runner = web.ServerRunner(web.Server(handle))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    trust = ssl.create_default_context(cadata=identity.bundle.decode())
+    trust = Tls(ca=identity.bundle.decode())
     yield runner.addresses[0][1], trust
     await runner.cleanup()
 
 
 async def test_a_tls_server_is_reached_through_a_tunnel_that_carries_several_requests(proxy, secure):
     proxy.target, trust = secure
-    transport = AiohttpTransport("https://kube.example.com:6443", trust, proxy=proxy.url)
+    transport = HttpTransport("https://kube.example.com:6443", trust, proxy=proxy.url)
     for _ in range(2):
         assert (await transport.request(GET)).body == b"kube.example.com:6443"
     await transport.close()
@@ -92,7 +93,7 @@ async def test_a_tls_server_is_reached_through_a_tunnel_that_carries_several_req
 
 async def test_a_proxy_that_refuses_is_an_error_with_nothing_sent(proxy, secure):
     proxy.answer = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
-    transport = AiohttpTransport("https://kube.example.com:6443", secure[1], proxy=proxy.url)
+    transport = HttpTransport("https://kube.example.com:6443", secure[1], proxy=proxy.url)
     with pytest.raises(TransportError, match="answered 407") as caught:
         await transport.request(GET)
     assert not caught.value.sent
@@ -113,7 +114,7 @@ async def test_a_slow_consumer_holds_the_server_back_and_loses_nothing(server):
         return response
 
     server.answer(flood)
-    transport = AiohttpTransport(server.url)
+    transport = HttpTransport(server.url)
     received = 0
     async with transport.stream(GET) as stream:
         chunks = stream.chunks()

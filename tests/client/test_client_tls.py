@@ -8,7 +8,8 @@ import pytest
 from aiohttp import web
 
 from kubeshard.client import Client, ClusterConfig
-from kubeshard.client.config import ExecPlugin, Tls
+from kubeshard.client.config import CertificateFiles, ExecPlugin, Tls
+from kubeshard.client.credentials import CERTIFICATE_AGE
 from kubeshard.core import ConfigMap, ConfigurationError, Unavailable
 
 pytest.importorskip("cryptography")
@@ -48,10 +49,20 @@ def ca():
     return certificate("ca")
 
 
+@pytest.fixture(scope="module")
+def served(ca):
+    return certificate("kube.example.com", ca)
+
+
 @pytest.fixture
-async def url(ca, tmp_path):
+def leaf(served):
+    return served[0]
+
+
+@pytest.fixture
+async def url(ca, served, tmp_path):
     """An HTTPS server for `kube.example.com` which answers with the name of the client's certificate."""
-    cert, key, *_ = certificate("kube.example.com", ca)
+    cert, key, *_ = served
     (tmp_path / "server.pem").write_text(cert + key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "server.pem")
@@ -72,6 +83,15 @@ async def url(ca, tmp_path):
     await runner.cleanup()
 
 
+class StoppedClock:
+    now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+    boottime = wall = monotonic
+
+
 async def who(url, tls):
     async with Client(ClusterConfig(url, tls=tls)) as client:
         return (await client.get(ConfigMap, "a", "n")).metadata.name
@@ -80,8 +100,15 @@ async def who(url, tls):
 async def test_the_server_is_verified_by_ca_and_name(url, ca):
     assert await who(url, Tls(ca=ca[0], server_name="kube.example.com")) == "anonymous"
     assert await who(url, Tls(insecure=True)) == "anonymous"
-    for tls in (Tls(), Tls(ca=ca[0]), Tls(ca=certificate("other")[0], server_name="kube.example.com")):
-        with pytest.raises(Unavailable, match="certificate verify failed"):
+    for tls, why in (
+        (Tls(server_name="kube.example.com"), "certificate verify failed: self-signed"),
+        (Tls(ca=ca[0]), "certificate verify failed: .*no alternative certificate subject name"),
+        (
+            Tls(ca=certificate("other")[0], server_name="kube.example.com"),
+            "certificate verify failed: self-signed",
+        ),
+    ):
+        with pytest.raises(Unavailable, match=why):
             await who(url, tls)
 
 
@@ -114,3 +141,38 @@ async def test_a_certificate_of_an_exec_plugin_is_presented_and_replaced(url, ca
         for name in ("alice", "bob"):
             give(name)
             assert (await client.get(ConfigMap, "a", "n")).metadata.name == name
+
+
+@pytest.mark.regression
+async def test_a_server_s_own_certificate_is_an_authority_as_with_go_s_clients(url, leaf):
+    assert await who(url, Tls(ca=leaf, server_name="kube.example.com")) == "anonymous"
+
+
+@pytest.mark.regression
+async def test_a_client_certificate_in_rotated_files_is_presented_anew(url, ca, tmp_path):
+    files = CertificateFiles(tmp_path / "tls.crt", tmp_path / "tls.key")
+
+    def rotate(name):
+        cert, key, *_ = certificate(name, ca)
+        files.certificate.write_text(cert)
+        files.key.write_text(key)
+        return cert, key
+
+    clock = StoppedClock()
+    cert, key = rotate("alice")
+    tls = Tls(ca=ca[0], server_name="kube.example.com", certificate=cert, key=key)
+    async with Client(ClusterConfig(url, tls=tls, certificate_files=files), clock=clock) as client:
+
+        async def name():
+            return (await client.get(ConfigMap, "a", "n")).metadata.name
+
+        rotate("bob")
+        assert await name() == "alice"
+        clock.now += CERTIFICATE_AGE
+        assert await name() == "bob"
+        files.certificate.write_text(certificate("carol", ca)[0])  # half of a rotation
+        clock.now += CERTIFICATE_AGE
+        assert await name() == "bob"
+        rotate("dave")
+        clock.now += CERTIFICATE_AGE
+        assert await name() == "dave"

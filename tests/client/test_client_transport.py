@@ -1,20 +1,23 @@
 """The real transport against a real socket."""
 
 import asyncio
+import os
 import socket
 import struct
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from aiohttp import web
 
-from kubeshard.runtime.http import AiohttpTransport
+from kubeshard.runtime.http import HttpTransport
+from kubeshard.runtime.transfers import Sockets
 from kubeshard.runtime.transport import HttpRequest, TransportError, TransportTimeout
 
 
 @pytest.fixture
 async def transport(server):
-    made = AiohttpTransport(server.url)
+    made = HttpTransport(server.url)
     yield made
     await made.close()
 
@@ -89,7 +92,7 @@ async def test_a_refused_connection_says_that_nothing_was_sent():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    transport = AiohttpTransport(f"http://127.0.0.1:{port}")
+    transport = HttpTransport(f"http://127.0.0.1:{port}")
     with pytest.raises(TransportError) as caught:
         await transport.request(get())
     assert not caught.value.sent
@@ -105,10 +108,11 @@ async def test_redirects_are_not_followed(server, transport):
 async def test_sockets_notice_a_dead_peer(server, transport):
     server.answer(web.Response())
     await transport.request(get())
-    (sock,) = transport._sockets
+    (descriptor,) = transport._sockets.descriptors()
 
     def option(level, name):
-        return sock.getsockopt(level, getattr(socket, name))
+        with socket.socket(fileno=os.dup(descriptor)) as sock:
+            return sock.getsockopt(level, getattr(socket, name))
 
     assert option(socket.SOL_SOCKET, "SO_KEEPALIVE") == 1
     assert [
@@ -121,11 +125,13 @@ async def test_abort_resets_connections_even_while_the_loop_is_blocked(server, t
     server.answer(server.stall)
     waiting = asyncio.create_task(transport.request(get()))
     await until(lambda: server.connections)
-    (sock,) = transport._sockets
+    (descriptor,) = transport._sockets.descriptors()
+    sock = socket.socket(fileno=os.dup(descriptor))
     thread = threading.Thread(target=transport.abort)
     thread.start()
     thread.join()
     assert struct.unpack("ii", sock.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)) == (1, 0)
+    sock.close()
     with pytest.raises(TransportError):
         await waiting
     with pytest.raises(TransportError, match="closed"):
@@ -144,3 +150,54 @@ async def test_a_write_on_a_connection_that_the_server_closes_is_sent_once(serve
         await transport.request(HttpRequest(method, "/", {}, b"{}", 5.0))
     assert caught.value.sent
     assert len(server.requests) == 2
+
+
+@pytest.mark.regression
+async def test_abort_never_fails_while_another_thread_opens_sockets():
+    sockets, aborted, stop = Sockets(), [], threading.Event()
+
+    def abort():
+        while not stop.is_set():
+            sockets.abort()
+            aborted.append(True)
+
+    with ThreadPoolExecutor(1) as pool:
+        aborting = pool.submit(abort)
+        for _ in range(300):
+            opened = [socket.socket() for _ in range(30)]
+            for sock in opened:
+                sockets.opened(sock.fileno(), 0)
+            for sock in opened:
+                sock.close()
+        stop.set()
+        aborting.result(timeout=5)
+    assert aborted
+
+
+async def test_abort_leaves_a_socket_alone_that_took_over_a_closed_one_s_number():
+    sockets, first = Sockets(), socket.socket()
+    sockets.opened(first.fileno(), 0)
+    number = first.fileno()
+    first.close()
+    with socket.socket() as second:
+        assert second.fileno() == number
+        sockets.abort()
+        assert struct.unpack("ii", second.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)) == (0, 0)
+
+
+async def test_a_cancelled_request_closes_its_connection(server, transport):
+    server.answer(server.stall, web.Response())
+    waiting = asyncio.create_task(transport.request(get()))
+    await until(lambda: server.connections)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await until(server.connections[0].is_closing)
+
+
+async def test_a_line_break_in_a_header_is_refused_and_nothing_is_sent(server, transport):
+    server.answer(web.Response())
+    with pytest.raises(TransportError, match="line break") as caught:
+        await transport.request(HttpRequest("GET", "/", {"Authorization": "Bearer a\r\nX-Other: b"}))
+    assert not caught.value.sent
+    assert not server.requests

@@ -15,8 +15,7 @@ from kubeshard.apiserver import ApiServer, InMemoryTransport
 from kubeshard.apiserver.controllers import Controllers
 from kubeshard.client import load_config
 from kubeshard.client.config import BearerToken
-from kubeshard.client.tls import ssl_context
-from kubeshard.runtime.http import AiohttpTransport
+from kubeshard.runtime.http import HttpTransport
 from kubeshard.testing import ControlPlane
 
 _numbers = itertools.count(1)
@@ -51,7 +50,7 @@ async def api(request: pytest.FixtureRequest) -> AsyncIterator[ClusterApi]:
         return
     config = await load_config(kubeconfig=str(request.getfixturevalue("busy_cluster").kubeconfig))
     assert isinstance(config.auth, BearerToken)
-    transport = AiohttpTransport(config.server, ssl_context(config))
+    transport = HttpTransport(config.server, config.tls)
     yield await _in_namespace(ClusterApi(transport, config.auth.token, namespace))
     await transport.close()
 

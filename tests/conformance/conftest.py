@@ -27,9 +27,8 @@ from kubeshard.apiserver.front.gate import Peer
 from kubeshard.apiserver.serving import Credentials, EmbeddedServer
 from kubeshard.client import Client, ClusterConfig, load_config
 from kubeshard.client.config import BearerToken, Tls
-from kubeshard.client.tls import ssl_context
 from kubeshard.runtime.clock import SYSTEM_CLOCK
-from kubeshard.runtime.http import AiohttpTransport
+from kubeshard.runtime.http import HttpTransport
 from kubeshard.runtime.issuing import new_client_leaf
 from kubeshard.runtime.tls import CertificatePair
 from kubeshard.runtime.transport import Transport
@@ -118,7 +117,7 @@ def _over_http(
     authority: Callable[[str, Sequence[str]], CertificatePair],
 ) -> Target:
     def connected(config: ClusterConfig) -> Transport:
-        return AiohttpTransport(config.server, ssl_context(config))
+        return HttpTransport(config.server, config.tls)
 
     def certified(pair: CertificatePair) -> Transport:
         certificate, key = pair.certificate.decode(), pair.private_key.decode()

@@ -81,13 +81,10 @@ NEED_AN_EXTRA = (
 )
 
 
-COME_WITH = {"multidict": "aiohttp", "yarl": "aiohttp"}
-
-
 def test_the_core_install_is_enough_to_import_what_needs_no_extra() -> None:
     """What only an extra brings is imported where it is used, or guarded and answered with the extra's name."""
     core = {_normal(requirement) for requirement in PROJECT["project"]["dependencies"]}
-    modules = {"kubeshard", *COME_WITH, *sys.stdlib_module_names}
+    modules = {"kubeshard", *sys.stdlib_module_names}
     for module, distributions in packages_distributions().items():
         if core & {_normal(distribution) for distribution in distributions}:
             modules.add(module)

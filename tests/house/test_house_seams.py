@@ -19,7 +19,7 @@ SEAMS = {
     "randomness": {"random", "uuid", "secrets", "os.urandom"},
     "the network": {
         "socket", "socketserver", "select", "selectors", "http.client", "http.server", "urllib.request",
-        "asyncio.open_connection", "asyncio.start_server", "aiohttp", "uvicorn",
+        "asyncio.open_connection", "asyncio.start_server", "aiohttp", "pycurl", "uvicorn",
     },
     "threads": {"threading", "_thread", "concurrent", "multiprocessing", "asyncio.to_thread", "os.fork"},
     "the environment": {"os.environ", "os.environb", "os.getenv"},
@@ -102,6 +102,7 @@ def _matches_path(path: Path, pattern: str) -> bool:
         ("from concurrent.futures import ThreadPoolExecutor", "threads"),
         ("import http.client", "the network"),
         ("import aiohttp.web", "the network"),
+        ("import pycurl", "the network"),
     ],
 )
 def test_the_search_finds(code: str, seam: str) -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from kubeshard.apiserver import ApiServer
 from kubeshard.apiserver.schema import protobuf
-from kubeshard.client.tls import ssl_context
-from kubeshard.runtime.http import AiohttpTransport
+from kubeshard.runtime.http import HttpTransport
 from kubeshard.runtime.transport import HttpRequest
 
 pytestmark = pytest.mark.kube
@@ -147,7 +146,7 @@ async def test_all_objects_are_read_as_their_json_says(control_plane, kube_clien
         "apply", "-f", "-", input=json.dumps({"kind": "List", "apiVersion": "v1", "items": OBJECTS})
     )
     config = kube_client.config
-    transport = AiohttpTransport(config.server, ssl_context(config))
+    transport = HttpTransport(config.server, config.tls)
     read = 0
 
     async def get(path: str, accept: str) -> bytes:

@@ -18,11 +18,10 @@ import yaml
 from kubeshard.apiserver.serving import EmbeddedServer
 from kubeshard.apiserver.serving.credentials import CLUSTER
 from kubeshard.client import load_config
-from kubeshard.client.tls import ssl_context
 from kubeshard.core.errors import ConfigurationError, KubeshardError
 from kubeshard.runtime.asgi import ListenError
 from kubeshard.runtime.environ import home
-from kubeshard.runtime.http import AiohttpTransport
+from kubeshard.runtime.http import HttpTransport
 from kubeshard.runtime.loop import loop_factory
 from kubeshard.runtime.transport import HttpRequest, TransportError
 
@@ -134,7 +133,7 @@ async def _refuse_to_lead_away(path: Path) -> None:
     """
     try:
         config = await load_config(path)
-        transport = AiohttpTransport(config.server, ssl_context(config))
+        transport = HttpTransport(config.server, config.tls)
     except ConfigurationError:
         return
     try:

@@ -11,19 +11,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
+
+from kubeshard.runtime.tls import Tls
+
+__all__ = [
+    "Auth",
+    "BasicAuth",
+    "BearerToken",
+    "CertificateFiles",
+    "ClusterConfig",
+    "ExecPlugin",
+    "Tls",
+    "TokenFile",
+]
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """How the connection is secured. Certificates are PEM text; `insecure` accepts any server, `server_name`
-    is the name that the server's certificate must have (default: the host of the URL).
-    """
+class CertificateFiles(NamedTuple):
+    """A client certificate and its key that somebody else rotates: read again when a minute old, and after a 401."""
 
-    ca: str | None = None
-    insecure: bool = False
-    server_name: str | None = None
-    certificate: str | None = None
-    key: str | None = field(default=None, repr=False)
+    certificate: Path
+    key: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +71,14 @@ Auth = BearerToken | TokenFile | BasicAuth | ExecPlugin | None
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
     """One API server and one user. `namespace` is what the context names as default; `impersonate` holds
-    request headers.
+    request headers; `certificate_files` replace the client certificate of `tls` as they change.
     """
 
     server: str
-    tls: Tls = Tls()
+    tls: Tls = field(default_factory=Tls)
     auth: Auth = None
     namespace: str = "default"
     proxy: str | None = None
     context: str = ""
     impersonate: Mapping[str, str] = field(default_factory=dict)
+    certificate_files: CertificateFiles | None = None

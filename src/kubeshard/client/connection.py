@@ -17,13 +17,14 @@ import copy
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 from kubeshard.client.config import BasicAuth, BearerToken, ClusterConfig, ExecPlugin, TokenFile
 from kubeshard.client.credentials import (
     ANONYMOUS,
+    CertificateFileCredentials,
     Credential,
     Credentials,
     FixedCredentials,
@@ -33,10 +34,9 @@ from kubeshard.client.exec_plugin import ExecCredentials
 from kubeshard.client.limiter import Limiter
 from kubeshard.client.retry import RetryPolicy
 from kubeshard.client.status import check, error_of, is_json, unexpected
-from kubeshard.client.tls import load_client_certificate, ssl_context
 from kubeshard.core.errors import ApiError, ConfigurationError, Timeout, Unauthorized, Unavailable
 from kubeshard.runtime.clock import Clock
-from kubeshard.runtime.http import AiohttpTransport
+from kubeshard.runtime.http import HttpTransport
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
 from kubeshard.runtime.transport import (
@@ -83,12 +83,15 @@ class Connection:
         self._limiter = limiter
         self._retry = retry
         self._credentials = _credentials(config, clock)
+        if config.certificate_files:
+            files = config.certificate_files
+            self._credentials = CertificateFileCredentials(self._credentials, files, config.tls, clock)
         self._patient = True
-        self._seen = _Seen()
-        self._ssl = ssl_context(config) if transport is None else None
-        self.transport: Transport = transport or AiohttpTransport(
-            config.server, self._ssl, server_hostname=config.tls.server_name, proxy=config.proxy
-        )
+        self._seen = _Seen(presented=(config.tls.certificate or "", config.tls.key or ""))
+        self._http = None
+        if transport is None:
+            transport = self._http = _http(config)
+        self.transport = transport
 
     def impatient(self) -> Connection:
         """The same connections and credentials; but each call is one attempt that leaves at once. 429 and 503
@@ -190,17 +193,19 @@ class Connection:
             raise Unauthorized(str(error), code=401, reason="Unauthorized") from error
 
     def _present(self, credential: Credential) -> None:
-        """Uses the client certificate that an exec plugin gave, on new connections."""
+        """Uses a client certificate that changed, on new connections."""
         if (
             credential.certificate is None
             or credential.certificate == self._seen.presented
-            or self._ssl is None
+            or self._http is None
         ):
             return
-        load_client_certificate(self._ssl, *credential.certificate)
+        certificate, key = credential.certificate
+        try:
+            self._http.renew(replace(self.config.tls, certificate=certificate, key=key))
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
         self._seen.presented = credential.certificate
-        if isinstance(self.transport, AiohttpTransport):
-            self.transport.renew()
 
     async def _again(self, attempts: _Attempts, status: int, headers: Mapping[str, str]) -> bool:
         """Whether to try once more, after having waited as long as the server asked."""
@@ -247,7 +252,7 @@ class _Seen:
     authenticated: bool = False
     """Whether there were credentials at least once."""
     presented: tuple[str, str] | None = None
-    """The client certificate in use that an exec plugin gave."""
+    """The client certificate in use."""
     warnings: set[str] = field(default_factory=set)
     """Told already."""
 
@@ -271,6 +276,14 @@ def broken(request: HttpRequest, error: TransportError) -> ApiError:
     if isinstance(error, TransportTimeout):
         return Timeout(str(error), reason="Timeout")
     return Unavailable(str(error))
+
+
+def _http(config: ClusterConfig) -> HttpTransport:
+    """Raises ConfigurationError for unusable certificates."""
+    try:
+        return HttpTransport(config.server, config.tls, proxy=config.proxy)
+    except ValueError as error:
+        raise ConfigurationError(f"{config.server}: {error}") from error
 
 
 def _credentials(config: ClusterConfig, clock: Clock) -> Credentials:

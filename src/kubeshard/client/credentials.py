@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from kubeshard.client.config import TokenFile
+from kubeshard.client.config import CertificateFiles, Tls, TokenFile
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.clock import Clock
 
 TOKEN_FILE_AGE = 60.0
 """Seconds after which a token file is read again; the kubelet renews bound tokens long before they expire."""
+
+CERTIFICATE_AGE = 60.0
+"""Seconds after which the files of a client certificate are read again."""
 
 
 class Credential(NamedTuple):
@@ -84,3 +87,36 @@ class TokenFileCredentials:
             raise ConfigurationError(f"cannot read the token file: {error}") from error
         self._credential = Credential(f"Bearer {token}")
         return self._credential
+
+
+class CertificateFileCredentials:
+    """Other credentials, and a client certificate in files that somebody else rotates. While the files cannot be
+    read or do not fit each other (a rotation replaces them one after the other) the last good pair goes on being
+    used.
+    """
+
+    def __init__(self, inner: Credentials, files: CertificateFiles, tls: Tls, clock: Clock) -> None:
+        self._inner = inner
+        self._files = files
+        self._clock = clock
+        self._pair = (tls.certificate or "", tls.key or "")
+        self._read_at = clock.monotonic()
+
+    async def current(self) -> Credential:
+        if self._clock.monotonic() - self._read_at >= CERTIFICATE_AGE:
+            self._read()
+        return (await self._inner.current())._replace(certificate=self._pair)
+
+    async def renew(self, rejected: Credential) -> bool:
+        self._read()
+        return await self._inner.renew(rejected) or self._pair != rejected.certificate
+
+    def _read(self) -> None:
+        self._read_at = self._clock.monotonic()
+        try:
+            pair = (self._files.certificate.read_text(), self._files.key.read_text())
+            if pair != self._pair:
+                Tls(certificate=pair[0], key=pair[1]).check()
+        except (OSError, ValueError):
+            return
+        self._pair = pair

@@ -16,7 +16,16 @@ from typing import Any
 import msgspec
 import yaml
 
-from kubeshard.client.config import Auth, BasicAuth, BearerToken, ClusterConfig, ExecPlugin, Tls, TokenFile
+from kubeshard.client.config import (
+    Auth,
+    BasicAuth,
+    BearerToken,
+    CertificateFiles,
+    ClusterConfig,
+    ExecPlugin,
+    Tls,
+    TokenFile,
+)
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime import environ
 
@@ -151,6 +160,7 @@ def load_kubeconfig(paths: Sequence[Path], context: str | None = None) -> Cluste
         proxy=_proxy(cluster_in, cluster),
         context=name,
         impersonate=_impersonation(f"{user_path}: user {chosen.user!r}", user),
+        certificate_files=_certificate_files(user_path, user),
     )
 
 
@@ -192,6 +202,16 @@ def _tls(
             f"{cluster_in}: certificate-authority and insecure-skip-tls-verify exclude each other"
         )
     return Tls(ca, cluster.insecure_skip_tls_verify, cluster.tls_server_name or None, certificate, key)
+
+
+def _certificate_files(path: Path, user: User) -> CertificateFiles | None:
+    if (
+        user.client_certificate_data
+        or user.client_key_data
+        or not (user.client_certificate and user.client_key)
+    ):
+        return None
+    return CertificateFiles(_relative(path, user.client_certificate), _relative(path, user.client_key))
 
 
 def _pem(path: Path, where: str, field: str, data: str | None, file: str | None) -> str | None:

@@ -1,12 +1,12 @@
-"""The real `Transport`: HTTP/1.1 over aiohttp.
+"""The real `Transport`: HTTP/1.1 over libcurl.
 
 Guaranteed:
 - concurrent requests never wait for each other: each has a connection of its own, idle ones are reused;
 - a connection whose request timed out, was cancelled or broke is closed and never reused;
-- a dead peer is noticed: TCP keepalive 10/5/3 s finds one on a silent stream, TCP_USER_TIMEOUT (4 s) one that
-  no longer acknowledges,
-  and the kernel does not go on resending a write of a process that died (reliability F3, T3, T30);
+- a dead peer is noticed: TCP keepalive finds one on a silent stream, TCP_USER_TIMEOUT (4 s) one that no longer
+  acknowledges, and the kernel does not go on resending a write of a process that died;
 - a request is sent once: whether to repeat it is for those to say who know what it does;
+- the server is verified against the authorities of the `Tls` settings and no others;
 - redirects, cookies, `.netrc` and the environment are ignored: what is sent is what was asked for.
 
 Not guaranteed: that a write whose answer was lost was not carried out (`TransportError.sent`).
@@ -17,193 +17,158 @@ Answers are not compressed: client and server are near each other, and gzip cost
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
 import ssl
-import struct
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
-from weakref import WeakSet
+from urllib.parse import urlsplit
 
-import aiohttp
-from yarl import URL
+import pycurl
 
-from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError, TransportTimeout
+from kubeshard.runtime.exchange import Exchange, Stream
+from kubeshard.runtime.tls import Tls
+from kubeshard.runtime.transfers import Sockets, Transfers
+from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 
-IDLE_LIFETIME = 30.0
+IDLE_LIFETIME = 30
 """Seconds an unused connection is kept: less than the idle timeout of API servers (90 s) and usual load
 balancers, so that a request rarely meets a connection that the other end is just closing.
 """
 
-_USER_TIMEOUT_MS = 4000
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+_READ_AT_ONCE = 128 * 1024
+_DEFAULT_TLS = Tls()
 
 
-class AiohttpTransport:
+class HttpTransport:
     """Connections to one server.
 
     `base_url` is scheme, host, port and an optional path before every target. `proxy` is the URL of an HTTP
-    proxy. `connection_limit` bounds open connections (0: unbounded); a bound includes long-lived streams, so
-    leave room for them. May be created outside of an event loop; belongs to the loop of its first request.
+    proxy. May be created outside of an event loop; belongs to the loop of its first request. Raises ValueError for
+    TLS settings that cannot work.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        ssl_context: ssl.SSLContext | None = None,
-        *,
-        server_hostname: str | None = None,
-        proxy: str | None = None,
-        connection_limit: int = 0,
-    ) -> None:
-        self._base_url = base_url.rstrip("/")
-        self._ssl_context = ssl_context
-        self._server_hostname = server_hostname
+    def __init__(self, base_url: str, tls: Tls = _DEFAULT_TLS, *, proxy: str | None = None) -> None:
+        self._given_url = base_url.rstrip("/")
         self._proxy = proxy
-        self._connection_limit = connection_limit
-        self._sockets: WeakSet[socket.socket] = WeakSet()
-        self._session: aiohttp.ClientSession | None = None
-        self._retired: list[aiohttp.ClientSession] = []
+        self._sockets = Sockets()
+        self._transfers: Transfers | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._closing: asyncio.Task[None] | None = None
         self._closed = False
+        self._idle: list[Exchange] = []
+        self.renew(tls)
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         """One exchange. Raises TransportTimeout after `request.timeout`, TransportError when it broke."""
-        with _translated(request):
-            async with asyncio.timeout(request.timeout), self._send(request) as answer:
-                return HttpResponse(answer.status, _headers(answer), await answer.read())
+        transfers, loop = self._transfers or self._open(), asyncio.get_running_loop()
+        idle = self._idle
+        exchange = idle.pop() if idle else Exchange(self._curl())
+        exchange.prepare(request, self._base_url + request.target, self._headers)
+        answer = await exchange.run(transfers, loop, request.timeout)
+        idle.append(exchange)  # of the settings that it was made with: `renew` begins a new list
+        return answer
 
     @asynccontextmanager
-    async def stream(self, request: HttpRequest) -> AsyncIterator[_Stream]:
+    async def stream(self, request: HttpRequest) -> AsyncIterator[Stream]:
         """An answer piece by piece. The connection is reused only if the body was read to its end."""
-        sent = self._send(request, sock_read=request.idle_timeout)
-        with _translated(request):
-            async with asyncio.timeout(request.timeout):
-                answer = await sent.__aenter__()
+        transfers = self._transfers or self._open()
+        stream = Stream(self._curl(), transfers)
+        stream.prepare(request, self._base_url + request.target, self._headers)
         try:
-            yield _Stream(request, answer)
+            await stream.begin()
+            yield stream
         finally:
-            if not answer.content.is_eof():
-                answer.close()
-            answer.release()
+            transfers.cancel(stream.curl)
 
-    def renew(self) -> None:
-        """Later requests use new connections (the client certificate changed); exchanges under way are
-        finished.
+    def renew(self, tls: Tls) -> None:
+        """Later requests use these settings, on new connections; exchanges under way are finished. Raises
+        ValueError for settings that cannot work; the present ones stay then.
         """
-        if self._session is not None:
-            self._retired.append(self._session)
-            self._session = None
+        if self._given_url.startswith("https://"):
+            tls.check()
+        self._tls = tls
+        self._base_url, self._connect_to, host = _addressed(self._given_url, tls.server_name)
+        # libcurl's own headers are switched off by their bare names.
+        self._headers = ["Expect:", "Accept-Encoding: identity", *([f"Host: {host}"] if host else [])]
+        self._idle = []
 
     def abort(self) -> None:
-        """Resets every connection so that the kernel discards what it has not delivered yet: no write of the
-        past arrives from now on (reliability F3). May be called from any thread; where the loop is blocked
-        the reset happens when the process ends.
+        """Resets every connection so that the kernel discards what it has not delivered yet: no write of the past
+        arrives from now on. May be called from any thread; where the loop is blocked the reset happens when the
+        process ends.
         """
-        for sock in list(self._sockets):
-            with contextlib.suppress(OSError):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self._sockets.abort()
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._start_closing)
+            self._loop.call_soon_threadsafe(self._close)
 
     async def close(self) -> None:
         """Closes all connections; exchanges under way, and later ones, fail."""
+        self._close()
+
+    def _close(self) -> None:
         self._closed = True
-        sessions = [*self._retired, *([self._session] if self._session else [])]
-        self._session, self._retired = None, []
-        for session in sessions:
-            await session.close()
+        self._idle = []
+        transfers, self._transfers = self._transfers, None
+        if transfers is not None:
+            transfers.close("the client is closed")
 
-    def _send(self, request: HttpRequest, sock_read: float | None = None) -> Any:
-        session = self._session or self._open()
-        return session.request(
-            request.method,
-            URL(self._base_url + request.target, encoded=True),
-            headers=[("Accept-Encoding", "identity"), *request.headers.items()],
-            data=request.body,
-            timeout=aiohttp.ClientTimeout(total=None, sock_read=sock_read),
-            allow_redirects=False,
-            proxy=self._proxy,
-            server_hostname=self._server_hostname,
-        )
-
-    def _open(self) -> aiohttp.ClientSession:
+    def _open(self) -> Transfers:
         if self._closed:
             raise TransportError("the client is closed", sent=False)
         self._loop = asyncio.get_running_loop()
-        connector = aiohttp.TCPConnector(
-            limit=self._connection_limit,
-            ssl=self._ssl_context or True,
-            keepalive_timeout=IDLE_LIFETIME,
-            socket_factory=self._socket,
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), raise_for_status=False, trust_env=False
-        )
-        # aiohttp would send a PUT or DELETE again, on its own, when a reused connection breaks.
-        self._session._retry_connection = False
-        return self._session
+        self._transfers = Transfers()
+        return self._transfers
 
-    def _socket(self, address: tuple[Any, ...]) -> socket.socket:
-        family, kind, protocol, *_ = address
-        sock = socket.socket(family, kind, protocol)
-        sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    def _curl(self) -> pycurl.Curl:
+        curl = pycurl.Curl()
         for option, value in (
-            ("TCP_NODELAY", 1),
-            ("TCP_KEEPIDLE", 10),
-            ("TCP_KEEPINTVL", 5),
-            ("TCP_KEEPCNT", 3),
-            ("TCP_USER_TIMEOUT", _USER_TIMEOUT_MS),
+            (pycurl.NOSIGNAL, 1),
+            (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
+            (pycurl.PATH_AS_IS, 1),
+            (pycurl.USERAGENT, ""),
+            (pycurl.PROXY, self._proxy or ""),  # "": not the environment's
+            (pycurl.NOPROXY, ""),
+            (pycurl.BUFFERSIZE, _READ_AT_ONCE),
+            (pycurl.MAXAGE_CONN, IDLE_LIFETIME),
+            (pycurl.SOCKOPTFUNCTION, self._sockets.opened),
         ):
-            if hasattr(socket, option):  # macOS lacks some
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-        self._sockets.add(sock)
-        return sock
-
-    def _start_closing(self) -> None:
-        self._closing = asyncio.create_task(self.close())
-
-
-class _Stream:
-    def __init__(self, request: HttpRequest, answer: aiohttp.ClientResponse) -> None:
-        self._request = request
-        self._answer = answer
-        self.status = answer.status
-        self.headers: Mapping[str, str] = _headers(answer)
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        with _translated(self._request):
-            try:
-                async for chunk in self._answer.content.iter_any():
-                    yield chunk
-            except RuntimeError as error:  # aiohttp's word for a connection that this side closed meanwhile
-                raise TransportError(str(error)) from error
-
-    async def read(self) -> bytes:
-        with _translated(self._request):
-            async with asyncio.timeout(self._request.timeout):
-                return await self._answer.read()
+            curl.setopt(option, value)
+        if self._connect_to:
+            curl.setopt(pycurl.CONNECT_TO, [self._connect_to])
+        if self._base_url.startswith("https://"):
+            _secure(curl, self._tls)
+        return curl
 
 
-def _headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
-    return {name.lower(): value for name, value in answer.headers.items()}
+def _secure(curl: pycurl.Curl, tls: Tls) -> None:
+    if tls.insecure:
+        curl.setopt(pycurl.SSL_VERIFYPEER, 0)
+        curl.setopt(pycurl.SSL_VERIFYHOST, 0)
+    elif tls.ca is not None:
+        curl.setopt(pycurl.CAINFO_BLOB, tls.ca.encode())
+        curl.unsetopt(
+            pycurl.CAPATH
+        )  # the system's authorities, where libcurl was built with a folder of them
+    else:
+        system = ssl.get_default_verify_paths()
+        if system.cafile:
+            curl.setopt(pycurl.CAINFO, system.cafile)
+        if system.capath:
+            curl.setopt(pycurl.CAPATH, system.capath)
+    if tls.certificate and tls.key:
+        curl.setopt(pycurl.SSLCERT_BLOB, tls.certificate.encode())
+        curl.setopt(pycurl.SSLKEY_BLOB, tls.key.encode())
 
 
-@contextlib.contextmanager
-def _translated(request: HttpRequest) -> Iterator[None]:
-    where = f"{request.method} {request.target.partition('?')[0]}"
-    try:
-        yield
-    except aiohttp.ClientHttpProxyError as error:  # its own text would tell the proxy's password
-        raise TransportError(
-            f"{where}: the proxy answered {error.status} {error.message}", sent=False
-        ) from None
-    except aiohttp.ClientConnectorError as error:
-        raise TransportError(f"{where}: {error}", sent=False) from error
-    except TimeoutError as error:  # asyncio's, and aiohttp's on a silent stream
-        raise TransportTimeout(f"{where}: no answer in time") from error
-    except (aiohttp.ClientError, OSError) as error:
-        raise TransportError(f"{where}: {str(error) or type(error).__name__}") from error
+def _addressed(url: str, server_name: str | None) -> tuple[str, str, str]:
+    """(URL to ask for, where to connect instead, Host header), the last two empty without a name of its own: libcurl
+    asks for and verifies the certificate of the host that stands in the URL.
+    """
+    parts = urlsplit(url)
+    if not server_name or server_name == parts.hostname:
+        return url, "", ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname
+    return (
+        parts._replace(netloc=f"{server_name}:{port}").geturl(),
+        f"::{host}:{port}",
+        parts.netloc.rpartition("@")[2],
+    )

@@ -46,7 +46,7 @@ _SECRET = frozenset(
     {"authorization", "cookie", "token", "bearer_token", "password", "client_key", "private_key"}
 )
 
-_QUIET = ("aiohttp.access", "asyncio", "uvicorn.access", "uvicorn.error")
+_QUIET = ("asyncio", "uvicorn.access", "uvicorn.error")
 """Loggers of other libraries that report every request or start at level info: warnings only, unless a level
 names them.
 """

@@ -1,4 +1,4 @@
-"""TLS contexts of servers, and the pairs of certificate and key that they show.
+"""TLS: the settings of clients, contexts of servers, and the pairs of certificate and key that both show.
 
 Guaranteed: TLS 1.2 only with AEAD suites, ALPN offers HTTP/1.1 only (reliability 5.3); a private key never
 gets onto a disk on Linux, and an encrypted one is refused instead of a question on the terminal.
@@ -11,7 +11,38 @@ import os
 import ssl
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How a client's connection is secured. Certificates are PEM text. `ca` are the certificates that are trusted,
+    default the system's; the server's own may be among them, as with Go's clients. `insecure` accepts any server;
+    `server_name` is the name that the server's certificate must have (default: the host of the URL).
+    """
+
+    ca: str | None = None
+    insecure: bool = False
+    server_name: str | None = None
+    certificate: str | None = None
+    key: str | None = field(default=None, repr=False)
+
+    def check(self) -> None:
+        """Raises ValueError, which says what is wrong, for settings with which no connection can be made."""
+        if self.ca is not None:
+            try:
+                ssl.create_default_context(cadata=self.ca)
+            except (ssl.SSLError, ValueError) as error:
+                raise ValueError(f"certificate-authority: not a PEM certificate: {error}") from error
+        if self.certificate and self.key:
+            try:
+                load_pair(
+                    ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+                    CertificatePair(self.certificate.encode(), self.key.encode()),
+                )
+            except (ssl.SSLError, ValueError) as error:
+                raise ValueError(f"client certificate and key do not fit or are no PEM: {error}") from error
 
 
 class CertificatePair(NamedTuple):

@@ -1,7 +1,7 @@
 """HTTP to one server, as the client needs it: whole answers and byte streams, nothing of Kubernetes.
 
 The boundary of simulation: everything above `Transport` is production code in a simulated world, everything
-below (aiohttp, TLS, sockets) is tested against real servers.
+below (libcurl, TLS, sockets) is tested against real servers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class HttpRequest(NamedTuple):
     target: str
     """Path and query, already encoded, beginning with `/`."""
     headers: Mapping[str, str]
-    """`items()` of a multidict has a name as often as it is given."""
+    """`items()` may have a name several times."""
     body: bytes | None = None
     timeout: float | None = None
     """Seconds for the whole exchange (of a stream: until its headers); None waits forever."""

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from kubeshard.client import load_config
 from kubeshard.client.config import BearerToken
-from kubeshard.client.tls import ssl_context
-from kubeshard.runtime.http import AiohttpTransport
+from kubeshard.runtime.http import HttpTransport
 from kubeshard.runtime.transport import HttpRequest, Transport
 from kubeshard.testing.control_plane import ControlPlane
 
@@ -44,7 +43,7 @@ class Asker:
 @asynccontextmanager
 async def asking(kube: ControlPlane) -> AsyncIterator[Asker]:
     config = await load_config(kubeconfig=str(kube.kubeconfig))
-    transport = AiohttpTransport(config.server, ssl_context(config))
+    transport = HttpTransport(config.server, config.tls)
     try:
         yield Asker(transport, config.auth.token if isinstance(config.auth, BearerToken) else "")
     finally:

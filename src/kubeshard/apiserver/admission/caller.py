@@ -7,15 +7,15 @@ Cluster DNS does not exist: what `clientConfig.service` means is said by whoever
 from __future__ import annotations
 
 import base64
-import binascii
 import json
-import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from kubeshard.apiserver.steps import WebhookCall, WebhookReply
 from kubeshard.runtime.asgi import AsgiApp, Message
+from kubeshard.runtime.http import HttpTransport
+from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest, Transport, TransportError, TransportTimeout
 
 Resolver = Callable[[str, str, int], str]
@@ -62,12 +62,12 @@ class HttpCaller:
     def _transport(self, host: str, name: str, ca_bundle: str) -> Transport:
         key = (host, name, ca_bundle)
         if key not in self._transports:
-            from kubeshard.runtime.http import AiohttpTransport  # slow to import, and rarely needed
-
             server_name = name.rpartition(":")[0] if name != host else None
-            self._transports[key] = AiohttpTransport(
-                f"https://{host}", _trusting(ca_bundle), server_hostname=server_name
-            )
+            try:
+                ca = base64.b64decode(ca_bundle, validate=True).decode() or None
+                self._transports[key] = HttpTransport(f"https://{host}", Tls(ca=ca, server_name=server_name))
+            except ValueError as error:  # not base64, not text, not certificates
+                raise ValueError(f"unable to load root certificates: {error}") from None
         return self._transports[key]
 
 
@@ -167,17 +167,3 @@ def _where(client: Mapping[str, Any], resolve: Resolver) -> tuple[str, str, str]
     port = service.get("port") or 443
     host = resolve(service["namespace"], service["name"], port)
     return host, f"{service['name']}.{service['namespace']}.svc:{port}", service.get("path") or "/"
-
-
-def _trusting(ca_bundle: str) -> ssl.SSLContext:
-    """Raises ValueError for a bundle without certificates. Without one the system's authorities are trusted."""
-    try:
-        pem = base64.b64decode(ca_bundle, validate=True).decode() if ca_bundle else None
-        context = ssl.create_default_context(cadata=pem)
-    except (binascii.Error, UnicodeDecodeError, ssl.SSLError) as error:
-        raise ValueError(f"unable to load root certificates: {error}") from None
-    # As Go verifies: every certificate of the bundle is an anchor, the server's own one, too, and extensions that
-    # an authority may leave out are not asked for (Python 3.13 does).
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return context

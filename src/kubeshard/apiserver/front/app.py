@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any
-
-from multidict import CIMultiDict
+from typing import Any, cast
+from wsgiref.headers import Headers
 
 from kubeshard.apiserver.front.gate import UNKNOWN, Peer
 from kubeshard.apiserver.front.handlers import Front
@@ -93,10 +92,8 @@ def _request(scope: Mapping[str, Any], body: bytes) -> HttpRequest:
     path = scope.get("raw_path") or scope["path"].encode()
     query = scope.get("query_string", b"")
     target = (path + b"?" + query if query else path).decode("latin-1")
-    headers = CIMultiDict(
-        (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
-    )
-    return HttpRequest(scope["method"], target, headers, body)
+    headers = Headers([(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]])
+    return HttpRequest(scope["method"], target, cast("Mapping[str, str]", headers), body)
 
 
 def _peer(scope: Mapping[str, Any]) -> Peer:

@@ -1,0 +1,216 @@
+"""One request and its answer on a libcurl handle: whole, or piece by piece.
+
+Guaranteed: a request leaves at most once. libcurl by itself would send it again when a kept connection turns out
+to be broken; it asks before every sending, and is refused the second one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+
+import pycurl
+
+from kubeshard.runtime.transfers import Transfers
+from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError, TransportTimeout
+
+_BUFFERED = 256 * 1024
+"""Bytes of a stream that wait for a slow reader before the server is held back."""
+
+
+class Sending:
+    """The head of both directions, and how a transfer ends. `curl` has its connection's options already."""
+
+    def __init__(self, curl: pycurl.Curl) -> None:
+        self.curl = curl
+        self.head: list[bytes] = []
+        self._left = False
+        self._request = HttpRequest("GET", "/", {})
+        curl.setopt(pycurl.PREREQFUNCTION, self._leaves)
+
+    def prepare(self, request: HttpRequest, url: str, headers: list[str]) -> None:
+        """Raises TransportError for headers that cannot be sent."""
+        self._request = request
+        self._left = False
+        curl = self.curl
+        lines = [
+            *headers,
+            *(f"{name}: {value}" if value else f"{name};" for name, value in request.headers.items()),
+        ]
+        written = "".join(lines)
+        if "\r" in written or "\n" in written or "\0" in written:
+            raise self.error("a header has a line break in it")
+        curl.setopt(pycurl.HTTPHEADER, lines if written.isascii() else [line.encode() for line in lines])
+        curl.setopt(pycurl.URL, url)
+        if request.body is None:
+            curl.setopt(pycurl.HTTPGET, 1)
+        else:
+            curl.setopt(pycurl.POSTFIELDS, request.body)
+        curl.setopt(pycurl.CUSTOMREQUEST, request.method)
+
+    def _leaves(self, *_: object) -> int:
+        """libcurl's call before the request is written to a connection."""
+        if self._left:
+            return pycurl.PREREQFUNC_ABORT
+        self._left = True
+        self.head.clear()  # what a proxy said about the tunnel
+        return pycurl.PREREQFUNC_OK
+
+    def failure(self, code: int, words: str) -> TransportError:
+        """How libcurl's code reads to callers."""
+        answered = self.curl.getinfo(pycurl.HTTP_CONNECTCODE)
+        if not self._left and answered >= 300:
+            return self.error(f"the proxy answered {answered}")
+        if code == pycurl.E_OPERATION_TIMEDOUT:
+            return self.timeout()
+        if code == pycurl.E_PEER_FAILED_VERIFICATION:
+            words = (
+                f"certificate verify failed: {words.removeprefix('SSL certificate OpenSSL verify result: ')}"
+            )
+        return self.error(words or "the connection broke")
+
+    def error(self, words: str) -> TransportError:
+        return TransportError(f"{self._where()}: {words}", sent=self._left)
+
+    def timeout(self) -> TransportTimeout:
+        return TransportTimeout(f"{self._where()}: no answer in time", sent=self._left)
+
+    def _where(self) -> str:
+        return f"{self._request.method} {self._request.target.partition('?')[0]}"
+
+
+class Exchange(Sending):
+    """A request with a whole answer. Used again and again while nothing went wrong."""
+
+    def __init__(self, curl: pycurl.Curl) -> None:
+        super().__init__(curl)
+        self._body: list[bytes] = []
+        self._ended: asyncio.Future[None] | None = None
+        curl.setopt(pycurl.HEADERFUNCTION, self.head.append)
+        curl.setopt(pycurl.WRITEFUNCTION, self._body.append)
+
+    async def run(
+        self, transfers: Transfers, loop: asyncio.AbstractEventLoop, timeout: float | None
+    ) -> HttpResponse:
+        """Raises TransportError, TransportTimeout; the handle is of no more use then, nor after a cancellation."""
+        self.head.clear()
+        self._body.clear()
+        self._ended = ended = loop.create_future()
+        timer = loop.call_later(timeout, self._late) if timeout is not None else None
+        try:
+            transfers.start(self.curl, self._end)
+            await ended
+        finally:
+            if timer is not None:
+                timer.cancel()
+            transfers.cancel(self.curl)
+        return HttpResponse(*_read_head(self.head), b"".join(self._body))
+
+    def _end(self, code: int, words: str) -> None:
+        if self._ended is not None and not self._ended.done():
+            if code == pycurl.E_OK:
+                self._ended.set_result(None)
+            else:
+                self._ended.set_exception(self.failure(code, words))
+
+    def _late(self) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_exception(self.timeout())
+
+
+class Stream(Sending):
+    """An answer whose body arrives piece by piece (`transport.HttpStream`)."""
+
+    def __init__(self, curl: pycurl.Curl, transfers: Transfers) -> None:
+        super().__init__(curl)
+        self.status = 0
+        self.headers: Mapping[str, str] = {}
+        self._transfers = transfers
+        self._pieces: deque[bytes] = deque()
+        self._buffered = 0
+        self._paused = False
+        self._ended: tuple[int, str] | None = None
+        self._news = asyncio.Event()
+        curl.setopt(pycurl.HEADERFUNCTION, self._header)
+        curl.setopt(pycurl.WRITEFUNCTION, self._received)
+
+    async def begin(self) -> None:
+        """Returns when the answer's headers are there. Raises TransportError, TransportTimeout."""
+        self._transfers.start(self.curl, self._end)
+        await self._until(lambda: self.status != 0 or self._ended is not None, self._request.timeout)
+        if not self.status:
+            raise self._how_it_ended()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        while True:
+            if self._pieces:
+                data = b"".join(self._pieces)
+                self._pieces.clear()
+                self._buffered = 0
+                if self._paused:
+                    self._paused = False
+                    self._transfers.resume(self.curl)
+                yield data
+            elif self._ended is None:
+                await self._until(
+                    lambda: bool(self._pieces) or self._ended is not None, self._request.idle_timeout
+                )
+            elif self._ended[0] == pycurl.E_OK:
+                return
+            else:
+                raise self._how_it_ended()
+
+    async def read(self) -> bytes:
+        try:
+            async with asyncio.timeout(self._request.timeout):
+                return b"".join([chunk async for chunk in self.chunks()])
+        except TimeoutError:
+            raise self.timeout() from None
+
+    async def _until(self, condition: Callable[[], bool], timeout: float | None) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                while not condition():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            raise self.timeout() from None
+
+    def _how_it_ended(self) -> TransportError:
+        code, words = self._ended or (pycurl.E_OK, "")
+        return self.failure(code, words)
+
+    def _header(self, line: bytes) -> None:
+        self.head.append(line)
+        if self._left and not line.strip():
+            status, headers = _read_head(self.head)
+            if status >= 200:
+                self.status, self.headers = status, headers
+                self._news.set()
+
+    def _received(self, data: bytes) -> int | None:
+        if self._buffered >= _BUFFERED:
+            self._paused = True
+            return int(pycurl.WRITEFUNC_PAUSE)
+        self._pieces.append(data)
+        self._buffered += len(data)
+        self._news.set()
+        return None
+
+    def _end(self, code: int, words: str) -> None:
+        self._ended = (code, words)
+        self._news.set()
+
+
+def _read_head(lines: list[bytes]) -> tuple[int, dict[str, str]]:
+    """Status and headers of the last answer among these lines: interim ones (100) come before it."""
+    status = 0
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        if line.startswith(b"HTTP/"):
+            status, headers = int(line.split(None, 2)[1]), {}
+        elif colon:
+            headers[name.decode("latin-1").lower()] = value.strip().decode("latin-1")
+    return status, headers

@@ -1,0 +1,174 @@
+"""libcurl's transfers in an asyncio event loop.
+
+libcurl has its own connections, TLS and HTTP, and leaves waiting to the program: it says which sockets it waits for
+and when it wants to be woken, and is told which of them are ready (its "multi socket" interface). So a transfer
+costs no thread and no task.
+
+Guaranteed: a transfer ends once, with libcurl's code; `abort` may be called from any thread at any time. Belongs to
+the loop in which it was made, which must be able to watch sockets (Windows' default loop is not).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pycurl
+
+Ended = Callable[[int, str], None]
+"""Called with libcurl's code (`pycurl.E_OK` is success) and its words for it."""
+
+_IDLE_CONNECTIONS = 256
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+_SOCKET_OPTIONS = (
+    (socket.IPPROTO_TCP, "TCP_NODELAY", 1),
+    (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+    (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 10),
+    (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
+    (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
+    (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", 4000),
+)
+"""A dead peer is found on a silent connection after 25 s, and on one that does not acknowledge after 4 s."""
+
+
+class Sockets:
+    """The sockets that libcurl opened. One that it closed stays known until its number is used again: `abort` tells
+    by the inode whether a number still means the same socket.
+    """
+
+    def __init__(self) -> None:
+        self._inodes: dict[int, int] = {}
+
+    def opened(self, descriptor: int, _purpose: int) -> int:
+        """libcurl's call for every new socket, before it connects."""
+        with _borrowed(descriptor) as sock:
+            for level, name, value in _SOCKET_OPTIONS:
+                if hasattr(socket, name):  # macOS lacks some
+                    sock.setsockopt(level, getattr(socket, name), value)
+        self._inodes[descriptor] = os.fstat(descriptor).st_ino
+        return 0
+
+    def descriptors(self) -> list[int]:
+        """Of the sockets that are open."""
+        # `list` of a dict of numbers runs no Python code in between, so another thread may add to it meanwhile.
+        return [number for number, inode in list(self._inodes.items()) if _inode(number) == inode]
+
+    def abort(self) -> None:
+        """When these sockets are closed, by whomever, the kernel discards what it has not delivered."""
+        for descriptor in self.descriptors():
+            with contextlib.suppress(OSError), _borrowed(descriptor) as sock:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+
+
+class Transfers:
+    """Runs `pycurl.Curl` handles. A handle is used for one transfer at a time, and again after it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._multi = pycurl.CurlMulti()
+        self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
+        self._multi.setopt(pycurl.M_TIMERFUNCTION, self._wake)
+        self._multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_NOTHING)
+        self._multi.setopt(pycurl.M_MAXCONNECTS, _IDLE_CONNECTIONS)
+        self._running: dict[Any, Ended] = {}
+        self._watched: dict[int, int] = {}
+        self._timer: asyncio.Handle | None = None
+
+    def start(self, curl: pycurl.Curl, ended: Ended) -> None:
+        self._running[curl] = ended
+        try:
+            self._multi.add_handle(curl)
+        except pycurl.error as error:
+            del self._running[curl]
+            ended(*_code(error))
+
+    def cancel(self, curl: pycurl.Curl) -> None:
+        """Ends a transfer without calling back, and closes its connection; nothing for one that has ended."""
+        if self._running.pop(curl, None) is not None:
+            self._multi.remove_handle(curl)
+
+    def resume(self, curl: pycurl.Curl) -> None:
+        """Goes on with a transfer whose receiver asked for a pause. Raises nothing for one that has ended."""
+        if curl in self._running:
+            with contextlib.suppress(pycurl.error):  # what is wrong with it ends the transfer
+                curl.pause(pycurl.PAUSE_CONT)
+
+    def close(self, why: str) -> None:
+        """Ends every transfer, and closes all connections."""
+        running, self._running = self._running, {}
+        for curl, ended in running.items():
+            self._multi.remove_handle(curl)
+            ended(pycurl.E_ABORTED_BY_CALLBACK, why)
+        self._multi.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for descriptor in list(self._watched):
+            self._watch(pycurl.POLL_REMOVE, descriptor, None, None)
+
+    def _watch(self, wanted: int, descriptor: int, _multi: object, _data: object) -> None:
+        """libcurl's call for what it waits for at a socket."""
+        before = self._watched.pop(descriptor, 0)
+        after = 0 if wanted == pycurl.POLL_REMOVE else wanted
+        if after:
+            self._watched[descriptor] = after
+        if after & pycurl.POLL_IN and not before & pycurl.POLL_IN:
+            self._loop.add_reader(descriptor, self._ready, descriptor, pycurl.CSELECT_IN)
+        elif before & pycurl.POLL_IN and not after & pycurl.POLL_IN:
+            self._loop.remove_reader(descriptor)
+        if after & pycurl.POLL_OUT and not before & pycurl.POLL_OUT:
+            self._loop.add_writer(descriptor, self._ready, descriptor, pycurl.CSELECT_OUT)
+        elif before & pycurl.POLL_OUT and not after & pycurl.POLL_OUT:
+            self._loop.remove_writer(descriptor)
+
+    def _wake(self, milliseconds: int) -> None:
+        """libcurl's call for when it wants to be woken; below 0: not at all."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if milliseconds == 0:
+            self._timer = self._loop.call_soon(self._ready, pycurl.SOCKET_TIMEOUT, 0)
+        elif milliseconds > 0:
+            self._timer = self._loop.call_later(milliseconds / 1000, self._ready, pycurl.SOCKET_TIMEOUT, 0)
+
+    def _ready(self, descriptor: int, events: int) -> None:
+        self._multi.socket_action(descriptor, events)
+        left = 1
+        while left:
+            left, succeeded, failed = self._multi.info_read()
+            for curl in succeeded:
+                self._end(curl, pycurl.E_OK, "")
+            for curl, code, words in failed:
+                self._end(curl, code, words)
+
+    def _end(self, curl: pycurl.Curl, code: int, words: str) -> None:
+        ended = self._running.pop(curl, None)
+        if ended is not None:
+            self._multi.remove_handle(curl)
+            ended(code, words)
+
+
+def _code(error: pycurl.error) -> tuple[int, str]:
+    code, *words = error.args
+    return int(code), " ".join(map(str, words))
+
+
+def _inode(descriptor: int) -> int:
+    try:
+        return os.fstat(descriptor).st_ino
+    except OSError:
+        return -1
+
+
+@contextlib.contextmanager
+def _borrowed(descriptor: int) -> Any:
+    """A socket object for somebody else's socket, which stays open."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
+    try:
+        yield sock
+    finally:
+        sock.detach()
