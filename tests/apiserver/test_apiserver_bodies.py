@@ -6,7 +6,8 @@ import json
 import pytest
 import yaml
 
-from kubeshard.apiserver import ApiServer, InMemoryTransport
+from kubeshard.apiserver import ApiServer, Front, Identity, InMemoryTransport, writing
+from kubeshard.apiserver.front import requests
 from kubeshard.apiserver.front.yaml_bodies import DEEPEST, read_yaml
 from kubeshard.runtime.transport import HttpRequest
 
@@ -73,3 +74,103 @@ def test_aliases_cost_what_they_stand_for(use):
     assert read_yaml(few)[0]
     with pytest.raises(yaml.YAMLError, match="excessive aliasing"):
         read_yaml(many)
+
+
+def wide(count=5000, **metadata):
+    """A ConfigMap of more than 64 KiB."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "wide", **metadata},
+        "data": {f"key-{i}": "x" for i in range(count)},
+    }
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("method", "target", "content_type", "encode", "status"),
+    [
+        ("POST", MAPS, "application/yaml", yaml.safe_dump, 201),
+        ("POST", MAPS, "application/json", json.dumps, 201),
+        ("PUT", f"{MAPS}/wide", "application/yaml", yaml.safe_dump, 200),
+        ("PATCH", f"{MAPS}/wide", "application/merge-patch+json", json.dumps, 200),
+        ("PATCH", f"{MAPS}/wide?fieldManager=one", "application/apply-patch+yaml", yaml.safe_dump, 200),
+        ("PATCH", f"{MAPS}/wide?fieldManager=one", "application/apply-patch+yaml", yaml.safe_dump, 201),
+        ("POST", MAPS, "application/yaml", lambda body: yaml.safe_dump(body) + "x", 400),
+        ("POST", MAPS, "application/json", lambda body: json.dumps(body) + "x", 400),
+        (
+            "POST",
+            MAPS,
+            "application/yaml",
+            lambda body: yaml.safe_dump({**body, "data": 1, "x": "y" * 70000}),
+            400,
+        ),
+    ],
+)
+async def test_others_are_answered_while_a_large_body_is_read(
+    monkeypatch, method, target, content_type, encode, status
+):
+    """What takes long happens aside, and while it does the event loop is free."""
+    aside = []
+
+    async def thread(work):
+        ticket = object()
+        aside.append(ticket)
+        await asyncio.sleep(0)
+        reply = await front.reply(HttpRequest("GET", f"{MAPS}/small", {}))
+        assert reply.status == 200
+        working.append(ticket)
+        try:
+            return work()
+        finally:
+            working.remove(ticket)
+
+    working = []
+
+    def only_aside(module, name):
+        original = getattr(module, name)
+
+        def checked(*args, **kwargs):
+            assert working or not large
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(module, name, checked)
+
+    large = False
+    front = Front(ApiServer(), aside=thread)
+    await front.reply(HttpRequest("POST", MAPS, {}, b'{"metadata": {"name": "small"}}'))
+    if status == 200:
+        await front.reply(HttpRequest("POST", MAPS, {}, b'{"metadata": {"name": "wide"}}'))
+    assert not aside
+    for module, name in (
+        (requests, "read_yaml"), (requests, "duplicates_in_json"), (writing, "updated"), (writing, "applied"),
+        (writing, "validate_metadata"),
+    ):  # fmt: skip
+        only_aside(module, name)
+    large = True
+    reply = await front.reply(
+        HttpRequest(method, target, {"content-type": content_type}, encode(wide()).encode())
+    )
+    assert reply.status == status, reply.body[:300]
+    assert aside
+    assert not working
+    if status < 300:
+        assert len(json.loads(reply.body)["data"]) == 5000
+
+
+async def test_a_body_beyond_the_limit_is_refused_unread(monkeypatch):
+    monkeypatch.setattr(requests, "read_yaml", None)
+    body = b"a: " + b"x" * requests.LARGEST_BODY
+    reply = await Front(ApiServer()).reply(
+        HttpRequest("POST", MAPS, {"content-type": "application/yaml"}, body)
+    )
+    assert (reply.status, json.loads(reply.body)["message"]) == (413, "limit is 3145728")
+
+
+async def test_a_large_body_of_who_may_not_is_not_read(monkeypatch):
+    monkeypatch.setattr(requests, "read_yaml", None)
+    server = ApiServer()
+    front = Front(server, gate=Identity(server, tokens={}))
+    body = yaml.safe_dump(wide()).encode()
+    reply = await front.reply(HttpRequest("POST", MAPS, {"content-type": "application/yaml"}, body))
+    assert reply.status == 403

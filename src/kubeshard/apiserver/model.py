@@ -67,6 +67,8 @@ class WriteOptions:
     sent: Mapping[str, Any] = field(default_factory=dict)
     warnings: list[str] | None = None
     asks: bool = True
+    large: bool = False
+    """Whether so much was sent that work with it is done aside."""
 
 
 class Answer(NamedTuple):

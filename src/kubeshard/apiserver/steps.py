@@ -1,13 +1,14 @@
-"""What a write needs from outside before it can go on: answers of admission webhooks.
+"""What a write needs from outside before it can go on: answers of admission webhooks, and time.
 
 The verbs that write are generators: they yield a `WebhookCall`, are sent the `WebhookReply`, and return their
-answer. So the model stays sans-IO, and who drives it decides how calls are made: the front over HTTP, a
-simulator over its own network, `finish` not at all.
+answer. What takes long because a body is large they yield as `Work`, and are sent its result. So the model stays
+sans-IO, and who drives it decides how calls are made: the front over HTTP, a simulator over its own network,
+`finish` not at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -32,7 +33,29 @@ class WebhookReply:
     problem: str = ""
 
 
-Steps = Generator[WebhookCall, WebhookReply, T]
+@dataclass(frozen=True)
+class Work:
+    """Something that may take seconds and touches nothing but the request's own objects."""
+
+    do: Callable[[], Any]
+
+
+Steps = Generator[WebhookCall | Work, Any, T]
+Aside = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Does work where it holds nobody up, and raises what the work raises."""
+
+
+async def at_once(work: Callable[[], T]) -> T:
+    """An `Aside` for those who want the same order in every run."""
+    return work()
+
+
+def done(do: Callable[[], T], *, large: bool) -> Steps[T]:
+    """The result of `do`; aside where it is `large`."""
+    if not large:
+        return do()
+    result: T = yield Work(do)
+    return result
 
 
 class WebhookCaller(Protocol):
@@ -54,19 +77,35 @@ class NoCalls:
 def finish(steps: Steps[T]) -> T:
     """Drives a write to its end where nobody makes calls: every call fails, as if nothing listened there."""
     try:
-        next(steps)
+        wanted = next(steps)
         while True:
-            steps.send(_NOT_MADE)
+            wanted = _worked(steps, wanted) if isinstance(wanted, Work) else steps.send(_NOT_MADE)
     except StopIteration as end:
         value: T = end.value
         return value
 
 
-async def perform(steps: Steps[T], caller: WebhookCaller) -> T:
+def _worked(steps: Steps[T], work: Work) -> WebhookCall | Work:
     try:
-        call = next(steps)
+        result = work.do()
+    except Exception as error:
+        return steps.throw(error)
+    return steps.send(result)
+
+
+async def perform(steps: Steps[T], caller: WebhookCaller, aside: Aside = at_once) -> T:
+    try:
+        wanted = next(steps)
         while True:
-            call = steps.send(await caller.call(call))
+            if not isinstance(wanted, Work):
+                wanted = steps.send(await caller.call(wanted))
+                continue
+            try:
+                result = await aside(wanted.do)
+            except Exception as error:
+                wanted = steps.throw(error)
+            else:
+                wanted = steps.send(result)
     except StopIteration as end:
         value: T = end.value
         return value

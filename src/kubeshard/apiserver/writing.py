@@ -39,7 +39,7 @@ from kubeshard.apiserver.status import (
     invalid,
     invalid_value,
 )
-from kubeshard.apiserver.steps import Steps, finish
+from kubeshard.apiserver.steps import Steps, done, finish
 from kubeshard.core.errors import Invalid
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import Key
@@ -67,15 +67,20 @@ class Writes(Reads, Receives, Admitting):
     def creating(self, target: Target, body: Object, options: WriteOptions | None = None) -> Steps[Answer]:
         """Raises AlreadyExists, NotFound (no such namespace), Forbidden (it is being deleted), Invalid."""
         options = options or WriteOptions()
-        obj, warnings = self._decoded(target, body, options)
-        self._check_namespace(target, obj)
-        obj = updated(target.resource.strategy.shape, None, obj, self._writer(target, options))
+        writer = self._writer(target, options)
+
+        def taken_in() -> tuple[Object, tuple[str, ...]]:
+            obj, warnings = self._decoded(target, body, options)
+            self._check_namespace(target, obj)
+            return updated(target.resource.strategy.shape, None, obj, writer), warnings
+
+        obj, warnings = yield from done(taken_in, large=options.large)
         return (yield from self._create(target, obj, options))._replace(warnings=warnings)
 
     def replacing(self, target: Target, body: Object, options: WriteOptions | None = None) -> Steps[Answer]:
         """Raises Conflict for another resourceVersion or uid than the stored one."""
         options = options or WriteOptions()
-        obj, warnings = self._decoded(target, body, options)
+        obj, warnings = yield from done(lambda: self._decoded(target, body, options), large=options.large)
         if obj["metadata"].get("name") != target.name:
             raise other_name(obj["metadata"].get("name", ""), target)
         if target.resource.strategy.create_on_update and not self.store.get(
@@ -144,12 +149,13 @@ class Writes(Reads, Receives, Admitting):
 
         if self.store.get(target.group_resource, target.key) is None and not target.subresource:
             blank = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}}
-            return (yield from self._create(target, change(blank), options))
+            new = yield from done(lambda: change(blank), large=options.large)
+            return (yield from self._create(target, new, options))
         return (yield from self.changing(target, change, options, managed=True))
 
     def _create(self, target: Target, obj: Object, options: WriteOptions) -> Steps[Answer]:
         resource, strategy = target.group_resource, target.resource.strategy
-        obj = private(obj)
+        obj = yield from done(lambda: private(obj), large=options.large)
         meta = obj["metadata"]
         version = meta.get("resourceVersion")
         if target.resource.is_ending:
@@ -174,7 +180,8 @@ class Writes(Reads, Receives, Admitting):
             self.check_write(options.user, target, obj, None)
         obj = in_order({**obj, "metadata": without_empty(obj["metadata"])})
         meta = obj["metadata"]
-        self._check(target, obj, self._metadata_errors(target, obj) + strategy.validate(obj))
+        errors = yield from done(lambda: self._metadata_errors(target, obj), large=options.large)
+        self._check(target, obj, errors + strategy.validate(obj))
         warn(options, strategy.warnings(obj, None))
         yield from self._validate("CREATE", replace(target, name=meta["name"]), obj, None, options)
         key = Key(meta.get("namespace", ""), meta["name"])
@@ -218,10 +225,14 @@ class Writes(Reads, Receives, Admitting):
     ) -> Steps[Object]:
         """What is to be written over `live`."""
         strategy = target.resource.strategy
-        new = private(change(live))
-        self._check_same(target, new)
-        if not managed:
-            new = updated(strategy.shape, live, new, self._writer(target, options))
+        writer = self._writer(target, options)
+
+        def changed() -> Object:
+            new = private(change(live))
+            self._check_same(target, new)
+            return new if managed else updated(strategy.shape, live, new, writer)
+
+        new = yield from done(changed, large=options.large)
         new = (yield from self._mutate("UPDATE", target, new, live, options)) or new
         self._check_version(target, new, live, replaces)
         keep_servers_own(new, live)
@@ -232,7 +243,10 @@ class Writes(Reads, Receives, Admitting):
             {**new["metadata"], "resourceVersion": live["metadata"]["resourceVersion"]}
         )
         new = in_order(new)
-        errors = self._metadata_errors(target, new) + validate_metadata_update(new, live)
+        errors = yield from done(
+            lambda: self._metadata_errors(target, new) + validate_metadata_update(new, live),
+            large=options.large,
+        )
         # The server checks metadata twice and lists the causes twice.
         self._check(target, new, errors + errors + strategy.validate_update(new, live, target.subresource))
         if not target.subresource:

@@ -41,7 +41,7 @@ from kubeshard.apiserver.printing import printer_of
 from kubeshard.apiserver.resources.registry import Resource
 from kubeshard.apiserver.server import ApiServer
 from kubeshard.apiserver.status import bad_request, internal, method_not_allowed, no_such_path
-from kubeshard.apiserver.steps import NoCalls, Steps, WebhookCaller, perform
+from kubeshard.apiserver.steps import Aside, NoCalls, Steps, WebhookCaller, at_once, perform
 from kubeshard.core.errors import ApiError
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.transport import HttpRequest
@@ -52,14 +52,22 @@ _LONGEST_AUDIT_ID = 64
 
 
 class Front:
-    """Belongs to the event loop that its server's writes happen on."""
+    """Belongs to the event loop that its server's writes happen on. `aside`: does what large bodies take, so that
+    others are answered meanwhile (default: at once).
+    """
 
     def __init__(
-        self, server: ApiServer, *, gate: Gate | None = None, caller: WebhookCaller | None = None
+        self,
+        server: ApiServer,
+        *,
+        gate: Gate | None = None,
+        caller: WebhookCaller | None = None,
+        aside: Aside = at_once,
     ) -> None:
         self.server = server
         self.gate = gate or Open()
         self._caller = caller or NoCalls()
+        self._aside = aside
         self._openapi = OpenApi(server.registry)
         self._lines = EventLines()
         self._probes = Probes(server.store)
@@ -104,6 +112,8 @@ class Front:
                 raise no_such_path()
             return page_not_found()
         check_route(path, resource, attributes.verb, request.method)
+        if request.is_large:
+            await self._aside(request.read)
         if resource.deprecation:
             request.warnings.append(resource.deprecation)
         target = Target(resource, path.namespace, path.name, path.subresource)
@@ -125,7 +135,7 @@ class Front:
         return replace(format_, tables=Tables(printer, self.server.clock.wall, format_.version, include))
 
     async def _perform(self, steps: Steps[Answer]) -> Answer:
-        return await perform(steps, self._caller)
+        return await perform(steps, self._caller, self._aside)
 
     async def _of_object(self, target: Target, request: Request, format_: Format, user: User) -> Reply:
         server, resource = self.server, target.resource
@@ -166,7 +176,7 @@ class Front:
                 selected = request.list_options()
                 doomed = replace(request.delete_options(), user=user)
                 steps = server.deleting_collection(target, selected, doomed)
-                return list_reply(resource, await perform(steps, self._caller), format_)
+                return list_reply(resource, await perform(steps, self._caller, self._aside), format_)
             case _:
                 # A replace or patch of custom resources; others are not served here.
                 if request.method == "PATCH":

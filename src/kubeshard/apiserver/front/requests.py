@@ -4,6 +4,7 @@ cannot be read.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -38,6 +39,8 @@ from kubeshard.core.kinds import GroupKind
 from kubeshard.runtime.transport import HttpRequest
 
 LARGEST_BODY = 3 * 1024 * 1024
+_LARGE = 64 * 1024
+"""More than this is tens of milliseconds of work."""
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 _BODIES = (JSON, YAML)
 _PATCHES = (JSON_PATCH, MERGE, APPLY)
@@ -63,6 +66,8 @@ class Request:
         self._document: Any = None
         """The body, once it was read."""
         self._repeated: list[Repeated] | None = None
+        self._found: Duplicates | None = None
+        self._unreadable: Exception | None = None
         self._given = request.headers
         self.warnings: list[str] = []
         """What admission wants to be told to the client, whatever becomes of the request."""
@@ -132,7 +137,20 @@ class Request:
             NO_DUPLICATES if validation == "Ignore" else self._duplicates(strict=validation == "Strict"),
             sent=sent,
             warnings=self.warnings,
+            large=self.is_large,
         )
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it takes so long to read that others would notice."""
+        return _LARGE < len(self.body) <= LARGEST_BODY
+
+    def read(self) -> None:
+        """Ahead of those who ask for what is in it."""
+        is_yaml = self.content_type in (YAML, APPLY)
+        if is_yaml or self.content_type in (JSON, JSON_PATCH, MERGE, STRATEGIC):
+            with contextlib.suppress(msgspec.DecodeError, ValueError, yaml.YAMLError):
+                self._find_duplicates(is_yaml=is_yaml)
 
     def _duplicates(self, *, strict: bool) -> Duplicates:
         """Raises Invalid (400) for an apply that has some: it is not decoded a second time."""
@@ -141,34 +159,47 @@ class Request:
         applies = self.content_type == APPLY
         is_yaml = applies or self.content_type == YAML
         try:
-            repeated = self._read(is_yaml=is_yaml)
-            if repeated is None:
-                is_json_patch = self.content_type == JSON_PATCH
-                found = duplicates_in_json(self.body, self._document, is_json_patch=is_json_patch)
-                if is_yaml and found.told:
-                    repeated = read_yaml(self.body)[1]
-            if repeated is not None:
-                found = duplicates_in_yaml(repeated)
+            found = self._find_duplicates(is_yaml=is_yaml)
         except (ValueError, yaml.YAMLError):
             return NO_DUPLICATES
         if strict and applies and found.told:
             raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {found.refused}")
         return found
 
+    def _find_duplicates(self, *, is_yaml: bool) -> Duplicates:
+        if self._found is None:
+            repeated = self._read(is_yaml=is_yaml)
+            if repeated is None:
+                is_json_patch = self.content_type == JSON_PATCH
+                self._found = duplicates_in_json(self.body, self._document, is_json_patch=is_json_patch)
+                if is_yaml and self._found.told:
+                    repeated = read_yaml(self.body)[1]
+            if repeated is not None:
+                self._found = duplicates_in_yaml(repeated)
+        return self._found or NO_DUPLICATES
+
     def _read(self, *, is_yaml: bool) -> list[Repeated] | None:
         """Reads the document, once. The keys that YAML has twice; None where it is JSON, which is read much
         faster, and what most clients send as YAML. Raises ValueError, yaml.YAMLError.
         """
+        if self._unreadable is not None:
+            raise self._unreadable
         if self._document is None:
-            if not is_yaml or self.body.lstrip().startswith((b"{", b"[")):
-                try:
-                    self._document = msgspec.json.decode(self.body)
-                    return None
-                except msgspec.DecodeError:
-                    if not is_yaml:
-                        raise
-            self._document, self._repeated = read_yaml(self.body)
+            try:
+                self._document, self._repeated = self._parse(is_yaml=is_yaml)
+            except (ValueError, yaml.YAMLError) as error:
+                self._unreadable = error
+                raise
         return self._repeated
+
+    def _parse(self, *, is_yaml: bool) -> tuple[Any, list[Repeated] | None]:
+        if not is_yaml or self.body.lstrip().startswith((b"{", b"[")):
+            try:
+                return msgspec.json.decode(self.body), None
+            except msgspec.DecodeError:
+                if not is_yaml:
+                    raise
+        return read_yaml(self.body)
 
     def delete_options(self) -> DeleteOptions:
         """From the body, or from the query where there is none."""

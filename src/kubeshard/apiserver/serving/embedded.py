@@ -31,6 +31,7 @@ from kubeshard.apiserver.steps import WebhookCaller
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.asgi import AsgiServer, Limits, ListenError
 from kubeshard.runtime.background import in_background
+from kubeshard.runtime.worker import Worker
 
 _CREDENTIALS = "credentials"
 
@@ -77,7 +78,8 @@ class EmbeddedServer:
         )
         self._own_caller = HttpCaller()
         self.caller = caller or self._own_caller
-        self.front = Front(self.server, gate=gate, caller=self.caller)
+        self._worker = Worker("kubeshard-bodies")
+        self.front = Front(self.server, gate=gate, caller=self.caller, aside=self._worker.call)
         self._host = host
         self._app = ApiServerApp(self.front)
         self._http = AsgiServer(self._app, host, port, self.credentials.context(), limits)
@@ -109,6 +111,7 @@ class EmbeddedServer:
         async with AsyncExitStack() as stack:
             if self._journal is not None:
                 await stack.enter_async_context(self._journal)
+            stack.callback(self._worker.close)
             stack.push_async_callback(self._own_caller.close)
             try:
                 await stack.enter_async_context(self._http)
