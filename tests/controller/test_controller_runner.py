@@ -25,7 +25,6 @@ from kubeshard.controller import (
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.outcomes import Ending
 from kubeshard.controller.runner import ControllerRunner
-from kubeshard.controller.syncing import NotSynced
 from kubeshard.core import (
     AlreadyExists,
     ConfigMap,
@@ -90,16 +89,6 @@ async def test_no_worker_begins_before_all_informers_have_synced() -> None:
     await bench.synced(site("a"))
     assert [key for _, key in seen.runs] == [A]
     run.cancel()
-
-
-@virtual_time
-async def test_informers_that_do_not_sync_end_the_controller_with_the_reason() -> None:
-    bench = Bench(Seen())
-    with pytest.raises(ExceptionGroup) as caught:
-        await bench.runner.run()
-    assert caught.group_contains(
-        NotSynced, match="controller site: Site.v1.example.com did not sync within 120"
-    )
 
 
 @virtual_time

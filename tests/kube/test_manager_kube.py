@@ -150,7 +150,7 @@ async def test_a_complete_controller_reconciles_and_hands_over(kube_client: Clie
 
             # pages
             assert await page(one.health_port, "/healthz?verbose") == (
-                "[+]ping ok\n[+]informers ok\n[+]workers ok\n[+]leader-election ok\nhealthz check passed\n"
+                "[+]ping ok\n[+]workers ok\n[+]leader-election ok\nhealthz check passed\n"
             )
             assert await page(one.health_port, "/readyz") == "ok"
             metrics = await page(one.metrics_port, "/metrics")

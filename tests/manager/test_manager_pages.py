@@ -20,7 +20,7 @@ from kubeshard.manager.metrics_auth import REMEMBERED, MetricsAuth
 from kubeshard.manager.vitals import Vitals
 from kubeshard.runtime.asgi import AsgiApp
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
 
 
 class Got(NamedTuple):
@@ -144,6 +144,48 @@ async def test_an_unfit_process_says_why_and_a_fit_one_nothing() -> None:
     await asyncio.sleep(1)
     assert vitals.unfit() is None
     run.cancel()
+
+
+class Opened:
+    """A page that keeps its application instead of listening."""
+
+    port = 0
+
+    async def open(self, stack: Any, app: AsgiApp) -> None:
+        self.app = app
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_an_api_server_that_is_silent_for_ten_minutes_is_no_matter_of_liveness_or_readiness() -> None:
+    bench = ManagerBench(item())
+    manager = bench.manager([Controller(name="items", reconciler=Act(), primary=Item)])
+    manager._health_page = pages = Opened()  # type: ignore[assignment]
+    run = asyncio.create_task(manager.run())
+    await settle()
+    bench.cache.informer(Item)._reflectors[0].last_heard = bench.clock.monotonic()
+    await asyncio.sleep(600)
+    assert (await get(pages.app, "/healthz")).status == 200
+    ready = await get(pages.app, "/readyz?verbose")
+    assert (ready.status, ready.body) == (
+        200,
+        "[+]cache-sync ok\nwarn: controller items waits for Item.v1.example.com (unavailable)\n"
+        "readyz check passed\n",
+    )
+    run.cancel()
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_failing_check_is_logged_once_until_it_is_fine_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    problem: list[str] = []
+    app = pages_app(Checks("/healthz", {"check": lambda: problem[0] if problem else None}).page)
+    for reasons in (["1 s"], ["2 s"], [], ["3 s"], ["4 s"]):
+        problem[:] = reasons
+        await get(app, "/healthz")
+    assert [record.__dict__["fields"]["reason"] for record in caplog.records] == ["1 s", "3 s"]
 
 
 @virtual_time

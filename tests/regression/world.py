@@ -192,6 +192,9 @@ class Network:
             await asyncio.sleep(1)
             raise TransportError("connection refused", sent=False)
         await self._travel()
+        if self.before and (answer := await self.before(request)) is not None:
+            yield _Answered(answer)
+            return
         self._process.check()
         self._world.observe(self._process, request, None)
         async with self._inner.stream(request) as stream:
@@ -208,6 +211,20 @@ class Network:
 
     async def close(self) -> None:
         await self._inner.close()
+
+
+class _Answered:
+    """An answer that came instead of a stream."""
+
+    def __init__(self, answer: HttpResponse) -> None:
+        self.status, self.headers = answer.status, answer.headers
+        self._body = answer.body
+
+    async def read(self) -> bytes:
+        return self._body
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield self._body
 
 
 class _Travelling:
@@ -521,6 +538,7 @@ class World:
         *,
         process: str = "",
         workers: int = 5,
+        owns: Iterable[type[KubeObject]] = (ConfigMap,),
         controllers: Iterable[Controller[Any]] = (),
         sharding: Mapping[str, Any] | None = None,
         **manager: Any,
@@ -530,7 +548,7 @@ class World:
         """
         started = Process(self, process or name)
         thing = Controller(
-            name="thing", reconciler=reconciler, primary=Thing, owns=[ConfigMap], workers=workers
+            name="thing", reconciler=reconciler, primary=Thing, owns=list(owns), workers=workers
         )
         member = Sharding(
             self.ring,
@@ -551,6 +569,21 @@ class World:
                 metrics_address=None,
                 health_address=None,
                 clock=started.clock,
+                rng=self.rng,
+                **manager,
+            )
+        )
+
+    def operator(self, name: str, *controllers: Controller[Any], **manager: Any) -> Process:
+        """A process without a ring."""
+        process = Process(self, name)
+        return process.start(
+            Manager(
+                controllers,
+                client=process.client(),
+                metrics_address=None,
+                health_address=None,
+                clock=process.clock,
                 rng=self.rng,
                 **manager,
             )
@@ -587,6 +620,12 @@ class Touch(Reconciler[Thing]):
         metadata = ObjectMeta(name=f"c-{obj.metadata.name}", namespace=obj.metadata.namespace)
         await ensure(ctx, ConfigMap(metadata=metadata, data={"v": str(obj.spec.get("v", 0))}), owner=obj)
         return None
+
+
+def refusal(code: int, reason: str) -> HttpResponse:
+    """An error in the API server's words."""
+    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code}
+    return HttpResponse(code, {"content-type": "application/json"}, msgspec.json.encode(status))
 
 
 def simulate(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:

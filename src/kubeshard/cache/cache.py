@@ -206,16 +206,24 @@ class Cache:
             raise failure
 
     async def synced(self) -> None:
-        """Waits until all informers, also those declared while waiting, have synced. Says every ten seconds
-        what is missing.
+        """Waits until all informers, also those declared while waiting, have synced. After ten seconds it says
+        what is missing, and again when that changes.
         """
-        while waiting := [informer for informer in self._informers.values() if not informer.has_synced]:
+        told: Sequence[str] = ()
+        while waiting := self._unsynced():
             try:
                 async with asyncio.timeout(PATIENCE_FOR_LOGS):
                     await waiting[0].synced()
             except TimeoutError:
-                error = next((i.last_error for i in waiting if i.last_error is not None), None)
-                _log.warning("Still waiting for caches to fill", kinds=[str(i) for i in waiting], error=error)
+                waiting = self._unsynced()
+                kinds = tuple(str(informer) for informer in waiting)
+                error = next((each.last_error for each in waiting if each.last_error is not None), None)
+                if kinds and kinds != told:
+                    told = kinds
+                    _log.warning("Still waiting for caches to fill", kinds=", ".join(kinds), error=error)
+
+    def _unsynced(self) -> Sequence[Informer[Any]]:
+        return [informer for informer in self._informers.values() if not informer.has_synced]
 
     def _start(self, informer: Informer[Any], tasks: asyncio.TaskGroup) -> None:
         self._running[informer] = tasks.create_task(informer.run(), name=f"informer {informer}")

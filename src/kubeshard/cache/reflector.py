@@ -31,7 +31,15 @@ from kubeshard.cache.pace import Pace
 from kubeshard.cache.scope import ALL_NAMESPACES, Scope
 from kubeshard.client import Client, WatchEvent
 from kubeshard.core.encoding import UndecodableObject
-from kubeshard.core.errors import ApiError, ConfigurationError, NotFound, Unauthorized
+from kubeshard.core.errors import (
+    ApiError,
+    ConfigurationError,
+    NotFound,
+    Throttled,
+    Timeout,
+    Unauthorized,
+    Unavailable,
+)
 from kubeshard.core.objects import Form, KubeObject
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
@@ -220,8 +228,9 @@ class Reflector(Generic[T]):
         """Before each pause: what led to it. The same trouble again is for the debug level only."""
         self.failures += 1
         error = self._machine.last_error
-        log = self._log.debug if str(error) == self._reported else self._log.warning
-        self._reported = str(error)
+        trouble = "no answer" if isinstance(error, Throttled | Timeout | Unavailable) else str(error)
+        log = self._log.debug if trouble == self._reported else self._log.warning
+        self._reported = trouble
         if isinstance(error, NotFound):
             log("The API server does not serve this kind", error=error, again_in=pause)
         else:

@@ -33,7 +33,7 @@ _NAME = re.compile(r"[a-z0-9]([-._a-z0-9]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True, kw_only=True)
 class Controller(Generic[T]):
-    """Reconciles the objects of one kind, the primary one.
+    """Reconciles the objects of one kind, the primary one, while all kinds that it watches are there (`syncing`).
 
     `name` is unique in the process: it labels metrics, logs and events (`<name>-controller`), and is the
     field manager of its writes. `owns`: kinds whose changes trigger their owner of the primary kind. `maps`:

@@ -5,6 +5,7 @@
 | returned None or `Result()` | `success` | forget | debug |
 | returned `Result(requeue_after=s)` | `requeue_after` | forget, add after `s` | debug |
 | raised that its reads were stale | `requeue` | add rate-limited | debug |
+| met a kind that is not there (`syncing`) | `requeue` | parked until it is | debug |
 | raised `Terminal`, or the object does not fit its class | `error` | nothing, not even forget | error |
 | raised another error of the API or the network | `error` | add rate-limited | error |
 | ran out of time | `error` | add rate-limited | error |
@@ -22,6 +23,7 @@ from enum import Enum
 
 from kubeshard.cache import CacheBehind
 from kubeshard.controller.request import Result
+from kubeshard.controller.syncing import KindsMissing
 from kubeshard.core import AlreadyExists, Conflict, KubeshardError, Terminal, UndecodableObject
 
 STALE = (Conflict, AlreadyExists, CacheBehind)
@@ -34,6 +36,7 @@ class Ending(Enum):
     SUCCESS = "success"
     REQUEUE_AFTER = "requeue_after"
     STALE = "requeue"
+    PARKED = "parked"
     TERMINAL = "terminal"
     FAILED = "error"
     TIMED_OUT = "timeout"
@@ -49,6 +52,8 @@ class Outcome:
     @property
     def label(self) -> str:
         """The value of the metric label `result`: one of the four that controller-runtime has."""
+        if self.ending is Ending.PARKED:
+            return Ending.STALE.value
         return "error" if self.failed else self.ending.value
 
     @property
@@ -79,6 +84,8 @@ def _ending(error: BaseException) -> Ending:
     match error:
         case error if isinstance(error, STALE):
             return Ending.STALE
+        case KindsMissing():
+            return Ending.PARKED
         case Terminal() | UndecodableObject():
             return Ending.TERMINAL
         case KubeshardError() | OSError():

@@ -3,7 +3,8 @@ the key.
 
 Guaranteed:
 
-- A key is run by one worker at a time, after the caches it reads have synced, and while all gates are open.
+- A key is run by one worker at a time, while all kinds that the controller reads are there (`syncing`) and all gates
+  are open. Wrappers run in any case, so a shard acknowledges drains also while its reconciler waits for a kind.
 - Whatever a reconcile raises or returns ends that run only (`outcomes`). What ends the worker is cancellation
   from outside.
 - A run is cancelled after `Controller.reconcile_timeout` seconds and counts as failed.
@@ -18,11 +19,12 @@ reported as overdue (`overdue_since`), which costs the process its health (relia
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import isawaitable
 from typing import Any
 
 from kubeshard.cache import Informer, Registration, WriteBook, record_own_write
+from kubeshard.cache.pace import Pace
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
@@ -33,7 +35,7 @@ from kubeshard.controller.outcomes import Ending, Outcome, of_error, of_result
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.reconciler import ReconcileFn
 from kubeshard.controller.request import Result
-from kubeshard.controller.syncing import all_synced
+from kubeshard.controller.syncing import Inputs, Trouble, until_answered
 from kubeshard.controller.triggers import Trigger
 from kubeshard.controller.watch import Watch, narrowed
 from kubeshard.core import Key, KubeObject, UndecodableObject
@@ -73,7 +75,10 @@ class ControllerRunner:
         self._informers = [self._declare(watch) for watch in controller.watches]
         for index in controller.indexes:
             cluster.add_index(self._reader.informer(index.target), index)
-        self._reconcile = _composed(controller)
+        self._inputs = Inputs(self._informers, clock)
+        self._parked: dict[Key, None] = {}
+        """Keys that came while a kind was missing."""
+        self._reconcile = _composed(controller, self._inputs.check)
         self.queue: WorkQueue[Key] = WorkQueue(
             controller.name,
             clock=clock,
@@ -90,23 +95,37 @@ class ControllerRunner:
         """When (monotonic) the first of the present runs has to have ended; None while there are none."""
         return min(self._limits.values(), default=None)
 
+    @property
+    def primary(self) -> Informer[Any]:
+        """The informer of the primary kind."""
+        return self._informers[0]
+
+    @property
+    def informers(self) -> Sequence[Informer[Any]]:
+        return self._inputs.informers
+
+    def waits_for(self) -> Mapping[str, Trouble]:
+        """The kinds that are missing at the moment, so that no reconcile runs."""
+        return self._inputs.troubles()
+
     async def run(self, gates: Sequence[Gate] = ()) -> None:
-        """Works until cancelled, or drained. Raises NotSynced; and what a source raises, as an exception group."""
+        """Works until cancelled, or drained. Raises what a source raises, as an exception group."""
         registrations: list[Registration[Any]] = []
         beside: list[asyncio.Task[None]] = []
         try:
             async with asyncio.TaskGroup() as tasks:
+                beside.append(tasks.create_task(self._inputs.follow(self._resume), name=f"{self.name} kinds"))
+                beside += [
+                    tasks.create_task(source.run(self._enqueue), name=f"{self.name} source")
+                    for source in self.controller.sources
+                ]
+                await until_answered(self._informers)
                 for number, (trigger, informer) in enumerate(
                     zip(self._triggers(), self._informers, strict=True)
                 ):
                     beside.append(tasks.create_task(trigger.run(), name=f"{self.name} trigger"))
                     undecodable = _ignore if number else self._undecodable
                     registrations.append(informer.add_handler(trigger.handle, undecodable=undecodable))
-                beside += [
-                    tasks.create_task(source.run(self._enqueue), name=f"{self.name} source")
-                    for source in self.controller.sources
-                ]
-                await all_synced(self._informers, f"controller {self.name}")
                 self._log.info("Starting workers", controller=self.name, workers=self.controller.workers)
                 async with asyncio.TaskGroup() as workers:
                     self._workers = [
@@ -221,7 +240,10 @@ class ControllerRunner:
 
     async def _attempt(self, key: Key, reconcile_id: str) -> object:
         with self._writes.recording(key) as writes:
-            await writes.settled(self._cluster.cache, self._form)
+            if not self.primary.has_synced:
+                self._inputs.check()
+            elif self._inputs.complete():
+                await writes.settled(self._cluster.cache, self._form)
             obj, undecodable = self._read(key)
             ctx = Context(
                 key=key,
@@ -255,8 +277,19 @@ class ControllerRunner:
                 self.queue.add_after(key, outcome.requeue_after, "requeue_after")
             case Ending.TERMINAL:
                 pass
+            case Ending.PARKED:
+                self._parked[key] = None
             case _:
                 self.queue.add_rate_limited(key, "retry")
+
+    async def _resume(self) -> None:
+        """All kinds are there: runs what was parked."""
+        pace = Pace(self._clock)
+        while self._parked:
+            key = next(iter(self._parked))
+            del self._parked[key]
+            self.queue.add(key, "all kinds are there")
+            await pace.step()
 
     def _report(self, key: Key, outcome: Outcome, seconds: float) -> None:
         fields: dict[str, Any] = {"seconds": seconds, "reasons": self.queue.reasons(key)}
@@ -265,6 +298,8 @@ class ControllerRunner:
         match outcome.ending:
             case Ending.SUCCESS | Ending.REQUEUE_AFTER:
                 self._log.debug("Reconciled", **fields)
+            case Ending.PARKED:
+                self._log.debug("Not reconciled: a kind is missing", **fields)
             case Ending.STALE:
                 self._log.debug("Reconcile met a newer state than it had read; trying again", **fields)
             case Ending.TERMINAL:
@@ -275,11 +310,12 @@ class ControllerRunner:
                 self._log.error("Reconcile failed", **fields)
 
 
-def _composed(controller: Controller[Any]) -> ReconcileFn:
-    """The reconciler inside its wrappers and guards."""
+def _composed(controller: Controller[Any], check: Callable[[], None]) -> ReconcileFn:
+    """The reconciler inside its wrappers and guards, behind the check."""
     reconciler = controller.reconciler
 
     async def reconcile(ctx: Context, obj: KubeObject | None) -> Result | None:
+        check()
         run = reconciler.gone(ctx, ctx.key) if obj is None else reconciler.reconcile(ctx, obj)
         if not isawaitable(run):
             raise TypeError(f"{type(reconciler).__name__}: declare reconcile and gone with `async def`")

@@ -1,28 +1,159 @@
-"""Waiting for caches to fill, but not for ever."""
+"""Whether the kinds that a controller reads are there, and what becomes of it while they are not.
+
+An informer is live when it has been filled and hears the server. It is not when
+
+| cause | means |
+|---|---|
+| `unanswered` | it has not been filled, and the server has not said why |
+| `not served` | the kind is not installed, or not any more: seen at once |
+| `forbidden` | a right is missing |
+| `refused` | the credentials are |
+| `unavailable` | no answer that counts: an outage, a timeout, an overloaded server |
+
+An informer that was filled counts as live until it has heard nothing for SILENCE seconds, unless its kind is not
+served. A controller works while all its informers are live; keys that come meanwhile are parked (`Inputs`). That
+concerns this controller only: nobody else waits, and no cause ends the process. What is missing is asked for by the
+reflector for ever, at most ten seconds apart where the kind is not served.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple, NoReturn
 
 from kubeshard.cache import Informer
-from kubeshard.core import KubeshardError
+from kubeshard.core import (
+    ApiError,
+    Forbidden,
+    KubeshardError,
+    NotFound,
+    Unauthorized,
+)
+from kubeshard.runtime.clock import Clock
 
-SYNC_TIMEOUT = 120.0
-"""Seconds, for all informers together."""
+SILENCE = 90.0
+"""Seconds without an event, a bookmark or a list. The API server sends a bookmark about once a minute."""
+
+CHECK = 1.0
+"""Seconds between two looks at informers of which one is not live."""
+
+CHECK_LIVE = 5.0
+"""Seconds between two looks at informers that are all live."""
+
+Cause = Literal["unanswered", "not served", "forbidden", "refused", "unavailable"]
 
 
-class NotSynced(KubeshardError):
-    """Caches did not fill in time: a kind is not installed, RBAC is missing, the server does not answer."""
+class KindsMissing(KubeshardError):
+    """Not all kinds that the controller reads are there. The key is parked, and runs when they are."""
 
 
-async def all_synced(informers: Iterable[Informer[Any]], who: str) -> None:
-    """Returns when all have synced. Raises NotSynced, naming the first that has not, and why."""
-    try:
-        async with asyncio.timeout(SYNC_TIMEOUT):
-            for informer in informers:
-                await informer.synced()
-    except TimeoutError:
-        why = informer.last_error or "no answer from the server"
-        raise NotSynced(f"{who}: {informer} did not sync within {SYNC_TIMEOUT:g} s: {why}") from None
+class Trouble(NamedTuple):
+    """Why an informer is not live. `advice` is for people."""
+
+    cause: Cause
+    error: ApiError | None
+    advice: str
+
+
+def trouble(informer: Informer[Any], now: float) -> Trouble | None:
+    """What is wrong with the informer at `now` (monotonic seconds); None if it is live."""
+    error = informer.last_error
+    if informer.has_synced and not isinstance(error, NotFound):
+        heard = informer.last_heard
+        if heard is None or now - heard <= SILENCE:
+            return None
+    return _explained(informer, error)
+
+
+def is_served(informer: Informer[Any]) -> bool:
+    """False while the server says that there is no such kind. Then there is nothing to hear of either."""
+    return not isinstance(informer.last_error, NotFound)
+
+
+async def until_answered(informers: Collection[Informer[Any]]) -> None:
+    """Returns when each has been filled, or the server has said why not."""
+    await _until(informers, lambda informer: informer.has_synced or informer.last_error is not None)
+
+
+async def until_filled(informers: Collection[Informer[Any]]) -> None:
+    """Returns when each has been filled or its kind is not served; for ever if need be."""
+    await _until(informers, lambda informer: informer.has_synced or not is_served(informer))
+
+
+class Inputs:
+    """The informers of one controller. `complete` is asked before each run, `follow` runs beside the workers."""
+
+    def __init__(self, informers: Sequence[Informer[Any]], clock: Clock) -> None:
+        self.informers = tuple(informers)
+        self._clock = clock
+        self._complete = False
+
+    def troubles(self) -> dict[str, Trouble]:
+        """What is missing now, by kind."""
+        now = self._clock.monotonic()
+        return {str(each): found for each in self.informers if (found := trouble(each, now))}
+
+    def complete(self) -> bool:
+        """Whether all are live; what was so at the last look counts as so."""
+        if not self._complete:
+            self._complete = not self.troubles()
+        return self._complete
+
+    def check(self) -> None:
+        """Raises KindsMissing."""
+        if not self.complete():
+            raise KindsMissing(f"waiting for {', '.join(self.troubles())}")
+
+    async def follow(self, resume: Callable[[], Awaitable[None]]) -> NoReturn:
+        """Looks again and again, and calls `resume` each time that all are live."""
+        while True:
+            self._complete = not self.troubles()
+            if self._complete:
+                await resume()
+                await asyncio.sleep(CHECK_LIVE)
+            else:
+                await _next_look([each for each in self.informers if not each.has_synced])
+
+
+async def _until(informers: Collection[Informer[Any]], done: Callable[[Informer[Any]], bool]) -> None:
+    while waiting := [informer for informer in informers if not done(informer)]:
+        await _next_look(waiting)
+
+
+async def _next_look(unfilled: Sequence[Informer[Any]]) -> None:
+    """Waits for the first of them to be filled, but not long."""
+    if not unfilled:
+        await asyncio.sleep(CHECK)
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CHECK):
+            await unfilled[0].synced()
+
+
+def _explained(informer: Informer[Any], error: ApiError | None) -> Trouble:
+    kind, scope = informer.form.kind, informer.scope
+    match error:
+        case NotFound():
+            what = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+            return Trouble(
+                "not served",
+                error,
+                f"install {what} with version {kind.version}; work begins when it is there",
+            )
+        case Forbidden():
+            parts = [part for part in scope.parts(kind) if part]
+            where = f"a Role in {', '.join(parts)}" if parts else "a ClusterRole"
+            return Trouble(
+                "forbidden",
+                error,
+                f"bind {where} with the rule apiGroups: [{kind.group!r}], resources: [{kind.plural!r}], "
+                "verbs: [list, watch]",
+            )
+        case Unauthorized():
+            return Trouble("refused", error, "renew the token or certificate of this process")
+        case None if not informer.has_synced:
+            return Trouble("unanswered", None, "the server has not answered yet")
+        case _:
+            return Trouble("unavailable", error, "check the API server and the way to it; it is asked again")

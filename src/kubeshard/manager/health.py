@@ -1,16 +1,16 @@
 """Named health checks over HTTP, as Kubernetes components have them.
 
     GET /healthz                  200 `ok`, or 500 naming the checks that failed
-    GET /healthz/informers        one check
+    GET /healthz/workers          one check
     GET /healthz?verbose          every check by name, also when all are fine
     GET /healthz?exclude=NAME     without that check; may be repeated
 
-Why a check failed goes to the log, never into the answer: the port is open to everybody (framework 1.4).
+Why a check failed goes to the log, once, never into the answer: the port is open to everybody (framework 1.4).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from urllib.parse import parse_qs
 
 from kubeshard.manager.http import Page, Request
@@ -28,11 +28,17 @@ def ping() -> str | None:
 
 
 class Checks:
-    """The pages of one set of checks: `/healthz` and what is below."""
+    """The pages of one set of checks: `/healthz` and what is below. `notes` are lines of the verbose answer about
+    what does not count as a failure.
+    """
 
-    def __init__(self, path: str, checks: Mapping[str, Check]) -> None:
+    def __init__(
+        self, path: str, checks: Mapping[str, Check], notes: Callable[[], Iterable[str]] = tuple
+    ) -> None:
         self._path = path
         self._checks = checks
+        self._notes = notes
+        self._failing: set[str] = set()
 
     def page(self, request: Request) -> Page | None:
         """The answer, or None for a path that is not ours."""
@@ -60,6 +66,7 @@ class Checks:
                 lines.append(f"[+]{name} ok\n")
         if unknown := sorted(excluded - set(self._checks)):
             lines.append(f"warn: no such checks to exclude: {', '.join(unknown)}\n")
+        lines += [f"warn: {note}\n" for note in self._notes()]
         what = self._path.strip("/")
         if failed:
             return Page(500, "".join(lines) + f"{what} check failed\n")
@@ -71,6 +78,9 @@ class Checks:
         except Exception as error:
             _log.crash("Health check crashed", error, check=name)
             return True
-        if problem is not None:
-            _log.warning("Health check failed", check=name, probe=self._path, reason=problem)
+        if problem is None:
+            self._failing.discard(name)
+        elif name not in self._failing:  # probes come every few seconds
+            self._failing.add(name)
+            _log.warning("Health check fails", check=name, probe=self._path, reason=problem)
         return problem is not None

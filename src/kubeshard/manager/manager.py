@@ -5,16 +5,30 @@ Each stands on what is above it; starting goes down, stopping goes up (framework
     client, Kubernetes events
     health and metrics pages
     servers (admission webhooks)
-    caches, until all have synced
+    the ring is read, if sharded
+    caches begin to fill
+        until the kinds of a given cache, which anybody may read, are there
+        for half a minute at most: until of every other kind the server has said what it has, or why not
     membership of a ring, if sharded: until the shard's Lease is held
-    work: controllers and runnables; those that need leadership once it is won
+        before it is asked for: until the main kinds are there, or not served, and of their controllers' other kinds
+        the server has said what it has, or why not
+    work: runnables; each controller while its own kinds are there; those that need leadership once it is won
     ------------------------------------------------------------------------
     stop: no further reconcile begins; those under way may end within the grace period; then what is left is cancelled
     leadership and membership are given back, if nothing had to be cancelled (reliability T27)
     caches, servers, pages, events, client end
 
-Guaranteed: controllers work only while every right that they need is held, and are cancelled at once when one is lost,
-without grace; a failure of any part stops the whole, in order. Not guaranteed: an end, if a reconcile swallows
+Who stops whom:
+
+| what is wrong | stops |
+|---|---|
+| a kind is not served, forbidden or silent, at the start or later | the controllers that read it, until it is there |
+| a served main kind is silent, a worker hangs, or the loop does not turn | the shard: its Lease is not renewed |
+| the API server does not answer | what needs it; the process waits, and is alive |
+| a right to work is lost | all work, at once, without grace, and then the process |
+| a part fails: a runnable, a source, a server | the process, in order |
+
+Controllers work only while every right that they need is held. Not guaranteed: an end, if a reconcile swallows
 cancellation; `kubeshard.manager.run` bounds that.
 
 RBAC: what the controllers, the election and the membership name; for `metrics_auth` also `create` on `tokenreviews` and
@@ -38,11 +52,12 @@ from kubeshard.controller import Controller, Gate
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.runner import ControllerRunner
-from kubeshard.controller.syncing import all_synced
+from kubeshard.controller.syncing import until_filled
 from kubeshard.controller.watch import narrowed
 from kubeshard.core import ConfigurationError, GroupKind, Kind
 from kubeshard.manager.health import Check, Checks, ping
 from kubeshard.manager.http import pages_app
+from kubeshard.manager.kinds import Kinds, until_known
 from kubeshard.manager.leader_election import LeaderElection, LeaderElector
 from kubeshard.manager.listener import Listener
 from kubeshard.manager.membership import Membership
@@ -51,7 +66,7 @@ from kubeshard.manager.metrics_auth import MetricsAuth
 from kubeshard.manager.rights import LeaderFence, holding
 from kubeshard.manager.runnable import Runnable, RunnableWork, Server, Work
 from kubeshard.manager.shift import Shift, Stop
-from kubeshard.manager.vitals import Vitals
+from kubeshard.manager.vitals import Hearing, Vitals
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.environ import hostname
 from kubeshard.runtime.logs import get_logger
@@ -131,7 +146,14 @@ class Manager:
         self._always = Shift("always", (), self._stop)
         self._elected = Shift("elected", (), self._stop)
         self._runners: list[ControllerRunner] = []
-        self._vitals = Vitals(clock, self._heard, self._due)
+        self._main: list[ControllerRunner] = []
+        """Those of what the ring shards."""
+        hearing = Hearing(clock)
+        self._vitals = Vitals(clock, lambda: hearing.of(runner.primary for runner in self._main), self._due)
+        self._kinds = Kinds(
+            lambda: self._cache.informers if self._cache else None, lambda: self._runners, clock
+        )
+        self.metrics.registry.register(self._kinds)
         self._task: asyncio.Task[None] | None = None
 
     # Running
@@ -139,7 +161,7 @@ class Manager:
     async def run(self) -> None:
         """Runs until `stop`, or until cancelled, which stops gracefully too; a second cancellation ends it at once.
 
-        Raises what made it end otherwise: RightLost, NotSynced, ConfigurationError, what a runnable raised.
+        Raises what made it end otherwise: RightLost, ConfigurationError, what a runnable raised.
         """
         assert self._task is None, "a manager runs once"
         self._task = task = asyncio.create_task(self._run(), name="manager")
@@ -187,10 +209,12 @@ class Manager:
                 await stack.enter_async_context(self._background("server", server.run()))
             if self._sharding is not None:
                 await self._sharding.prepare(client, self._controllers)
+            shared = self._given_cache.informers if self._given_cache else ()
             cluster = self._assemble(client, events)
             await stack.enter_async_context(cluster.cache.running())
-            await all_synced(cluster.cache.informers, "manager")
-            _log.info("Caches have synced", informers=len(cluster.cache.informers))
+            await stack.enter_async_context(self._background("kinds", self._kinds.run()))
+            await until_filled(shared)
+            await until_known(cluster.cache.informers, self._main)
             if self._sharding is None:
                 await self._work(())
             else:
@@ -241,13 +265,13 @@ class Manager:
     async def _open_pages(self, stack: AsyncExitStack, client: Client) -> None:
         liveness: dict[str, Check] = {
             "ping": ping,
-            "informers": self._vitals.silence,
             "workers": self._vitals.overdue,
             **({"leader-election": self._hung} if self._election else {}),
             **self._liveness,
         }
-        readiness: dict[str, Check] = {"cache-sync": self._unsynced, **self._readiness}
-        health = pages_app(Checks("/healthz", liveness).page, Checks("/readyz", readiness).page)
+        readiness: dict[str, Check] = {"cache-sync": self._kinds.unfilled, **self._readiness}
+        ready = Checks("/readyz", readiness, self._kinds.notes)
+        health = pages_app(Checks("/healthz", liveness).page, ready.page)
         await self._health_page.open(stack, health)
         metrics = pages_app(self.metrics.page)
         if self._metrics_auth:
@@ -280,6 +304,8 @@ class Manager:
             gated = self._gated(controller.needs_leadership and not sharded, controller.name)
             runner = self._runner(wrapped, leading if gated else cluster)
             self._runners.append(runner)
+            if sharded:
+                self._main.append(runner)
             (elected if gated else always).append(runner)
         for runnable in self._runnables:
             gated = self._gated(runnable.needs_leadership, runnable.name)
@@ -335,18 +361,8 @@ class Manager:
 
     # Health
 
-    def _heard(self) -> Iterable[tuple[str, float | None]]:
-        informers = self._cache.informers if self._cache else ()
-        return ((str(informer), informer.last_heard) for informer in informers)
-
     def _due(self) -> Iterable[tuple[str, float | None]]:
         return ((runner.name, runner.overdue_since) for runner in self._runners)
-
-    def _unsynced(self) -> str | None:
-        if self._cache is None:
-            return "not started"
-        behind = [str(informer) for informer in self._cache.informers if not informer.has_synced]
-        return f"not synced: {', '.join(behind)}" if behind else None
 
     def _hung(self) -> str | None:
         return "leads, but does not renew" if self._elector and self._elector.hung() else None

@@ -1,30 +1,35 @@
-"""Whether this process is fit to work: does its event loop turn, do its caches hear the server, do its workers keep
-to their limits.
+"""Whether this process is fit to work: does its event loop turn, does it hear of what it owns, do its workers keep to
+their limits.
 
-The answer is needed in two places: liveness (`/healthz`), and the right to work, which an unfit process must not
-renew although the thread that renews it is fine (reliability F15, T15). That thread has no business in the data of
+The answer is needed for the right to work, which an unfit process must not renew although the thread that renews it is
+fine (reliability F15, T15), and what a restart would mend is liveness (`/healthz`): workers, never silence, which may
+be the server's. That thread has no business in the data of
 the event loop. So the loop publishes, four times a second, one immutable record of times; whoever asks compares it
 with the clock. A loop that is blocked publishes nothing, and thereby shows.
 
 | unfit when | bound |
 |---|---|
 | the record is old: the loop is blocked, or the process was paused | 1 s |
-| an informer that once heard the server has heard nothing since, not even a bookmark | 90 s |
+| the informer of a main kind that once heard the server has heard nothing since, not even a bookmark | 90 s |
 | a reconcile runs longer than its controller's limit, although it was cancelled then | 10 s beyond it |
+
+A process that does not hear of the objects that it owns does not see that it shall let go of them. Of a kind that the
+server does not serve there are no objects, and nothing to hear: that is no reason (`Hearing`). Of kinds that a
+controller only owns or maps neither; there the controller stops (`controller.syncing`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
+from kubeshard.cache import Informer
+from kubeshard.controller.syncing import SILENCE, is_served
 from kubeshard.runtime.clock import Clock
 
 BEAT = 0.25
 LOOP_LAG = 1.0
-SILENCE = 90.0
-"""The API server sends a bookmark about once a minute."""
 OVERDUE = 10.0
 
 
@@ -36,6 +41,22 @@ class Record(NamedTuple):
     """The informer that has heard nothing for longest, and when it heard something."""
     overdue: tuple[str, float] | None
     """The controller whose run should end first, and when."""
+
+
+class Hearing:
+    """When informers heard the server. What is said while the kind is not served counts as heard."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._excused: dict[Informer[Any], float] = {}
+
+    def of(self, informers: Iterable[Informer[Any]]) -> Iterator[tuple[str, float | None]]:
+        """Names and times."""
+        for informer in informers:
+            if not is_served(informer):
+                self._excused[informer] = self._clock.monotonic()
+            heard, excused = informer.last_heard, self._excused.get(informer)
+            yield str(informer), heard if heard is None or excused is None else max(heard, excused)
 
 
 class Vitals:

@@ -18,14 +18,23 @@ they control; and what the controllers do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from kubeshard.cache import Scope
 from kubeshard.client import Client, KindNotServed
 from kubeshard.controller import Controller
-from kubeshard.core.errors import ApiError, ConfigurationError, Forbidden, NotFound, NotOurs
+from kubeshard.core.errors import (
+    ApiError,
+    ConfigurationError,
+    Forbidden,
+    NotFound,
+    NotOurs,
+    Throttled,
+    Timeout,
+    Unavailable,
+)
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.selectors import Selector
 from kubeshard.manager.membership import HealthGate
@@ -44,6 +53,8 @@ from kubeshard.shard.tenure import ShardTenure
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.shard.wrapper import Handovers
 from kubeshard.sharding import ControllerRing, RingResource, RingResources
+
+T = TypeVar("T")
 
 _log = get_logger("kubeshard.shard")
 
@@ -105,10 +116,13 @@ class Sharding:
         shard = identify(
             self.ring, self._name, self._namespace, pod_name_required=self._pod_name_required, rng=self._rng
         )
-        resources = RingResources(await self._read_ring(client) if self._given is None else self._given)
+        given = self._given
+        resources = RingResources(
+            given if given is not None else await self._waiting(lambda: self._read_ring(client))
+        )
         for problem in resources.problems:
             _log.warning("ControllerRing has a mistake", ring=self.ring, problem=problem.message)
-        kinds = await _kinds(client, resources, controllers)
+        kinds = await self._waiting(lambda: _kinds(client, resources, controllers))
         self._prepared = _Prepared(shard, resources, kinds, client, self._clock)
         self._prepared.warn_about_idle_resources(controllers)
 
@@ -196,23 +210,41 @@ class Sharding:
         self._tenure.check()
 
     async def _read_ring(self, client: Client) -> tuple[RingResource, ...]:
-        waiting = ""
+        try:
+            return (await client.get(ControllerRing, self.ring)).spec.resources
+        except Forbidden as error:
+            raise ConfigurationError(
+                f"reading ControllerRing {self.ring!r} is forbidden: grant get on controllerrings, "
+                "or pass resources"
+            ) from error
+
+    async def _waiting(self, asking: Callable[[], Awaitable[T]]) -> T:
+        """The server's answer, as soon as there is one. Says what it waits for whenever that changes."""
+        told = ""
         while True:
             try:
-                return (await client.get(ControllerRing, self.ring)).spec.resources
-            except Forbidden as error:
-                raise ConfigurationError(
-                    f"reading ControllerRing {self.ring!r} is forbidden: grant get on controllerrings, "
-                    "or pass resources"
-                ) from error
-            except NotFound:
-                problem = "it does not exist"
+                return await asking()
             except ApiError as error:
-                problem = str(error)
-            if problem != waiting:
-                _log.warning("waiting for the ControllerRing", ring=self.ring, problem=problem)
-                waiting = problem
+                problem = _problem(error)
+                if problem != told:
+                    _log.warning(
+                        "waiting for the ControllerRing", ring=self.ring, problem=problem, error=error
+                    )
+                    told = problem
             await asyncio.sleep(RING_PATIENCE)
+
+
+def _problem(error: ApiError) -> str:
+    match error:
+        case NotFound():
+            return "it does not exist: create it, or correct the name"
+        case Throttled() | Timeout() | Unavailable():
+            return (
+                "the API server does not answer: check its address, the network, and the certificate authority "
+                "of the kubeconfig"
+            )
+        case _:
+            return str(error)
 
 
 class _Prepared:

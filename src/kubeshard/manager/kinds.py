@@ -1,0 +1,165 @@
+"""What a process tells about the kinds that are not there: in the log, in metrics, and beside its readiness.
+
+Guaranteed: one line with advice when a kind goes missing or its cause changes, and one when it is there again, naming
+the controllers that wait; an API server that does not answer at all is one line for all kinds. A kind that the server
+merely takes long to list is not mentioned for PATIENCE seconds. None of this is liveness: nothing here would be mended
+by a restart.
+
+| metric | |
+|---|---|
+| `kubeshard_controller_waiting{controller,kind}` | 1 while the controller waits for the kind |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kubeshard.cache import Informer
+from kubeshard.controller.runner import ControllerRunner
+from kubeshard.controller.syncing import (
+    CHECK,
+    Cause,
+    Trouble,
+    is_served,
+    trouble,
+    until_answered,
+    until_filled,
+)
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import get_logger
+
+PATIENCE = 10.0
+
+RECOVERY = 60.0
+"""Seconds after an outage in which kinds are not mentioned: their informers ask again one by one."""
+
+START_PATIENCE = 30.0
+"""Seconds that work waits for a kind about which the server says nothing."""
+
+_log = get_logger("kubeshard.manager")
+
+
+async def until_known(informers: Sequence[Informer[Any]], owning: Sequence[ControllerRunner]) -> None:
+    """Until of all kinds the server has said what it has, or why not. A kind about which it says nothing does not keep
+    the others waiting for long; but a shard would be given objects that `owning`, its controllers, cannot work on.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(START_PATIENCE):
+            await until_answered(informers)
+    for runner in owning:
+        await until_filled([runner.primary])
+        await until_answered(runner.informers)
+    filled = sum(informer.has_synced for informer in informers)
+    _log.info("Caches are filled", informers=filled, of=len(informers))
+
+
+class Kinds(Collector):
+    """`informers` and `runners` give what there is now; no informers before there is a cache. `run` writes the log."""
+
+    def __init__(
+        self,
+        informers: Callable[[], Sequence[Informer[Any]] | None],
+        runners: Callable[[], Sequence[ControllerRunner]],
+        clock: Clock,
+    ) -> None:
+        self._informers = informers
+        self._runners = runners
+        self._clock = clock
+        self._since: dict[Informer[Any], float] = {}
+        """When each informer that is not live was first seen so."""
+        self._told: dict[Informer[Any], Cause] = {}
+        self._outage = False
+        self._quiet_until = 0.0
+
+    async def run(self) -> NoReturn:
+        while True:
+            self._look()
+            await asyncio.sleep(CHECK)
+
+    # For the pages
+
+    def unfilled(self) -> str | None:
+        """Readiness: which kinds the process has not read yet though the server has them."""
+        informers = self._informers()
+        if informers is None:
+            return "not started"
+        behind = [str(each) for each in informers if not each.has_synced and is_served(each)]
+        return f"not synced: {', '.join(behind)}" if behind else None
+
+    def notes(self) -> Iterator[str]:
+        """Readiness in detail: which controllers do not work, though the process is ready."""
+        for runner in self._runners():
+            if missing := runner.waits_for():
+                why = ", ".join(f"{kind} ({found.cause})" for kind, found in missing.items())
+                yield f"controller {runner.name} waits for {why}"
+
+    def collect(self) -> Iterator[Metric]:
+        waiting = GaugeMetricFamily(
+            "kubeshard_controller_waiting",
+            "Whether the controller waits for the kind.",
+            labels=("controller", "kind"),
+        )
+        for runner in self._runners():
+            missing = runner.waits_for()
+            for kind in dict.fromkeys(map(str, runner.informers)):
+                waiting.add_metric((runner.name, kind), float(kind in missing))
+        yield waiting
+
+    # The log
+
+    def _look(self) -> None:
+        now = self._clock.monotonic()
+        informers = self._informers() or ()
+        troubles = {each: found for each in informers if (found := trouble(each, now))}
+        self._since = {each: self._since.get(each, now) for each in troubles}
+        self._tell_outage(troubles, now, everything=len(troubles) == len(informers))
+        for informer, found in troubles.items():
+            self._tell(informer, found, now)
+        for informer in [each for each in self._told if each not in troubles]:
+            del self._told[informer]
+            if not self._outage:
+                _log.info("A kind is there again", kind=str(informer), controllers=self._users(informer))
+
+    def _tell_outage(self, troubles: dict[Informer[Any], Trouble], now: float, *, everything: bool) -> None:
+        outage = (
+            bool(troubles)
+            and everything
+            and all(found.cause in ("unavailable", "unanswered") for found in troubles.values())
+            and any(found.cause == "unavailable" for found in troubles.values())
+        )
+        if outage and not self._outage:
+            error = next(found.error for found in troubles.values() if found.cause == "unavailable")
+            advice = "check its address, the network, and the certificate authority of the kubeconfig; nothing is lost"
+            _log.warning("The API server does not answer; waiting for it", error=error, advice=advice)
+        if self._outage and not outage:
+            _log.info("The API server answers again")
+            self._quiet_until = now + RECOVERY
+        self._outage = outage
+
+    def _tell(self, informer: Informer[Any], found: Trouble, now: float) -> None:
+        if self._outage or self._told.get(informer) == found.cause:
+            return
+        if found.cause in ("unanswered", "unavailable") and (
+            now < self._quiet_until or now - self._since[informer] < PATIENCE
+        ):
+            return
+        self._told[informer] = found.cause
+        _log.warning(
+            "A kind is missing; what needs it waits",
+            kind=str(informer),
+            cause=found.cause,
+            controllers=self._users(informer),
+            error=found.error,
+            advice=found.advice,
+        )
+
+    def _users(self, informer: Informer[Any]) -> str:
+        """The controllers that read it; where none says so, all may."""
+        names = [runner.name for runner in self._runners() if informer in runner.informers]
+        return ", ".join(names) or "all"
