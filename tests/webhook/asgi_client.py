@@ -24,6 +24,7 @@ async def call(
     body: bytes | Sequence[bytes],
     *,
     path: str = PATH,
+    query: bytes = b"",
     method: str = "POST",
     headers: Sequence[tuple[bytes, bytes]] = ((b"content-type", b"application/json"),),
     leaves: bool = False,
@@ -46,5 +47,6 @@ async def call(
         else:
             answer.body += message["body"]
 
-    await app({"type": "http", "method": method, "path": path, "headers": list(headers)}, receive, send)
+    scope = {"type": "http", "method": method, "path": path, "query_string": query, "headers": list(headers)}
+    await app(scope, receive, send)
     return answer

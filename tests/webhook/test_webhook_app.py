@@ -8,10 +8,12 @@ import pytest
 from asgi_client import Answer, call
 from prometheus_client import CollectorRegistry, generate_latest
 
+from kubeshard.core import ConfigMap
 from kubeshard.runtime.asgi import Message
-from kubeshard.webhook.app import AdmissionApp
+from kubeshard.testing.virtual_time import virtual_time
+from kubeshard.webhook.app import AdmissionApp, Webhook
 from kubeshard.webhook.metrics import WebhookMetrics
-from kubeshard.webhook.review import AdmissionAnswer, AdmissionRequest
+from kubeshard.webhook.review import AdmissionAnswer, AdmissionHandler, AdmissionRequest
 
 REVIEW = json.dumps(
     {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u-1", "operation": "CREATE", "name": "a"}}
@@ -122,11 +124,86 @@ async def test_a_failing_handler_lets_the_request_through_with_a_warning_and_is_
         raise RuntimeError("secret")
 
     metrics = WebhookMetrics()
-    answer = response(await call(AdmissionApp({"/hook/": broken}, metrics=metrics), REVIEW))
+    ignoring = AdmissionApp({"/hook/": Webhook(broken, on_failure="Ignore")}, metrics=metrics)
+    answer = response(await call(ignoring, REVIEW))
     assert answer["allowed"] is True
     assert answer["uid"] == "u-1"
     assert answer["warnings"] == ["admission webhook failed, request was let through: RuntimeError"]
     assert metrics.panics == 1
+
+
+def raises(request: AdmissionRequest) -> AdmissionAnswer:
+    raise RuntimeError("secret")
+
+
+async def raises_later(request: AdmissionRequest) -> AdmissionAnswer:
+    await asyncio.sleep(1)
+    raise RuntimeError("secret")
+
+
+async def hangs(request: AdmissionRequest) -> AdmissionAnswer:
+    return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+
+def answers_nothing(request: AdmissionRequest) -> AdmissionAnswer:
+    return None  # type: ignore[return-value]
+
+
+def answers_what_is_no_json(request: AdmissionRequest) -> AdmissionAnswer:
+    return AdmissionAnswer(patch=({"op": "add", "path": "/x", "value": object()},))
+
+
+def expects_another_kind(request: AdmissionRequest) -> AdmissionAnswer:
+    request.whole(ConfigMap)
+    return AdmissionAnswer()
+
+
+FAILURES = {
+    "raises": (raises, "RuntimeError"),
+    "raises later": (raises_later, "RuntimeError"),
+    "hangs": (hangs, "TimeoutError"),
+    "answers nothing": (answers_nothing, "TypeError"),
+    "answers what is no JSON": (answers_what_is_no_json, "TypeError"),
+    "expects another kind": (expects_another_kind, "UnexpectedObject"),
+}
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(("handler", "name"), FAILURES.values(), ids=FAILURES)
+@virtual_time
+async def test_a_handler_that_fails_fails_the_call_so_that_the_registration_decides(
+    handler: AdmissionHandler, name: str
+) -> None:
+    metrics = WebhookMetrics()
+    secret = {"metadata": {"name": "a"}, "apiVersion": "v1", "kind": "Secret"}
+    request = {"uid": "u-1", "operation": "CREATE", "name": "a", "object": secret}
+    body = json.dumps({"apiVersion": "admission.k8s.io/v1", "request": request}).encode()
+    answer = await call(AdmissionApp({"/hook/": handler}, metrics=metrics), body)
+    assert answer.status == 500
+    assert answer.body.decode() == f"the webhook's handler failed: {name}"
+    assert metrics.panics == 1
+    ignoring = AdmissionApp({"/hook/": Webhook(handler, on_failure="Ignore")}, metrics=metrics)
+    allowed = response(await call(ignoring, body))
+    assert allowed["allowed"] is True
+    assert allowed["warnings"] == [f"admission webhook failed, request was let through: {name}"]
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(("query", "seconds"), [(b"timeout=5s", 5), (b"", 30), (b"timeout=9999s", 30)])
+@virtual_time
+async def test_an_async_handler_answers_and_is_given_up_when_the_api_server_no_longer_waits(
+    query: bytes, seconds: int
+) -> None:
+    async def denies(request: AdmissionRequest) -> AdmissionAnswer:
+        await asyncio.sleep(1)
+        return AdmissionAnswer(allowed=False, code=403, message="not today", warnings=(str(request.dry_run),))
+
+    answer = response(await call(AdmissionApp({"/hook/": denies}), REVIEW, query=query))
+    assert answer["allowed"] is False
+    assert answer["status"] == {"code": 403, "message": "not today"}
+    began = asyncio.get_running_loop().time()
+    assert (await call(AdmissionApp({"/hook/": hangs}), REVIEW, query=query)).status == 500
+    assert asyncio.get_running_loop().time() - began == pytest.approx(seconds)
 
 
 async def test_beyond_the_limit_requests_are_503_at_once_and_later_ones_are_served_again() -> None:

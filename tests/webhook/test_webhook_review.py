@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from kubeshard.webhook.review import AdmissionAnswer, InvalidReview, decode_review, encode_review
+from kubeshard.core.objects import KubeObject, field
+from kubeshard.webhook.review import (
+    AdmissionAnswer,
+    InvalidReview,
+    UnexpectedObject,
+    decode_review,
+    encode_review,
+)
 
 
 def body(**changes: Any) -> dict[str, Any]:
@@ -38,6 +45,46 @@ def test_metadata_operation_and_user_are_read_and_the_rest_is_skipped() -> None:
     assert request.object.metadata.name == "a"
     assert request.old_object is None
     assert request.object_error == ""
+
+
+class Thing(KubeObject, group="g", version="v1"):
+    spec: dict[str, int] = field(default_factory=dict)
+
+
+def thing(**spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "g/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": spec}
+
+
+@pytest.mark.regression
+def test_the_whole_objects_are_there_for_whoever_asks_for_them() -> None:
+    request = decode_review(encoded(body(object=thing(x=2), oldObject=thing(x=1)))).request
+    now, before = request.whole(Thing), request.whole_old(Thing)
+    assert now is not None
+    assert before is not None
+    assert (now.metadata.name, now.spec, before.spec) == ("a", {"x": 2}, {"x": 1})
+    assert request.whole(dict) == thing(x=2)
+    created = decode_review(encoded(body(object=thing(x=2)))).request
+    assert created.whole_old(Thing) is None
+    assert created.whole_old(dict) is None
+    deleted = decode_review(encoded(body(operation="DELETE", object=None, oldObject=thing(x=1)))).request
+    assert deleted.whole(Thing) is None
+    assert deleted.whole_old(dict) == thing(x=1)
+
+
+@pytest.mark.parametrize(
+    ("obj", "problem"),
+    [
+        (thing(x="many"), "does not fit Thing: Expected `int`"),
+        ({**thing(), "kind": "Other"}, "a Other of g/v1"),
+        ({**thing(), "apiVersion": "g/v2"}, "a Thing of g/v2"),
+    ],
+)
+def test_an_object_that_is_not_what_it_was_asked_for_as_is_an_error(
+    obj: dict[str, Any], problem: str
+) -> None:
+    request = decode_review(encoded(body(object=obj))).request
+    with pytest.raises(UnexpectedObject, match=problem):
+        request.whole(Thing)
 
 
 def test_labels_that_are_null_are_no_labels() -> None:

@@ -46,6 +46,7 @@ from kubeshard.sharder.unknown_namespaces import UnknownNamespaces
 from kubeshard.sharder.views import RingViews
 from kubeshard.sharding import ControllerRing
 from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
+from kubeshard.webhook.app import Webhook
 from kubeshard.webhook.certificates import CertificateFiles, CertificateSource
 from kubeshard.webhook.server import WebhookServer
 
@@ -88,7 +89,7 @@ def build_sharder(
         )
         servers.append(
             WebhookServer(
-                {WEBHOOK_PATH_PREFIX: admission},
+                {WEBHOOK_PATH_PREFIX: Webhook(admission, on_failure="Ignore")},
                 certificates,
                 host=host,
                 port=port,

@@ -8,21 +8,25 @@
 | Content-Encoding other than identity, Content-Type other than application/json (parameters allowed) | 415 |
 | body longer than `max_body`, declared or sent | 413, the rest is not read |
 | no valid AdmissionReview | 400 |
-| exception in the handler | 200, allowed, with a warning; counted and logged |
+| a handler that fails, under "Fail" | 500; counted and logged |
+| a handler that fails, under "Ignore" | 200, allowed, with a warning; counted and logged |
 | else | 200 with the handler's answer |
 
-Answers other than 200 are given only to requests that are no valid AdmissionReview, and under overload; for
-the API server they are call failures, to which the webhook's failurePolicy applies. They end the connection,
-except for 503. No answer holds anything of an exception but its text. Slow clients are the server's business
-(`kubeshard.runtime.asgi.Limits`).
+A handler fails when it raises, returns what is no answer, or, where it is `async`, takes longer than the API
+server waits (the `timeout` in the URL). Answers other than 200 are call failures for the API server, to which the
+failurePolicy of the webhook's registration applies. They end the connection, except for 500 and 503. No answer
+holds anything of an exception but its name. Slow clients are the server's business (`kubeshard.runtime.asgi.Limits`).
 
-A plain ASGI callable: runs in memory under a simulator as well as under any server. Source: reliability 4.3.
+A plain ASGI callable: runs in memory under a simulator as well as under any server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+import asyncio
+import re
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from kubeshard.runtime.asgi import Message, Receive, Scope, Send
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
@@ -31,8 +35,8 @@ from kubeshard.webhook.metrics import RouteMetrics, WebhookMetrics
 from kubeshard.webhook.review import (
     AdmissionAnswer,
     AdmissionHandler,
-    AdmissionRequest,
     InvalidReview,
+    Review,
     decode_review,
     encode_review,
 )
@@ -42,16 +46,38 @@ MAX_BODY = 7 * 1024 * 1024
 
 MAX_IN_FLIGHT = 256
 
+MAX_PATIENCE = 30.0
+"""Seconds that an `async` handler has; no API server waits longer."""
+
+_TIMEOUT = re.compile(rb"(?:^|&)timeout=(\d{1,9}(?:\.\d{1,9})?)s(?:&|$)")
+
 _LOG = get_logger("kubeshard.webhook")
 
 
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """A handler, and what its failure means.
+
+    "Fail": the call fails, and the API server does what `failurePolicy` says where the webhook is registered; with
+    `Ignore` there, users are not told. "Ignore": the request is let through and its user is warned, whatever the
+    registration says.
+    """
+
+    handler: AdmissionHandler
+    on_failure: Literal["Fail", "Ignore"] = "Fail"
+
+
+Routes = Mapping[str, AdmissionHandler | Webhook]
+"""Webhooks by path prefix; a handler alone is a `Webhook` under "Fail"."""
+
+
 class AdmissionApp:
-    """Serves each handler at the paths that begin with its prefix; of several matching prefixes the longest
+    """Serves each webhook at the paths that begin with its prefix; of several matching prefixes the longest
     one counts."""
 
     def __init__(
         self,
-        routes: Mapping[str, AdmissionHandler],
+        routes: Routes,
         *,
         metrics: WebhookMetrics | None = None,
         max_body: int = MAX_BODY,
@@ -61,8 +87,8 @@ class AdmissionApp:
         self._metrics = metrics or WebhookMetrics()
         self._elsewhere = self._metrics.route("")
         self._routes = [
-            _Route(prefix, handler, self._metrics.route(prefix))
-            for prefix, handler in sorted(routes.items(), key=lambda route: -len(route[0]))
+            _Route(prefix, _webhook(routes[prefix]), self._metrics.route(prefix))
+            for prefix in sorted(routes, key=len, reverse=True)
         ]
         self._max_body = max_body
         self._max_in_flight = max_in_flight
@@ -85,15 +111,13 @@ class AdmissionApp:
         route.numbers.in_flight += 1
         code = _GONE
         try:
-            code = await self._serve(scope, receive, send, route.handler, path)
+            code = await self._serve(scope, receive, send, route.webhook, path)
         finally:
             self._in_flight -= 1
             route.numbers.in_flight -= 1
             route.numbers.observe(code, self._clock.monotonic() - began)
 
-    async def _serve(
-        self, scope: Scope, receive: Receive, send: Send, handler: AdmissionHandler, path: str
-    ) -> int:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, webhook: Webhook, path: str) -> int:
         """The status that was answered, or `_GONE`."""
         try:
             _check_headers(scope, self._max_body)
@@ -101,36 +125,53 @@ class AdmissionApp:
             if body is None:
                 return _GONE
             review = decode_review(body, path)
-        except _Refused as refused:
-            await _refuse(send, refused.code, refused.text)
-            return refused.code
+            answer = self._decide(webhook, review)
+            if not isinstance(answer, bytes):
+                answer = await self._awaited(webhook, review, answer, _patience(scope))
         except InvalidReview as error:
             await _refuse(send, 400, str(error))
             return 400
-        answer = encode_review(review, self._decide(handler, review.request))
+        except _Refused as refused:
+            await _refuse(send, refused.code, refused.text, close=refused.code != 500)
+            return refused.code
         await _send(send, 200, [_AS_JSON, (b"content-length", b"%d" % len(answer))], answer)
         return 200
 
-    def _decide(self, handler: AdmissionHandler, request: AdmissionRequest) -> AdmissionAnswer:
+    def _decide(self, webhook: Webhook, review: Review) -> bytes | Awaitable[AdmissionAnswer]:
         try:
-            return handler(request)
+            answer = webhook.handler(review.request)
+            return answer if isinstance(answer, Awaitable) else encode_review(review, _checked(answer))
         except Exception as error:
-            self._metrics.panics += 1
-            _LOG.crash(
-                "Webhook handler failed, request allowed",
-                error,
-                path=request.path,
-                object=f"{request.namespace}/{request.name}",
-            )
-            return AdmissionAnswer(
-                message="internal error",
-                warnings=(f"admission webhook failed, request was let through: {type(error).__name__}",),
-            )
+            return self._failed(webhook, review, error)
+
+    async def _awaited(
+        self, webhook: Webhook, review: Review, answer: Awaitable[AdmissionAnswer], patience: float
+    ) -> bytes:
+        try:
+            async with asyncio.timeout(patience):
+                return encode_review(review, _checked(await answer))
+        except Exception as error:
+            return self._failed(webhook, review, error)
+
+    def _failed(self, webhook: Webhook, review: Review, error: Exception) -> bytes:
+        self._metrics.panics += 1
+        request = review.request
+        ignored, name = webhook.on_failure == "Ignore", type(error).__name__
+        _LOG.crash(
+            "Webhook handler failed, request allowed" if ignored else "Webhook handler failed",
+            error,
+            path=request.path,
+            object=f"{request.namespace}/{request.name}",
+        )
+        if not ignored:
+            raise _Refused(500, f"the webhook's handler failed: {name}") from None
+        warning = f"admission webhook failed, request was let through: {name}"
+        return encode_review(review, AdmissionAnswer(message="internal error", warnings=(warning,)))
 
 
 class _Route(NamedTuple):
     prefix: str
-    handler: AdmissionHandler
+    webhook: Webhook
     numbers: RouteMetrics
 
 
@@ -148,6 +189,22 @@ _JSON = b"application/json"
 _AS_JSON = (b"content-type", _JSON)
 _AS_TEXT = (b"content-type", b"text/plain; charset=utf-8")
 _CLOSE = (b"connection", b"close")
+
+
+def _webhook(given: AdmissionHandler | Webhook) -> Webhook:
+    return given if isinstance(given, Webhook) else Webhook(given)
+
+
+def _checked(answer: object) -> AdmissionAnswer:
+    if not isinstance(answer, AdmissionAnswer):
+        raise TypeError(f"the handler returned {type(answer).__name__}, no AdmissionAnswer")
+    return answer
+
+
+def _patience(scope: Scope) -> float:
+    """Seconds for which the API server waits, as it says in the URL (`?timeout=10s`)."""
+    found = _TIMEOUT.search(scope.get("query_string", b""))
+    return min(float(found[1]), MAX_PATIENCE) if found else MAX_PATIENCE
 
 
 def _check_headers(scope: Scope, max_body: int) -> None:

@@ -16,7 +16,7 @@ Sources: protocol 5 and 15.1, reliability 4.3.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import accumulate
 from typing import Any, TypeVar
 
@@ -126,9 +126,10 @@ class AdmissionAnswer(Struct):
     warnings: tuple[str, ...] = ()
 
 
-AdmissionHandler = Callable[[AdmissionRequest], AdmissionAnswer]
-"""Synchronous: an answer is a decision on what is known, not a conversation. An exception is answered by the
-server with allowed and a warning."""
+AdmissionHandler = Callable[[AdmissionRequest], AdmissionAnswer | Awaitable[AdmissionAnswer]]
+"""Decides about a request, as a function or as an `async` one. The API server holds the user's request
+meanwhile: a function must not block, an `async` one is given up when the API server would no longer wait. What
+happens when it raises: `Webhook`."""
 
 
 class Review(msgspec.Struct, frozen=True, gc=False):

@@ -10,7 +10,7 @@ RBAC: none.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
@@ -19,10 +19,9 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.asgi import AsgiServer, Limits, ListenError, MissingExtraError
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.webhook.app import AdmissionApp
+from kubeshard.webhook.app import AdmissionApp, Routes
 from kubeshard.webhook.certificates import CertificateSource, ServingCertificate
 from kubeshard.webhook.metrics import WebhookMetrics
-from kubeshard.webhook.review import AdmissionHandler
 
 DEFAULT_PORT = 9443
 
@@ -30,12 +29,12 @@ _LOG = get_logger("kubeshard.webhook")
 
 
 class WebhookServer:
-    """`routes` maps path prefixes to handlers; for the other parameters see `ServingCertificate`,
+    """`routes` are webhooks by path prefix; for the other parameters see `ServingCertificate`,
     `AsgiServer` and `Limits`."""
 
     def __init__(
         self,
-        routes: Mapping[str, AdmissionHandler],
+        routes: Routes,
         certificates: CertificateSource,
         *,
         host: str = "",
