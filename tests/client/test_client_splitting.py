@@ -175,7 +175,10 @@ def test_a_line_may_have_any_length():
 def test_a_bookmark_carries_metadata_and_may_end_the_initial_events():
     (bookmark, ending) = EventDecoder(FORM).feed(
         line("BOOKMARK", {"metadata": {"resourceVersion": "5"}, "spec": None})
-        + line("BOOKMARK", {"metadata": {"annotations": {"k8s.io/initial-events-end": "true"}}})
+        + line(
+            "BOOKMARK",
+            {"metadata": {"resourceVersion": "6", "annotations": {"k8s.io/initial-events-end": "true"}}},
+        )
     )
     assert (bookmark.object.metadata.resource_version, bookmark.ends_initial_events) == ("5", False)
     assert ending.ends_initial_events

@@ -158,6 +158,11 @@ class Informer(Generic[T]):
         return sum(reflector.failures for reflector in self._reflectors)
 
     @property
+    def unexpected_answers(self) -> int:
+        """Lists and watches that failed because of an answer, or a line of a watch, that no API server sends."""
+        return sum(reflector.unexpected_answers for reflector in self._reflectors)
+
+    @property
     def undecodable(self) -> int:
         """Objects that did not fit their class, counted each time they came."""
         return sum(reflector.undecodable for reflector in self._reflectors)

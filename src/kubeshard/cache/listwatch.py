@@ -21,7 +21,7 @@ store:
             event older than the last version        - (counted)         WATCH
             bookmark                                 Advance             WATCH
             ended; silent past the read deadline     -                   OPEN at the last version
-            ended within 1 s without an event        -                   PAUSE, then start
+            ended within 1 s without any news        -                   PAUSE, then start
             connection broke; ERROR event: Throttled -                   PAUSE, then OPEN at the last version
             ERROR event: Gone, any other; unreadable -                   PAUSE, then start
     PAUSE   elapsed                                  -                   where the pause leads
@@ -60,7 +60,7 @@ from kubeshard.runtime.rng import Rng
 T = TypeVar("T", bound=KubeObject)
 
 SHORT_STREAM = 1.0
-"""A watch that ends sooner, and without an event, is taken for a failure (seconds)."""
+"""A watch that ends sooner, and without having moved the position, is taken for a failure (seconds)."""
 
 FAILURES = BackoffPolicy()
 NOT_SERVED = BackoffPolicy(cap=5.0)
@@ -159,7 +159,7 @@ class ListWatch(Generic[T]):
         self._buffer: dict[Key, T | UndecodableObject] = {}  # of an incomplete full read
         self._streaming_refused = False  # in this round
         self._opened_at = 0.0
-        self._heard = False  # an event or bookmark on this watch
+        self._heard = False  # something newer than its beginning on this watch
         self._after_pause: State = State.LIST
         self.resource_version = ""  # empty: unknown, a full read comes next
         self.last_error: ApiError | None = None
@@ -219,26 +219,25 @@ class ListWatch(Generic[T]):
                 self._buffer[key] = entry
             return None
         assert self.state is State.WATCH
-        self._heard = True
         # Equal versions are no duplicates for sure: one transaction of the server can touch several objects.
         if version and compare(version, self.resource_version) < 0:
             self.stale_events += 1
             return None
-        self.resource_version = version or self.resource_version
+        self._move_on(version or self.resource_version)
         return Remove(entry) if type_ == "DELETED" else Apply(entry)
 
     def bookmark(self, resource_version: str, *, ends_initial_events: bool) -> Replace[T] | Advance | None:
         """Nothing else has happened up to this version."""
         assert self.state in (State.STREAM, State.WATCH)
-        self._heard = True
         if self.state is State.STREAM:
             if not ends_initial_events:
                 return None
             self.state = State.WATCH
+            self._heard = True
             return self._complete(resource_version)
         if compare(resource_version, self.resource_version) < 0:
             return None
-        self.resource_version = resource_version
+        self._move_on(resource_version)
         return Advance(resource_version)
 
     def ended(self, now: float) -> None:
@@ -304,6 +303,10 @@ class ListWatch(Generic[T]):
     def _open(self, resource_version: str) -> None:
         self.resource_version = resource_version
         self.state, self.request = State.OPEN, Watch(resource_version)
+
+    def _move_on(self, resource_version: str) -> None:
+        self._heard = self._heard or resource_version != self.resource_version
+        self.resource_version = resource_version
 
     def _complete(self, resource_version: str) -> Replace[T]:
         entries, self._buffer = self._buffer, {}

@@ -3,7 +3,10 @@
 Guaranteed: objects of any size; others get a turn on the event loop every few milliseconds of decoding; a
 watch on which nothing comes for READ_DEADLINE is given up (a bookmark is due every minute), so a half-open
 connection costs at most that; an object that does not fit its class is passed on as its UndecodableObject and
-never fails the list. Every failure is logged, counted, kept in `last_error`, and followed by another attempt.
+never fails the list. Where a watch shows an object that cannot even be told by name, the change of some object
+was missed, so everything is read again; a full read leaves such an object out. Every failure is logged,
+counted, kept in `last_error`, and followed by another attempt.
+
 RBAC: list and watch. Source: framework 2.5, 2.6; reliability F3, T30.
 """
 
@@ -39,6 +42,7 @@ from kubeshard.core.errors import (
     Timeout,
     Unauthorized,
     Unavailable,
+    UnexpectedResponse,
 )
 from kubeshard.core.objects import Form, KubeObject
 from kubeshard.runtime.clock import Clock
@@ -75,7 +79,8 @@ class Sink(Protocol[T]):
 class Reflector(Generic[T]):
     """One list/watch: a form, a scope, and of it one namespace or all.
 
-    `last_heard` (monotonic seconds), `full_reads`, `failures`, `undecodable` may be read at any time.
+    `last_heard` (monotonic seconds) and the counters `full_reads`, `failures`, `unexpected_answers`,
+    `undecodable` may be read at any time.
     """
 
     def __init__(
@@ -94,6 +99,7 @@ class Reflector(Generic[T]):
         self.last_heard: float | None = None
         self.full_reads = 0
         self.failures = 0
+        self.unexpected_answers = 0
         self.undecodable = 0
         self._client = client
         self._form = form
@@ -185,8 +191,10 @@ class Reflector(Generic[T]):
             change = machine.event(event.type, self._arrive(cast("T", obj)))  # of a bookmark only: metadata
         elif self._note(obj):
             change = machine.event(event.type, obj)
-        else:
+        elif machine.state is State.STREAM:
             return
+        else:
+            raise UnexpectedResponse(f"the watch sent an object that cannot be told by name: {obj}")
         if isinstance(change, Replace):
             await self._replace(change)
         elif change is not None:
@@ -217,6 +225,7 @@ class Reflector(Generic[T]):
 
     def _failed(self, error: ApiError) -> None:
         machine, now = self._machine, self._clock.monotonic()
+        self.unexpected_answers += isinstance(error, UnexpectedResponse)
         if error.code and machine.state is State.WATCH:
             machine.error_event(error, now)  # only an ERROR event has a code once the watch is open
         else:

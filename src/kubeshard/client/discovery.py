@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import msgspec
-
-from kubeshard.core.encoding import decoder
+from kubeshard.core.encoding import UNREADABLE, decoder
 from kubeshard.core.errors import NotFound, UnexpectedResponse
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import Struct
@@ -123,7 +121,7 @@ class Discovery:
             answer: Any = decoder(type_).decode(body)
         except NotFound:
             return None
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise UnexpectedResponse(f"GET {path}: {error}") from error
         if answer.kind != kind:
             raise UnexpectedResponse(f"GET {path}: asked for {kind}, got {answer.kind or 'no kind'}")

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kubeshard.core.encoding import UndecodableObject, decode, decoder
+from kubeshard.core.encoding import UNREADABLE, UndecodableObject, decode, decoder
 from kubeshard.core.errors import UnexpectedResponse
 from kubeshard.core.objects import Form, KubeObject, Struct
 
@@ -92,10 +92,10 @@ class ListSplitter(Generic[T]):
         try:
             envelope = _envelope(self._form.type).decode(body)
             objects = envelope.items or []
-        except msgspec.DecodeError:
+        except Exception:  # also what the class's own code raises
             try:
                 envelope = _envelope(msgspec.Raw).decode(body)
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 raise UnexpectedResponse(f"this is no whole list of {self._form.kind}: {error}") from error
             objects = [_one(self._form, raw) for raw in envelope.items or ()]
         expected = {self._form.kind.api_version} | ({"meta.k8s.io/v1"} if self._form.metadata_only else set())
@@ -130,14 +130,14 @@ class ListSplitter(Generic[T]):
             batch = b"[%b}]" % body[:end]
             try:
                 return self._many.decode(batch), body[end + 2 :]  # type: ignore[return-value] # list is invariant
-            except msgspec.ValidationError:
+            except Exception as error:  # also what the class's own code raises
+                if type(error) is msgspec.DecodeError:
+                    continue  # no JSON: not a boundary
                 try:
                     raws = decoder(list[msgspec.Raw]).decode(batch)
-                except msgspec.DecodeError:
+                except UNREADABLE:
                     continue
                 return [_one(self._form, raw) for raw in raws], body[end + 2 :]
-            except msgspec.DecodeError:
-                continue
         return [], body
 
 
@@ -151,7 +151,7 @@ def _one(form: Form[T], raw: msgspec.Raw) -> T | UndecodableObject:
 def _is_json(text: bytes) -> bool:
     try:
         decoder(msgspec.Raw).decode(text)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return False
     return True
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
-from kubeshard.core.encoding import decoder
+from kubeshard.core.encoding import UNREADABLE, decoder
 from kubeshard.core.errors import (
     AlreadyExists,
     ApiError,
@@ -89,8 +87,9 @@ def from_status(where: str, status: Status, code: int = 0, retry_after: float | 
     """The error of a Status; in a watch it comes as the object of an ERROR event."""
     code = code or status.code
     details = status.details or {}
-    if retry_after is None and details.get("retryAfterSeconds"):
-        retry_after = float(details["retryAfterSeconds"])
+    asked = details.get("retryAfterSeconds")
+    if retry_after is None and isinstance(asked, int | float) and asked > 0:
+        retry_after = float(asked)
     cause = _BY_REASON.get(status.reason) or _BY_CODE.get(code) or (Unavailable if code >= 500 else ApiError)
     if code == 503 and retry_after is not None:
         cause = Throttled
@@ -159,7 +158,7 @@ def _status(headers: Mapping[str, str], body: bytes) -> Status | None:
         return None
     try:
         status: Status = decoder(Status).decode(body)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
     return status if status.kind == "Status" else None
 

@@ -10,8 +10,6 @@ import copy
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
-import msgspec
-
 from kubeshard import __version__
 from kubeshard.client.config import ClusterConfig
 from kubeshard.client.connection import Connection, Guard, Observer, where
@@ -20,7 +18,7 @@ from kubeshard.client.fence import Fence
 from kubeshard.client.requests import JSON, query
 from kubeshard.client.status import TypeMeta
 from kubeshard.client.writes import WriteObserver
-from kubeshard.core.encoding import decode, decoder
+from kubeshard.core.encoding import UNREADABLE, decode, decoder
 from kubeshard.core.errors import UnexpectedResponse
 from kubeshard.core.objects import Form, KubeObject
 from kubeshard.runtime.transport import HttpRequest, Transport
@@ -139,7 +137,7 @@ class View:
     def _decoded(self, form: Form[T], request: HttpRequest, body: bytes, subresource: str | None) -> T:
         try:
             got: TypeMeta = decoder(TypeMeta).decode(body)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise UnexpectedResponse(f"{where(request)}: the answer is no JSON object: {error}") from error
         # Other subresources than status answer with kinds of their own (Scale, TokenRequest).
         expected = {form.kind.kind, "PartialObjectMetadata"} if form.metadata_only else {form.kind.kind}

@@ -1,10 +1,14 @@
 """Watches: the events of a stream.
 
-Guaranteed: events in the server's order; a line of any length (objects reach 1.5 MB); an object that does not
-fit its class, or is of another kind, is an event with `UndecodableObject` and does not end the watch; an
-ERROR event is raised as the error by cause (`Gone`: list again); silence longer than `idle_timeout` is
+Guaranteed: events in the server's order; an object of any size that an API server can store; an object that
+does not fit its class, or is of another kind, is an event with `UndecodableObject` and does not end the watch;
+an ERROR event is raised as the error by cause (`Gone`: list again); silence longer than `idle_timeout` is
 `Timeout`, a cut connection `Unavailable`. A normal end, which every watch comes to after its
 `timeoutSeconds`, ends the iteration. Nothing is retried: going on where it ended is the reflector's business.
+
+Whatever else a line may be (no JSON, no UTF-8, an unknown type, a bookmark without a version, an ERROR
+without a Status, longer than `LONGEST_LINE`), it is raised as `UnexpectedResponse`: an ApiError, which every
+consumer of a watch expects anyway. Nothing that a server sends raises anything else.
 """
 
 from __future__ import annotations
@@ -19,14 +23,17 @@ import msgspec
 
 from kubeshard.client.connection import Connection, broken
 from kubeshard.client.status import Status, TypeMeta, from_status
-from kubeshard.core.encoding import UndecodableObject, decode, decoder, partial
-from kubeshard.core.errors import UnexpectedResponse
+from kubeshard.core.encoding import UNREADABLE, UndecodableObject, decode, decoder, partial
+from kubeshard.core.errors import ApiError, UnexpectedResponse
 from kubeshard.core.objects import Form, KubeObject, PartialObject, Struct
 from kubeshard.runtime.transport import HttpRequest, HttpStream, TransportError
 
 T = TypeVar("T", bound=KubeObject)
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+LONGEST_LINE = 64 * 1024 * 1024
+"""Bytes. etcd takes objects of 1.5 MB unless told otherwise; what is this much longer is no event."""
+
 _KIND_WITHIN = 160
 """The kind stands among the first members of an event; farther inside the same bytes may mean something
 else.
@@ -98,17 +105,25 @@ class EventDecoder(Generic[T]):
         kind = "PartialObjectMetadata" if form.metadata_only else form.kind.kind
         self._kind = f'"kind":"{kind}"'.encode()
         self._partial: list[bytes] = []
+        self._held = 0
 
     def feed(self, chunk: bytes) -> Iterator[WatchEvent[T]]:
         """The events that are complete now. Raises ApiError for an ERROR event, UnexpectedResponse for what
-        is no event.
+        is no event; after that the decoder is of no more use.
         """
         first, *more = chunk.split(b"\n")
         self._partial.append(first)
+        self._held += len(first)
+        if self._held > LONGEST_LINE:
+            self._partial.clear()
+            raise UnexpectedResponse(
+                f"the watch of {self._form} sent a line of more than {LONGEST_LINE} bytes"
+            )
         if not more:
             return
         lines = [b"".join(self._partial), *more]
         self._partial = [lines.pop()]
+        self._held = len(self._partial[0])
         for line in lines:
             if line and not line.isspace():
                 yield self._event(line)
@@ -122,23 +137,22 @@ class EventDecoder(Generic[T]):
         if line.find(self._kind, 0, _KIND_WITHIN) >= 0:
             try:
                 event = self._typed.decode(line)
-            except msgspec.DecodeError:
-                pass
-            else:
-                if event.type in ("ADDED", "MODIFIED", "DELETED"):
-                    return WatchEvent(type=event.type, object=event.object)
+            except Exception:  # also what the class's own code raises; the other way tells it all
+                return self._unusual(line)
+            if event.type in ("ADDED", "MODIFIED", "DELETED") and event.object.metadata.name:
+                return WatchEvent(type=event.type, object=event.object)
         return self._unusual(line)
 
     def _unusual(self, line: bytes) -> WatchEvent[T]:
         try:
             event = _events_of(msgspec.Raw).decode(line)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise UnexpectedResponse(f"the watch of {self._form} sent no event: {error}") from error
         match event.type:
             case "ERROR":
-                raise from_status(f"watch of {self._form}", decoder(Status).decode(event.object))
+                raise self._error(event.object)
             case "BOOKMARK":
-                return WatchEvent(type="BOOKMARK", object=decoder(PartialObject).decode(event.object))
+                return WatchEvent(type="BOOKMARK", object=self._bookmark(event.object))
             case "ADDED" | "MODIFIED" | "DELETED":
                 return WatchEvent(type=event.type, object=self._object(event.object))
             case unknown:
@@ -146,12 +160,36 @@ class EventDecoder(Generic[T]):
                     f"the watch of {self._form} sent an event of unknown type {unknown!r}"
                 )
 
+    def _error(self, raw: msgspec.Raw) -> ApiError:
+        """The error of an ERROR event. It always has a code; that of a Status which names none is 500."""
+        where = f"watch of {self._form}"
+        try:
+            status: Status = decoder(Status).decode(raw)
+        except UNREADABLE as error:
+            return UnexpectedResponse(f"{where}: an ERROR event without a Status: {error}", code=500)
+        return from_status(where, status, status.code if status.code > 0 else 500)
+
+    def _bookmark(self, raw: msgspec.Raw) -> PartialObject:
+        try:
+            bookmark: PartialObject = decoder(PartialObject).decode(raw)
+        except UNREADABLE as error:
+            raise UnexpectedResponse(
+                f"the watch of {self._form} sent a BOOKMARK that is no object: {error}"
+            ) from error
+        if bookmark.metadata.resource_version in ("", "0"):
+            raise UnexpectedResponse(f"the watch of {self._form} sent a BOOKMARK without a resourceVersion")
+        return bookmark
+
     def _object(self, raw: msgspec.Raw) -> T | UndecodableObject:
         try:
             obj = decode(self._form, raw)
             kind = decoder(TypeMeta).decode(raw).kind
         except UndecodableObject as error:
             return error
+        except UNREADABLE as error:
+            return UndecodableObject(self._form, str(error), partial(self._form.kind, raw))
+        if not obj.metadata.name:
+            return UndecodableObject(self._form, "it has no name", None)
         if kind == self._form.kind.kind or (self._form.metadata_only and kind == "PartialObjectMetadata"):
             return obj
         return UndecodableObject(self._form, f"its kind is {kind!r}", partial(self._form.kind, raw))

@@ -2,12 +2,14 @@
 
 Guaranteed: what is encoded has `apiVersion` and `kind`; decoding reads only the fields that the class
 declares, and null as the field's default, as Go does; an object that does not fit its class raises
-`UndecodableObject` with the metadata, so that one bad object never hides its neighbours. Not guaranteed: that
-a decoded object encodes to what was read (undeclared fields are gone; see `KubeObject`).
+`UndecodableObject` with the metadata, and nothing else, whatever the bytes are and whatever the class's own
+code raises, so that one bad object never hides its neighbours. Not guaranteed: that a decoded object encodes
+to what was read (undeclared fields are gone; see `KubeObject`).
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
 
@@ -16,10 +18,13 @@ import msgspec
 from kubeshard.core.errors import KubeshardError
 from kubeshard.core.kinds import Kind
 from kubeshard.core.nulls import without_nulls
-from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, PartialObject, metadata_only
+from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, PartialObject, Struct, metadata_only
 
 T = TypeVar("T", bound=KubeObject)
 Encoded = bytes | bytearray | memoryview | msgspec.Raw
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises for bytes that are not JSON, not of the type, not UTF-8, or nested too deep."""
 
 
 class UndecodableObject(KubeshardError):
@@ -42,6 +47,17 @@ class UndecodableObject(KubeshardError):
         return self.partial.metadata if self.partial else ObjectMeta()
 
 
+class _Name(Struct):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Named(Struct):
+    metadata: _Name
+
+
 @cache
 def decoder(type_: type[Any]) -> msgspec.json.Decoder[Any]:
     """The decoder of a type; building one costs far more than using it."""
@@ -52,23 +68,31 @@ def decode(form: Form[T], data: Encoded) -> T:
     """One object. Raises UndecodableObject."""
     try:
         decoded: T = decoder(form.type).decode(data)
-    except msgspec.DecodeError:
+    except Exception:  # also what code of the class's own raises
         # Nulls are looked for only in what does not decode as it is: well-formed objects pay nothing.
         try:
             decoded = decoder(form.type).decode(without_nulls(form.type, data))
-        except msgspec.DecodeError as error:
-            raise UndecodableObject(form, str(error), partial(form.kind, data)) from error
+        except Exception as error:
+            problem = str(error) if isinstance(error, UNREADABLE) else f"{type(error).__name__}: {error}"
+            raise UndecodableObject(form, problem, partial(form.kind, data)) from error
     return decoded
 
 
 def partial(kind: Kind, data: Encoded) -> PartialObject | None:
-    """The object's metadata, or None where even that is broken. Slow: for what does not decode otherwise."""
+    """The object's metadata, or as much of it as says which object it is; None where even its name is broken.
+    Slow: for what does not decode otherwise.
+    """
     type_ = metadata_only(kind).type
-    try:
-        metadata: PartialObject = decoder(type_).decode(without_nulls(type_, data))
-    except msgspec.DecodeError:
-        return None
-    return metadata
+    with suppress(*UNREADABLE):
+        return _named(decoder(type_).decode(without_nulls(type_, data)))
+    with suppress(*UNREADABLE):
+        found: _Named = decoder(_Named).decode(data)
+        return _named(type_(metadata=ObjectMeta(**msgspec.structs.asdict(found.metadata))))
+    return None
+
+
+def _named(obj: PartialObject) -> PartialObject | None:
+    return obj if obj.metadata.name else None
 
 
 def encode(obj: KubeObject) -> bytes:

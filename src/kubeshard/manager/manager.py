@@ -55,6 +55,7 @@ from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import until_filled
 from kubeshard.controller.watch import narrowed
 from kubeshard.core import ConfigurationError, GroupKind, Kind
+from kubeshard.manager.cache_metrics import CacheMetrics
 from kubeshard.manager.health import Check, Checks, ping
 from kubeshard.manager.http import pages_app
 from kubeshard.manager.kinds import Kinds, until_known
@@ -141,6 +142,7 @@ class Manager:
         self._rng = rng
         self._stop = Stop(graceful_timeout)
         self._cache: Cache | None = None
+        self.metrics.registry.register(CacheMetrics(lambda: self._cache.informers if self._cache else ()))
         self._elector: LeaderElector | None = None
         self._leader_fence = leader_fence or LeaderFence()
         self._always = Shift("always", (), self._stop)

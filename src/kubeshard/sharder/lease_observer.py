@@ -32,6 +32,8 @@ PROBE_INTERVAL = 5.0
 PROBE_INTERVAL_SILENT = 3.0
 PAUSE = 1.0
 """After a probe that failed."""
+_SHORTEST_WAIT = 0.01
+"""Less than this may not move the clock at all: it would be waited for over and over."""
 
 SHARD_LEASES = Scope(labels=Selector.exists(RING_LABEL))
 """What is cached of Leases: those of shards, not the one per node (protocol 14-B1)."""
@@ -107,7 +109,7 @@ class LeaseObserver:
             now = self._clock.monotonic()
             wait = min(probed + PROBE_INTERVAL - now, PROBE_INTERVAL_SILENT - self.book.silence(now))
             if wait > 0:
-                await asyncio.sleep(wait)
+                await asyncio.sleep(max(wait, _SHORTEST_WAIT))
                 continue
             probed = now
             try:
