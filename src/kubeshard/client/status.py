@@ -15,6 +15,7 @@ from kubeshard.core.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
+    FieldConflict,
     Forbidden,
     Gone,
     Invalid,
@@ -93,12 +94,25 @@ def from_status(where: str, status: Status, code: int = 0, retry_after: float | 
     cause = _BY_REASON.get(status.reason) or _BY_CODE.get(code) or (Unavailable if code >= 500 else ApiError)
     if code == 503 and retry_after is not None:
         cause = Throttled
+    message = status.message or status.reason or str(code)
+    if cause is Conflict and (owned := _owned_fields(details)):
+        cause, message = FieldConflict, f"{owned}: leave these fields to them, or apply with force"
     return cause(
-        f"{where}: {status.message or status.reason or code}",
+        f"{where}: {message}",
         code=code,
         reason=status.reason,
         retry_after=retry_after,
         details=details,
+    )
+
+
+def _owned_fields(details: Mapping[str, Any]) -> str:
+    """The fields that other managers own, each with the server's words about whom it is in conflict with."""
+    causes = details.get("causes")
+    return ", ".join(
+        f"{cause.get('field', '')} {cause.get('message', '')}"
+        for cause in (causes if isinstance(causes, list) else ())
+        if isinstance(cause, dict) and cause.get("reason") == "FieldManagerConflict"
     )
 
 

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | returned None or `Result()` | `success` | forget | debug |
 | returned `Result(requeue_after=s)` | `requeue_after` | forget, add after `s` | debug |
-| raised that its reads were stale | `requeue` | add rate-limited | debug |
+| raised that its reads were stale | `requeue` | add rate-limited | debug; many times in a row warning (`stale`) |
 | met a kind that is not there (`syncing`) | `requeue` | parked until it is | debug |
 | raised `Terminal`, or the object does not fit its class | `error` | nothing, not even forget | error |
 | raised another error of the API or the network | `error` | add rate-limited | error |
@@ -24,7 +24,7 @@ from enum import Enum
 from kubeshard.cache import CacheBehind
 from kubeshard.controller.request import Result
 from kubeshard.controller.syncing import KindsMissing
-from kubeshard.core import AlreadyExists, Conflict, KubeshardError, Terminal, UndecodableObject
+from kubeshard.core import AlreadyExists, Conflict, FieldConflict, KubeshardError, Terminal, UndecodableObject
 
 STALE = (Conflict, AlreadyExists, CacheBehind)
 """Raised where a reconcile read the past. Let it pass: the next run reads the present."""
@@ -74,7 +74,7 @@ def of_result(result: object) -> Outcome:
 
 def of_error(error: BaseException) -> Outcome:
     """The outcome of a run that raised."""
-    return Outcome(max((_ending(leaf) for leaf in _leaves(error)), key=_BY_SEVERITY.index), error)
+    return Outcome(max((_ending(leaf) for leaf in leaves(error)), key=_BY_SEVERITY.index), error)
 
 
 _BY_SEVERITY = list(Ending)
@@ -82,6 +82,8 @@ _BY_SEVERITY = list(Ending)
 
 def _ending(error: BaseException) -> Ending:
     match error:
+        case FieldConflict():
+            return Ending.FAILED
         case error if isinstance(error, STALE):
             return Ending.STALE
         case KindsMissing():
@@ -94,9 +96,10 @@ def _ending(error: BaseException) -> Ending:
             return Ending.CRASHED
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in a group, and in groups in it; else the error itself."""
     if isinstance(error, BaseExceptionGroup):
         for member in error.exceptions:
-            yield from _leaves(member)
+            yield from leaves(member)
     else:
         yield error

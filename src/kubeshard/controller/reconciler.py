@@ -29,9 +29,9 @@ class Reconciler(Protocol[T_contra]):
     |---|---|
     | None, `Result()` | nothing until the next trigger; the key's backoff starts anew |
     | `Result(requeue_after=s)` | another run in `s` seconds; the key's backoff starts anew |
-    | `Conflict`, `NotOurs`, `AlreadyExists`, `CacheBehind` | stale reads: retried with backoff, quietly |
+    | `Conflict`, `NotOurs`, `AlreadyExists`, `CacheBehind` | stale reads: retried with backoff, quietly at first |
     | `Terminal` | an error line; nothing until the next trigger, and the key's backoff goes on |
-    | any other exception, also the run's timeout | an error line; retried with backoff |
+    | any other exception, also the run's timeout and `FieldConflict` | an error line; retried with backoff |
 
     Cancellation means that the right to work has ended: do not catch it, or only to let go of something.
     """

@@ -31,10 +31,11 @@ from kubeshard.controller.controller import Controller
 from kubeshard.controller.gate import Gate
 from kubeshard.controller.mapping import KeysOf, mapped_by, to_itself, to_owner
 from kubeshard.controller.metrics import ControllerMetrics, NoMetrics
-from kubeshard.controller.outcomes import Ending, Outcome, of_error, of_result
+from kubeshard.controller.outcomes import Ending, Outcome, leaves, of_error, of_result
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.reconciler import ReconcileFn
 from kubeshard.controller.request import Result
+from kubeshard.controller.stale import advice, is_persistent
 from kubeshard.controller.syncing import Inputs, Trouble, until_answered
 from kubeshard.controller.triggers import Trigger
 from kubeshard.controller.watch import Watch, narrowed
@@ -215,6 +216,8 @@ class ControllerRunner:
         try:
             with context(controller=self.name, object=key, reconcile_id=reconcile_id):
                 outcome = await self._outcome(key, reconcile_id)
+                if outcome.ending is Ending.STALE:
+                    await self._warn_if_persistent(key, outcome)
                 self._report(key, outcome, self._clock.monotonic() - started)
             return outcome
         finally:
@@ -290,6 +293,18 @@ class ControllerRunner:
             del self._parked[key]
             self.queue.add(key, "all kinds are there")
             await pace.step()
+
+    async def _warn_if_persistent(self, key: Key, outcome: Outcome) -> None:
+        times = self.queue.retries(key) + 1
+        if outcome.error is None or not is_persistent(times):
+            return
+        error = next(leaves(outcome.error))
+        self._log.warning(
+            "Reconcile keeps meeting a newer state than it had read",
+            times=times,
+            error=outcome.error,
+            advice=await advice(error, key, self._informers, self._client),
+        )
 
     def _report(self, key: Key, outcome: Outcome, seconds: float) -> None:
         fields: dict[str, Any] = {"seconds": seconds, "reasons": self.queue.reasons(key)}

@@ -52,6 +52,12 @@ class Conflict(ApiError):
     """
 
 
+class FieldConflict(Conflict):
+    """409 of an apply without `force`: other field managers own fields that it sets to other values;
+    `details["causes"]` names them. Not a stale read: the same apply meets it again until somebody lets go.
+    """
+
+
 class Gone(ApiError):
     """410: the resourceVersion or continue token is too old; list again."""
 

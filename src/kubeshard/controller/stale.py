@@ -1,0 +1,69 @@
+"""What is told of a key whose runs read the past again and again.
+
+Once is normal, and only for the debug level: somebody else was faster, and the next run sees it. Many times in a row
+is something that trying again does not mend. Then it is told what that may be: the fifth time, and after that ever less
+often (`is_persistent`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from kubeshard.cache import CacheBehind, Informer
+from kubeshard.client import Client
+from kubeshard.core import AlreadyExists, ApiError, Key, Kind, metadata_only
+
+PERSISTENT = 5
+
+PATIENCE = 5.0
+"""Seconds for the one read that an explanation may take."""
+
+
+def is_persistent(times: int) -> bool:
+    """The 5th, 10th, 20th, 40th ... time in a row."""
+    rounds, rest = divmod(times, PERSISTENT)
+    return rest == 0 and rounds.bit_count() == 1
+
+
+async def advice(error: BaseException, key: Key, informers: Sequence[Informer[Any]], client: Client) -> str:
+    """What people can do. RBAC: `get` on a kind of which a create failed; without it the advice is less precise."""
+    match error:
+        case AlreadyExists():
+            return await _of_taken_name(error, key, informers, client)
+        case CacheBehind():
+            return "the cache does not follow: is its kind listed and watched without errors?"
+        case _:
+            return (
+                "the object changes faster than it is reconciled, or is written over an old resourceVersion: "
+                "patch only what has to change"
+            )
+
+
+async def _of_taken_name(
+    error: AlreadyExists, key: Key, informers: Sequence[Informer[Any]], client: Client
+) -> str:
+    name = str(error.details.get("name", ""))
+    resource = (str(error.details.get("group", "")), str(error.details.get("kind", "")))
+    informer = next((each for each in informers if each.form.kind.group_resource == resource), None)
+    if informer is None:
+        return (
+            "the controller does not cache this kind: declare it in owns, or read it live before creating it"
+        )
+    kind, scope = informer.form.kind, informer.scope
+    with suppress(ApiError, TimeoutError):
+        async with asyncio.timeout(PATIENCE):
+            live = await client.get(metadata_only(kind), name, key.namespace if kind.namespaced else "")
+        if not scope.may_select(kind, live.metadata):
+            return (
+                f"{_named(kind, name)} exists, but the cache holds only what matches {scope.labels or scope.fields}: "
+                "give it these labels, delete it, or choose another name"
+            )
+        return f"{_named(kind, name)} exists, but the cache does not show it yet"
+    return f"{_named(kind, name)} exists, but the cache does not show it: has it the namespace and labels of its scope?"
+
+
+def _named(kind: Kind, name: str) -> str:
+    return f"{kind.kind} {name}"
