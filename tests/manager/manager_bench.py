@@ -149,7 +149,7 @@ class FakeMembership:
         )
 
     @asynccontextmanager
-    async def held(self, health: HealthGate) -> AsyncIterator[FakeTenure]:
+    async def held(self, health: HealthGate, cache: Cache) -> AsyncIterator[FakeTenure]:
         self.health = health
         await asyncio.sleep(self.wait)
         self.order.append("held")

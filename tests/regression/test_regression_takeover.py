@@ -8,8 +8,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from world import Network, Process, Thing, World, simulate
+from world import Network, Process, Thing, Touch, World, simulate
 
+from kubeshard.cache import Scope
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Reconciler, Result
 from kubeshard.controller.ensure import ensure
@@ -159,7 +160,7 @@ def test_a_shard_that_is_back_loses_nothing_to_a_sharder_that_was_stopped_betwee
 
 
 ME = ShardIdentity("r", "s0", "ops", Incarnation("", "boot", "x"))
-KINDS = (Thing.KIND, ConfigMap.KIND)
+PLACES = ((Thing.KIND, None), (ConfigMap.KIND, None))
 
 
 async def labelled(world: World, cls: type[KubeObject], name: str, **labels: str) -> ObjectMeta:
@@ -177,7 +178,7 @@ def state(world: World, meta: ObjectMeta, group: str = "sim.example", resource: 
 
 
 def reclaiming(world: World) -> Client:
-    resources = {kind.group_resource for kind in KINDS}
+    resources = {kind.group_resource for kind, _ in PLACES}
     return world.admin().fenced(ShardFence(ME, resources, lambda: None))
 
 
@@ -192,7 +193,7 @@ def test_every_object_that_carries_the_name_has_a_new_version_and_is_otherwise_a
             )
             draining = await labelled(world, Thing, "b", **mine, **{ME.drain: "true"})
             other = await labelled(world, Thing, "d", **{ME.label: "s1"})
-            assert await reclaim(reclaiming(world), ME, KINDS)
+            assert await reclaim(reclaiming(world), ME, PLACES)
             now = state(world, child, "", "configmaps")
             assert (now.labels, now.resource_version != child.resource_version) == (mine, True)
             now = state(world, main)
@@ -224,7 +225,7 @@ def test_an_object_that_cannot_be_written_holds_a_returning_shard_up_for_half_a_
             client = Client(ClusterConfig("http://sim"), transport=network, clock=world.clock, rng=world.rng)
             client = client.fenced(ShardFence(ME, {Thing.KIND.group_resource}, lambda: None))
             began = world.loop.time()
-            assert not await reclaim(client, ME, KINDS)
+            assert not await reclaim(client, ME, PLACES)
             assert world.loop.time() - began == PATIENCE
             assert state(world, good).resource_version != good.resource_version
 
@@ -246,5 +247,23 @@ def test_a_lease_says_that_its_holder_returned_only_until_the_objects_are_reclai
 
             await world.until(lambda: RETURNING_ANNOTATION in annotations(), within=10, step=0.001)
             await world.until(lambda: RETURNING_ANNOTATION not in annotations(), within=5)
+
+    simulate(scene)
+
+
+def test_a_shard_that_works_in_one_namespace_reclaims_its_objects_there_and_asks_for_no_others() -> None:
+    async def scene() -> None:
+        async with World() as world:
+            await world.install()
+            await world.make_ring()
+            mine = await labelled(world, Thing, "mine", **{ME.label: "s0"})
+            asked: list[str] = []
+            world.observers.append(lambda process, request, answer: asked.append(request.target))
+            world.shard("s0", Touch(), default_scope=Scope(frozenset({"team"})))
+            await world.until(
+                lambda: state(world, mine).resource_version != mine.resource_version, within=10, step=0.01
+            )
+            assert not [target for target in asked if target.startswith("/apis/sim.example/v1/things")]
+            assert not [target for target in asked if target.startswith("/api/v1/configmaps")]
 
     simulate(scene)

@@ -141,6 +141,40 @@ async def test_a_refused_object_is_tried_again_alone_until_it_works() -> None:
 
 @pytest.mark.regression
 @virtual_time
+async def test_a_throttled_object_is_repaired_when_the_server_asked_to_come_back() -> None:
+    api, clock = SmallApi(), VirtualClock()
+    client = api.client(clock)
+    view = RingView("ring", RingResources([RingResource(resource="secrets")]), HashRing(["a"]))
+    repairs = Repairs(clock)
+    mover = Mover(
+        client,
+        view=lambda _: view,
+        dead=_never_asked,
+        failed=repairs.add,
+        metrics=SharderMetrics(CollectorRegistry()),
+        clock=clock,
+        rng=SYSTEM_RNG,
+    )
+    api.put(SECRETS, "foo")
+    meta = (await client.get(metadata_only(SECRET), "foo", "default")).metadata
+    task = asyncio.create_task(repairs.run(mover))
+    await asyncio.sleep(0)
+    busy = HttpResponse(
+        429, {"content-type": "application/json", "retry-after": "45"}, status(429, "TooManyRequests").body
+    )
+    refusals = iter([busy])
+    api.faults.append(lambda request: next(refusals, None) if request.method == "PATCH" else None)
+    job = Job("ring", ENTRY, SECRET, meta, plan(view, ENTRY, TypeMeta("v1", "Secret"), meta))
+    assert await mover.carry_out(job) is Outcome.FAILED
+    await asyncio.sleep(44.0)
+    assert api.labels(f"{SECRETS}/foo") == {}
+    await asyncio.sleep(2.0)
+    assert api.labels(f"{SECRETS}/foo") == {SHARD: "a"}
+    task.cancel()
+
+
+@pytest.mark.regression
+@virtual_time
 async def test_an_object_is_not_repaired_after_its_resource_left_the_ring() -> None:
     """Its label would stay for ever: nobody looks at the resource any more."""
     api, clock = SmallApi(), VirtualClock()

@@ -220,7 +220,7 @@ class Manager:
             if self._sharding is None:
                 await self._work(())
             else:
-                held = self._sharding.held(self._vitals.unfit)
+                held = self._sharding.held(self._vitals.unfit, cluster.cache)
                 async with holding(held, "membership", self._stop.ending) as tenure:
                     if await self._work((tenure.gate,)):
                         tenure.stopped_cleanly()

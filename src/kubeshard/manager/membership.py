@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
-from kubeshard.cache import Scope
+from kubeshard.cache import Cache, Scope
 from kubeshard.client import Client
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.gate import Gate
@@ -71,8 +71,8 @@ class Membership(Protocol):
         """
         ...
 
-    def held(self, health: HealthGate) -> AbstractAsyncContextManager[Tenure]:
-        """Enters when the right to work is acquired, however long that takes. The Lease is renewed only while
-        `health` gives None.
+    def held(self, health: HealthGate, cache: Cache) -> AbstractAsyncContextManager[Tenure]:
+        """Enters when the right to work on what `cache` shows is acquired, however long that takes. The Lease is
+        renewed only while `health` gives None.
         """
         ...

@@ -49,15 +49,18 @@ MARK = "returning"
 _log = get_logger("kubeshard.shard")
 
 
-async def reclaim(client: Client, shard: ShardIdentity, kinds: Iterable[Kind]) -> bool:
+async def reclaim(client: Client, shard: ShardIdentity, places: Iterable[tuple[Kind, str | None]]) -> bool:
     """Gives every object of the shard a new version, once. To be called with the fenced client of a shard that holds
-    its Lease and does not work yet. Whether every object has one now; never raises ApiErrors.
+    its Lease and does not work yet. `places`: the ring's kinds, as far as this process works on them, each with the
+    namespace in which it does (None: in all, and for cluster-scoped kinds).
+
+    Whether every object has a new version now. Raises no ApiErrors.
     """
     room = asyncio.Semaphore(AT_A_TIME)
     try:
         async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
-            for kind in kinds:
-                tasks.create_task(_all_of(client, shard, metadata_only(kind), room))
+            for kind, namespace in places:
+                tasks.create_task(_all_of(client, shard, metadata_only(kind), namespace, room))
     except TimeoutError:
         _log.warning(
             "not every object of this shard could be written: whoever took it for dead had time enough instead",
@@ -69,25 +72,33 @@ async def reclaim(client: Client, shard: ShardIdentity, kinds: Iterable[Kind]) -
 
 
 async def _all_of(
-    client: Client, shard: ShardIdentity, form: Form[PartialObject], room: asyncio.Semaphore
+    client: Client,
+    shard: ShardIdentity,
+    form: Form[PartialObject],
+    namespace: str | None,
+    room: asyncio.Semaphore,
 ) -> None:
-    count = 0
-    while True:
+    count, done, told = 0, False, False
+    while not done:
         try:
             async with asyncio.TaskGroup() as tasks:
-                mine = client.list(form, label_selector=Selector.equals(shard.label, shard.name))
+                selector = Selector.equals(shard.label, shard.name)
+                mine = client.list(form, namespace, label_selector=selector, on_restart=lambda: None)
                 async for obj in mine:
                     if not obj.metadata.has_label(shard.drain):
                         count += 1
                         await room.acquire()
                         renewing = tasks.create_task(_renewed(client, shard, form, obj))
                         renewing.add_done_callback(lambda _: room.release())
-            break
+            done = True
+        except* NotFound:
+            done = True  # the server does not serve the kind: there is nothing to work on
         except* ApiError as group:
-            _log.warning(
-                "cannot read the objects of this shard", kind=str(form.kind), error=group.exceptions[0]
-            )
-        await asyncio.sleep(RETRY)
+            if not told:
+                error = group.exceptions[0]
+                _log.warning("cannot read the objects of this shard", kind=str(form.kind), error=error)
+            told = True
+            await asyncio.sleep(RETRY)
     if count:
         _log.info(
             "made sure of the objects that still carry this shard's name", kind=str(form.kind), objects=count

@@ -4,7 +4,7 @@ reliability 1.6).
     lease = ShardLease(identify("my-ring"), client)
     async with lease.held(health) as tenure:
         if tenure.returning:                # others may have been told that nobody has this name any more
-            await reclaim(client.fenced(...), lease.shard, kinds)
+            await reclaim(client.fenced(...), lease.shard, places)
             tenure.objects_reclaimed()
         ...                                 # start controllers; stop them when `await tenure.lost()` returns
         tenure.stopped_cleanly()            # only when no worker, task or thread will write again

@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from kubeshard.cache import Scope
+from kubeshard.cache import Cache, Scope
 from kubeshard.client import Client, KindNotServed
 from kubeshard.controller import Controller
 from kubeshard.core.errors import (
@@ -157,7 +157,7 @@ class Sharding:
         return controller.guarded(handovers.sharded, undecodable=handovers.draining)
 
     @asynccontextmanager
-    async def held(self, health: HealthGate) -> AsyncIterator[ShardTenure]:
+    async def held(self, health: HealthGate, cache: Cache) -> AsyncIterator[ShardTenure]:
         """The Lease, for the time of the block, with all objects that carry the shard's name made sure of. See
         `ShardLease.held` and `reclaim`.
         """
@@ -176,17 +176,17 @@ class Sharding:
         )
         async with lease.held(health) as tenure:
             self._tenure = tenure
-            await self._reclaim(prepared, tenure)
+            await self._reclaim(prepared, tenure, cache)
             yield tenure
 
-    async def _reclaim(self, prepared: _Prepared, tenure: ShardTenure) -> None:
+    async def _reclaim(self, prepared: _Prepared, tenure: ShardTenure, cache: Cache) -> None:
         """Before any work, after the name had been given up. Ends early when the Lease is lost."""
         if not tenure.returning:
             return
         try:
             async with asyncio.TaskGroup() as tasks:
                 reclaiming = tasks.create_task(
-                    reclaim(self.client(prepared.client), prepared.shard, prepared.kinds.values())
+                    reclaim(self.client(prepared.client), prepared.shard, prepared.places(cache))
                 )
                 losing = tasks.create_task(tenure.lost())
                 await asyncio.wait((reclaiming, losing), return_when=asyncio.FIRST_COMPLETED)
@@ -265,6 +265,14 @@ class _Prepared:
             shard.label, shard.drain, shard.name, lambda kind: kind.group_resource in resources, clock
         )
         self.client = client
+
+    def places(self, cache: Cache) -> list[tuple[Kind, str | None]]:
+        """Where this process sees objects of the ring."""
+        return [
+            (kind, namespace or None)
+            for kind in self.kinds.values()
+            for namespace in {part for i in cache.informers_of(kind) for part in i.scope.parts(kind)}
+        ]
 
     def warn_about_idle_resources(self, controllers: Sequence[Controller[Any]]) -> None:
         """A main resource without a controller: its objects are labelled for us, and nobody acknowledges

@@ -54,6 +54,9 @@ TRIES_BY_VERSION = 3
 PATCH_TIMEOUT = 5.0
 """Seconds for one patch, here and at the server."""
 
+THROTTLING = RetryPolicy(tries=10, longest=10.0)
+"""How a throttling server is heeded while others wait for room; beyond it the object is left to the repairs."""
+
 TAKEN = "taken"
 """Value of the drain label on an object that is about to be taken from a dead shard by a test of its labels. To
 shards the value does not matter: one that lives lets go of the object.
@@ -121,7 +124,6 @@ class Mover:
         self._clock = clock
         self._rng = rng
         self._strict = strict
-        self._throttling = RetryPolicy()
 
     async def carry_out(self, job: Job) -> Outcome:
         """Never raises ApiErrors. A process that may not write any more (it leads no longer) leaves the job to
@@ -169,7 +171,7 @@ class Mover:
         if job.read is None:
             job = job._replace(read=self._clock.monotonic())
         now = self._decided(job, job.meta)
-        for _ in range(TRIES + self._throttling.tries):
+        for _ in range(TRIES + THROTTLING.tries):
             if now is None:
                 return Outcome.NOTHING
             if conflicts >= TRIES:
@@ -187,7 +189,7 @@ class Mover:
                 error = ApiError("what is to be done changes all the time")
             except Throttled as refusal:
                 throttled += 1
-                pause = self._throttling.pause(throttled, refusal.retry_after, self._rng)
+                pause = THROTTLING.pause(throttled, refusal.retry_after, self._rng)
                 if pause is None:
                     raise
                 await asyncio.sleep(pause)

@@ -2,7 +2,8 @@
 again later, alone.
 
 Guaranteed: an object whose patch was refused (an admission policy, another webhook, a brownout) is read and
-decided on again after 1 s, doubled up to 5 min, without disturbing others. Bounded: at most `REMEMBERED`
+decided on again after 1 s, doubled up to 5 min, or when the server asked to come back, without disturbing others;
+nothing of the ring as it was is kept. Bounded: at most `REMEMBERED`
 objects; more are left to the next pass.
 """
 
@@ -42,7 +43,7 @@ class Repairs:
         if self._queue is None or (place not in self._jobs and len(self._jobs) >= REMEMBERED):
             return
         self._jobs[place] = job
-        self._queue.add_rate_limited(place)
+        self._queue.add_after(place, max(self._limiter.when(place), error.retry_after or 0.0))
 
     def forget(self, ring: str) -> None:
         for place in [place for place in self._jobs if place.ring == ring]:
