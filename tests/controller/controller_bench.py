@@ -109,6 +109,7 @@ class Recorded:
         self.voices: list[str] = []
         self.outcomes: list[Outcome | None] = []
         self.active = 0
+        self.overdue_runs: list[int] = []
         self.trigger_failures: list[tuple[str, str]] = []
 
     def reporting_as(self, controller: str) -> Recorded:
@@ -124,6 +125,9 @@ class Recorded:
     def finished(self, outcome: Outcome | None, seconds: float) -> None:
         self.active -= 1
         self.outcomes.append(outcome)
+
+    def overdue(self, change: int) -> None:
+        self.overdue_runs.append(change)
 
     def trigger_failed(self, source: str, step: str) -> None:
         self.trigger_failures.append((source, step))

@@ -267,7 +267,7 @@ async def test_a_run_that_turns_its_cancellation_into_something_else_still_timed
 
 
 @virtual_time
-async def test_a_run_that_never_ends_is_reported_as_overdue() -> None:
+async def test_a_run_that_never_ends_is_reported_as_overdue(caplog: pytest.LogCaptureFixture) -> None:
     async def deaf() -> None:
         while True:
             try:
@@ -281,8 +281,12 @@ async def test_a_run_that_never_ends_is_reported_as_overdue() -> None:
         assert bench.runner.overdue_since == 5
         await asyncio.sleep(20)
         assert bench.runner.overdue_since == 5
+        assert bench.recorded.overdue_runs == [1]
         await asyncio.sleep(100)
         assert bench.runner.overdue_since is None
+        assert bench.recorded.overdue_runs == [1, -1]
+    (line,) = (record for record in caplog.records if "does not end" in record.message)
+    assert line.fields["seconds"] == 6
 
 
 @virtual_time
@@ -321,7 +325,9 @@ async def test_a_reconciler_that_is_no_coroutine_is_told_what_to_write() -> None
     async with bench.running(site("a")):
         (outcome,) = bench.recorded.outcomes
     assert outcome
-    assert str(outcome.error) == "Plain: declare reconcile and gone with `async def`"
+    assert str(outcome.error) == (
+        "Plain: declare reconcile and gone with `async def`, or derive from BlockingReconciler"
+    )
 
 
 @virtual_time
@@ -469,7 +475,7 @@ async def test_a_cache_that_stays_behind_is_a_quiet_retry() -> None:
         await ctx.get(Site, "a")
 
     async with Bench(reconcile, answer=lambda _: json_answer(site("a", 9))).running(site("a")) as bench:
-        await asyncio.sleep(5)
+        await asyncio.sleep(5.5)
         assert bench.recorded.labels == ["requeue"]
 
 

@@ -24,6 +24,7 @@ from kubeshard.core import (
     Key,
     KubeObject,
     NotFound,
+    NotOurs,
     ObjectMeta,
     PatchTestFailed,
     UndecodableObject,
@@ -31,7 +32,7 @@ from kubeshard.core import (
     metadata_only,
 )
 from kubeshard.core.patches import apply_json_patch, apply_merge_patch
-from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.runtime.transport import UNDELIVERED, HttpRequest, HttpResponse
 from kubeshard.shard import Floors, Handovers
 from kubeshard.shard.handover import KEPT
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
@@ -187,6 +188,8 @@ class Quiet:
 
     def finished(self, outcome: Outcome | None, seconds: float) -> None:
         self.outcomes.append(outcome)
+
+    def overdue(self, change: int) -> None: ...
 
 
 class Process:
@@ -476,6 +479,50 @@ async def test_no_run_begins_while_an_acknowledgement_is_under_way() -> None:
         process.server.answers.set()
         await asyncio.sleep(2)
         assert len(process.second.runs) == 2
+
+
+@virtual_time
+async def test_no_run_begins_while_an_acknowledgement_without_an_answer_may_land() -> None:
+    async with Process().running(site(5)) as process:
+        process.server.store(site(7, DRAINING))
+        process.server.answers.clear()
+        await process.show(site(7, DRAINING), second=False)
+        process.server.store(site(8))
+        process.server.refusal = status(504, "Timeout")
+        process.server.answers.set()
+        await process.show(site(8), first=False)  # somebody has called the drain off
+        process.server.refusal = None
+        await asyncio.sleep(UNDELIVERED + 9)
+        assert len(process.second.runs) == 1
+        await asyncio.sleep(3)
+        assert len(process.second.runs) == 2
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_what_a_run_left_behind_writes_nothing_more_once_the_object_was_asked_for() -> None:
+    process = Process()
+    asked, told = asyncio.Event(), []
+
+    async def write_later(ctx: Context) -> None:
+        await asked.wait()
+        with pytest.raises(NotOurs, match="asked for since"):
+            await ctx.client.create(ConfigMap(metadata=ObjectMeta(name="late", namespace="ns")))
+        told.append("refused")
+
+    async def body(ctx: Context, obj: Any) -> None:
+        left.append(asyncio.create_task(write_later(ctx)))
+
+    left: list[asyncio.Task[None]] = []
+    process.first.body = body
+    async with process.running(site(5)):
+        process.server.store(site(7, DRAINING))
+        await process.show(site(7, DRAINING))
+        assert process.server.labels() == {}
+        asked.set()
+        await asyncio.wait(left)
+        assert told == ["refused"]
+        assert not any(method == "POST" for method, _ in process.server.requests)
 
 
 @pytest.mark.regression

@@ -9,8 +9,8 @@ answer that is not what was asked for (HTML, a redirect, an empty body, another 
 nothing is written twice. Not guaranteed: that a write that raised Timeout or Unavailable did not take effect
 - read before repeating it.
 
-`with_*`, `fenced` and `on_write` give views: cheap, sharing connections, leaving the client they were made
-from as it is. A client and its views belong to one event loop. RBAC: each method the verb of its name on the
+`with_*`, `fenced`, `on_write` and `entered_in` give views: cheap, sharing connections, leaving the client they
+were made from as it is. A client and its views belong to one event loop. RBAC: each method the verb of its name on the
 resource (`apply` and patches: `patch`; an apply that creates: `create` too).
 """
 
@@ -28,12 +28,15 @@ from kubeshard.client.reading import Reads
 from kubeshard.client.requests import JSON, collection_path
 from kubeshard.client.retry import RetryPolicy
 from kubeshard.client.status import error_of
+from kubeshard.client.writes import SERVERS_PATIENCE, entered
 from kubeshard.client.writing import Writes
 from kubeshard.core.encoding import encode
 from kubeshard.core.objects import form_of
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 from kubeshard.runtime.transport import HttpResponse, Transport
+
+_READS = ("GET", "HEAD", "OPTIONS")
 
 
 class Client(Reads, Writes):
@@ -106,7 +109,10 @@ class Client(Reads, Writes):
         ApiError.
         """
         request = self._request(method, target, accept, body, content_type)
-        answer = await self._connection.exchange(request)
+        with entered(self._ledger if method not in _READS else None, SERVERS_PATIENCE):
+            answer = await self._connection.exchange(request)
+            if answer.status >= 500:
+                raise error_of(where(request), answer.status, answer.headers, answer.body)
         if not 200 <= answer.status < 300:
             raise error_of(where(request), answer.status, answer.headers, answer.body)
         return answer

@@ -20,7 +20,9 @@ How each write proves it:
 
 Not guaranteed: `delete_collection`, which is only narrowed to our label (the server selects first and deletes
 then); apply without `base` on an object that carries no shard's label at that moment, which takes it;
-requests sent with `raw`; writes marked `unfenced`.
+requests sent with `raw`; writes marked `unfenced`. And a create that something on the way holds back for longer
+than the request's own bound: there is nothing that the server could compare. Within that bound a controller's
+object stays busy (`kubeshard.controller.in_flight`).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from kubeshard.client.discovery import Discovery
 from kubeshard.client.fence import Fence
 from kubeshard.client.requests import JSON, query
 from kubeshard.client.status import TypeMeta
-from kubeshard.client.writes import WriteObserver
+from kubeshard.client.writes import WriteLedger, WriteObserver
 from kubeshard.core.encoding import UNREADABLE, decode, decoder
 from kubeshard.core.errors import UnexpectedResponse
 from kubeshard.core.objects import Form, KubeObject
@@ -44,6 +44,7 @@ class View:
         self._fence: Fence | None = None
         self._check: Guard | None = None
         self._write_observers: tuple[WriteObserver, ...] = ()
+        self._ledger: WriteLedger | None = None
         self._counts = _Counts()
         self.discovery = Discovery(self._discover)
 
@@ -91,6 +92,10 @@ class View:
         before the method returns.
         """
         return self._view(_write_observers=(*self._write_observers, callback))
+
+    def entered_in(self, ledger: WriteLedger) -> Self:
+        """`ledger` is told of every write from before it is sent until its outcome is known (no dry runs)."""
+        return self._view(_ledger=ledger)
 
     @property
     def config(self) -> ClusterConfig:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, TypedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple, Protocol, TypedDict
 
 import msgspec
 
 from kubeshard.client.status import TypeMeta
 from kubeshard.core.encoding import decoder, to_dict
+from kubeshard.core.errors import ApiError, KubeshardError, Timeout, Unavailable, UnexpectedResponse
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta, PartialObject, Struct
+from kubeshard.runtime.transport import UNDELIVERED, TransportError
+
+SERVERS_PATIENCE = 60.0
+"""Seconds after which an API server gives up a request that names no timeout (its `--request-timeout`)."""
 
 
 class WriteRecord(NamedTuple):
@@ -32,6 +38,53 @@ class WriteRecord(NamedTuple):
 
 
 WriteObserver = Callable[[WriteRecord], None]
+
+
+class WriteLedger(Protocol):
+    """Is told of every write from just before it is sent until its outcome is known (`Client.entered_in`)."""
+
+    def sending(self, late: float) -> Callable[[bool], None]:
+        """A write is about to be sent; what this raises forbids it. The result is called once, when the client
+        has done with the write: with True when its outcome is known, with False when it may still take effect
+        within `late` seconds.
+        """
+        ...
+
+
+@contextmanager
+def entered(ledger: WriteLedger | None, server_seconds: float) -> Iterator[None]:
+    """The block sends a write, for which the server takes `server_seconds` at most."""
+    if ledger is None:
+        yield
+        return
+    done = ledger.sending(UNDELIVERED + server_seconds)
+    known = False
+    try:
+        yield
+        known = True
+    except BaseException as error:
+        known = is_known(error)
+        raise
+    finally:
+        done(known)
+
+
+def is_known(error: BaseException) -> bool:
+    """Whether a write that ended so has certainly not taken effect and never will.
+
+    Not known: cancelled while it was sent, no answer, or the server's own word that something broke or took too
+    long (5xx). An answer that no API server gives comes from something in between, which may have passed it on.
+    """
+    match error:
+        case ApiError(__cause__=TransportError(sent=sent)):
+            return not sent
+        case Timeout() | Unavailable() | UnexpectedResponse():
+            return False
+        case ApiError(code=code):
+            return code < 500
+        case _:
+            return isinstance(error, KubeshardError)
+
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
 """What becomes of the objects that a deleted one owns."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar, Unpack, overload
 
 import msgspec
@@ -27,6 +29,7 @@ from kubeshard.client.writes import (
     Propagation,
     WriteRecord,
     apply_body,
+    entered,
     record_of,
     record_of_deletion,
 )
@@ -213,7 +216,8 @@ class Writes(View):
         )
         path = object_path(kind, name, namespace)
         request = self._request("DELETE", path, JSON, options.encode(), timeout=server_timeout(self._timeout))
-        answer = await self._connection.send(request, self._guard(unfenced))
+        with self._entered(dry_run):
+            answer = await self._connection.send(request, self._guard(unfenced))
         if self._write_observers and not dry_run:
             self._tell(record_of_deletion(kind, Key(namespace, name), uid, answer))
 
@@ -260,10 +264,12 @@ class Writes(View):
             collection_path(kind, namespace),
             JSON,
             options.encode(),
+            timeout=server_timeout(COLLECTION_TIMEOUT),
             labelSelector=str(selector),
             fieldSelector=str(field_selector or ""),
         )
-        await self._connection.send(request._replace(timeout=COLLECTION_TIMEOUT), self._guard(unfenced))
+        with self._entered(dry_run, COLLECTION_TIMEOUT):
+            await self._connection.send(request._replace(timeout=COLLECTION_TIMEOUT), self._guard(unfenced))
 
     def _enter_fence(self, kind: Kind, unfenced: bool) -> Fence | None:
         """The fence if it covers the kind. Raises NotOurs when this shard may write nothing any more."""
@@ -314,11 +320,15 @@ class Writes(View):
             force=force,
             dryRun="All" if dry_run else None,
         )
-        answer = await self._connection.send(request, self._guard(unfenced))
+        with self._entered(dry_run):
+            answer = await self._connection.send(request, self._guard(unfenced))
         written = self._decoded(form, request, answer, subresource)
         if self._write_observers and not dry_run and written.metadata.resource_version:
             self._tell(record_of(form.kind, written.metadata))
         return written
+
+    def _entered(self, dry_run: bool, seconds: float | None = None) -> AbstractContextManager[None]:
+        return entered(None if dry_run else self._ledger, math.ceil(seconds or self._timeout))
 
     def _tell(self, record: WriteRecord) -> None:
         for observer in self._write_observers:

@@ -25,13 +25,19 @@ from kubeshard.controller.predicates import (
     on,
     resource_version_changed,
 )
-from kubeshard.controller.reconciler import ReconcileFn, Reconciler, ReconcilerWrapper
+from kubeshard.controller.reconciler import (
+    BlockingReconciler,
+    ReconcileFn,
+    Reconciler,
+    ReconcilerWrapper,
+)
 from kubeshard.controller.request import Request, Result
 from kubeshard.controller.sources import ChannelSource, Enqueue, Source, TimerSource
 from kubeshard.controller.watch import Index, Watch
 
 __all__ = [
     "STALE",
+    "BlockingReconciler",
     "ChannelSource",
     "Context",
     "Controller",

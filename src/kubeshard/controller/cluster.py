@@ -12,16 +12,20 @@ from typing import Any
 from kubeshard.cache import Cache, IndexFunction, Informer
 from kubeshard.client import Client
 from kubeshard.controller.context import EventSink
+from kubeshard.controller.in_flight import InFlight
 from kubeshard.controller.watch import Index
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """`client` is what reconcilers write with: fenced, where the process is a shard."""
+    """`client` is what reconcilers write with: fenced, where the process is a shard. `in_flight` is shared by all
+    controllers.
+    """
 
     client: Client
     cache: Cache
     events: EventSink
+    in_flight: InFlight = field(default_factory=InFlight)
     _indexes: dict[tuple[int, str], IndexFunction[Any]] = field(default_factory=dict)
 
     def add_index(self, informer: Informer[Any], index: Index[Any]) -> None:

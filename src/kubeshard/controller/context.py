@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import copy
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 
 from kubeshard.cache import Cache, OwnWrites
 from kubeshard.client import Client
 from kubeshard.controller.event_series import ObjectReference
+from kubeshard.controller.in_flight import Run
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.core import Form, Key, Kind, KubeObject, NotFound, Selector, UndecodableObject, form_of
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
+from kubeshard.runtime.threads import Threads
 
 T = TypeVar("T", bound=KubeObject)
+R = TypeVar("R")
+P = ParamSpec("P")
 
 
 class EventSink(Protocol):
@@ -54,6 +61,8 @@ class Context:
         events: EventSink,
         log: Logger,
         clock: Clock,
+        run: Run,
+        threads: Threads,
         reconcile_id: str = "",
         reasons: tuple[str, ...] = (),
     ) -> None:
@@ -72,6 +81,9 @@ class Context:
         self._reader = reader
         self._writes = writes
         self._events = events
+        self.run = run
+        """What this run has under way."""
+        self._threads = threads
 
     @property
     def cache(self) -> Cache:
@@ -119,6 +131,25 @@ class Context:
             return await self._reader.list_live(self.client, form, namespace, index=index, labels=labels)
         await self._writes.settled(self.cache, form)
         return self._reader.list(form, namespace, index=index, labels=labels)
+
+    async def run_blocking(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Calls `function` in a thread, of which a controller has as many at once as workers, and waits for it.
+
+        A thread cannot be stopped. When the run is cancelled or out of time the call goes on, and so the object
+        stays busy until it has ended: no other run of it begins, it is not handed to another shard, and the
+        process does not give its right to work back. `asyncio.to_thread` is followed in the same way in a
+        program that `kubeshard.manager.run` runs; threads begun in other ways are not.
+        """
+        call = partial(contextvars.copy_context().run, function, *args, **kwargs)
+        thread = await self._threads.begin(call)
+        self.run.follow(thread)
+        return await asyncio.wrap_future(thread)
+
+    def wait(self, work: Coroutine[Any, Any, R]) -> R:
+        """In a thread of `run_blocking`, or in a `BlockingReconciler`: runs `work` (`ctx.client.patch(...)`,
+        `ctx.get(...)`) in the event loop and returns its result. Raises CancelledError once the run is over.
+        """
+        return self.run.wait(work)
 
     def event(
         self,

@@ -10,7 +10,7 @@ from inspect import iscoroutinefunction
 from typing import Any, Generic, TypeVar
 
 from kubeshard.controller.predicates import Predicate
-from kubeshard.controller.reconciler import Reconciler, ReconcilerWrapper
+from kubeshard.controller.reconciler import BlockingReconciler, Reconciler, ReconcilerWrapper
 from kubeshard.controller.sources import Source
 from kubeshard.controller.watch import Index, Watch, as_watch
 from kubeshard.core import Form, KubeObject, ObjectMeta, form_of
@@ -50,7 +50,7 @@ class Controller(Generic[T]):
     """
 
     name: str
-    reconciler: Reconciler[T]
+    reconciler: Reconciler[T] | BlockingReconciler[T]
     primary: Watch[T] | type[T] | Form[T]
     owns: Sequence[Watch[Any] | type[Any] | Form[Any]] = ()
     maps: Sequence[Watch[Any]] = ()

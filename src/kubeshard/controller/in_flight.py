@@ -1,67 +1,253 @@
-"""How many reconciles of an object are running in this process, over all its controllers.
+"""What of this process may still act for an object, over all its controllers.
 
-An object may be handed to another shard only when nobody here works on it any more. Each work queue knows
-that for its own controller; two controllers of one kind need this common count (reliability F14b, T14;
-protocol 14-A10).
+An object may be handed to another shard only when nothing here acts for it any more, and a right to work may be
+given back only when nothing acts for anything. Three things act:
 
-Guaranteed: `idle` returns in a turn of the loop in which nobody runs, so what is done before the next await
-is done while the object is idle. Not guaranteed: that it stays idle. Whoever waits must first have made sure
-that no further run begins, and seals the object for as long as that matters; who begins runs asks `sealed`
-first. For one event loop's thread.
+| what | until |
+|---|---|
+| a run of a reconciler | it has ended |
+| a write that a run, or a task of it, has sent | its outcome is known, or it can land no more |
+| a thread that a run began | the thread has ended, whatever became of the run that waited for it |
+
+A write without an outcome - cancelled, no answer, a 5xx - may land for as long as the kernel delivers what was sent
+and the server then works on it: the client names that time (`WriteLedger`).
+
+Guaranteed: `idle` and `ended` return in a turn of the loop in which nothing acts, so what is done before the
+next await is done while that is so. Not guaranteed: that it stays so. Whoever waits must first have made sure that
+no further run begins; `Run.sealing` keeps it so meanwhile, where everybody who begins a run asks `sealed` first.
+Nothing is known of what a run writes with clients of its own, of threads that it began in other ways than
+`Context.run_blocking` and the loop's default executor (see `follow_thread`), nor of processes.
+For one event loop's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, TypeVar
 
-from kubeshard.core import GroupKind, Key
+from kubeshard.core import GroupKind, Key, NotOurs
+from kubeshard.runtime.threads import Call, wait_in_thread
+
+T = TypeVar("T")
+
+Object = tuple[GroupKind, Key]
+
+
+class Activity:
+    """Something that acts for an object."""
+
+    __slots__ = ("object", "owner", "seals")
+
+    def __init__(self, owner: str, object: Object, seals: bool = False) -> None:
+        self.owner = owner
+        self.object = object
+        self.seals = seals
 
 
 class InFlight:
-    """Counts of running reconciles by object."""
+    """The activities of one process."""
 
     def __init__(self) -> None:
-        self._running: dict[tuple[GroupKind, Key], int] = {}
-        """Never zero."""
-        self._sealed: set[tuple[GroupKind, Key]] = set()
-        self._waiters: dict[tuple[GroupKind, Key], list[asyncio.Future[None]]] = {}
+        self._activities: dict[Object, list[Activity]] = {}
+        """No empty lists."""
+        self._owners: dict[str, int] = {}
+        """How many activities each has; never zero."""
+        self._waiters: dict[Object | str, list[asyncio.Future[None]]] = {}
 
     @contextmanager
     def running(self, kind: GroupKind, key: Key) -> Iterator[None]:
         """One more run until the block ends."""
-        which = (kind, key)
-        self._running[which] = self._running.get(which, 0) + 1
+        activity = self.begin(Activity("", (kind, key)))
         try:
             yield
         finally:
-            self._running[which] -= 1
-            if not self._running[which]:
-                del self._running[which]
-                for waiter in self._waiters.pop(which, ()):
-                    if not waiter.done():
-                        waiter.set_result(None)
-
-    @contextmanager
-    def sealing(self, kind: GroupKind, key: Key) -> Iterator[None]:
-        """No run may begin until the block ends. One block at a time."""
-        self._sealed.add((kind, key))
-        try:
-            yield
-        finally:
-            self._sealed.discard((kind, key))
-
-    def sealed(self, kind: GroupKind, key: Key) -> bool:
-        return (kind, key) in self._sealed
+            self.end(activity)
 
     def count(self, kind: GroupKind, key: Key) -> int:
-        return self._running.get((kind, key), 0)
+        return len(self._activities.get((kind, key), ()))
+
+    def sealed(self, kind: GroupKind, key: Key) -> bool:
+        """Whether no run may begin at present."""
+        return any(activity.seals for activity in self._activities.get((kind, key), ()))
 
     async def idle(self, kind: GroupKind, key: Key) -> None:
-        """Returns as soon as nobody runs. A run must not wait for itself."""
+        """Returns as soon as nothing acts for the object. A run must not wait for itself."""
         which = (kind, key)
-        while which in self._running:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.setdefault(which, []).append(waiter)
-            await waiter
+        while which in self._activities:
+            await self._change(which)
+
+    async def ended(self, owner: str) -> None:
+        """Returns as soon as nothing acts for any object on behalf of the controller."""
+        while owner in self._owners:
+            await self._change(owner)
+
+    def begin(self, activity: Activity) -> Activity:
+        self._activities.setdefault(activity.object, []).append(activity)
+        self._owners[activity.owner] = self._owners.get(activity.owner, 0) + 1
+        return activity
+
+    def end(self, activity: Activity) -> None:
+        activities = self._activities[activity.object]
+        activities.remove(activity)
+        if not activities:
+            del self._activities[activity.object]
+            self._wake(activity.object)
+        self._owners[activity.owner] -= 1
+        if not self._owners[activity.owner]:
+            del self._owners[activity.owner]
+            self._wake(activity.owner)
+
+    async def _change(self, what: Object | str) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(what, []).append(waiter)
+        await waiter
+
+    def _wake(self, what: Object | str) -> None:
+        for waiter in self._waiters.pop(what, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class Run:
+    """One run of a controller's reconciler, and what it began. `entered` makes it the current one."""
+
+    def __init__(self, in_flight: InFlight, owner: str, kind: GroupKind, key: Key) -> None:
+        self.in_flight = in_flight
+        self._owner = owner
+        self._object = kind, key
+        self._loop = asyncio.get_running_loop()
+        self._threads: set[Call[Any]] = set()
+        self._threads_ended: asyncio.Future[None] | None = None
+        self._waits: set[asyncio.Task[Any]] = set()
+        self._over = False
+        self._seals = False
+        self._refusal: Callable[[], str | None] = lambda: None
+
+    @contextmanager
+    def entered(self) -> Iterator[Run]:
+        """Writes and threads of this task, and of tasks started inside, are this run's until the block ends;
+        those of tasks that outlive the block also afterwards.
+        """
+        reset = _current.set(self)
+        try:
+            yield self
+        finally:
+            _current.reset(reset)
+            self._over = True
+            for task in self._waits:
+                task.cancel()
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """The run acts for its object until the block ends."""
+        activity = self.in_flight.begin(Activity(self._owner, self._object))
+        try:
+            yield
+        finally:
+            self.in_flight.end(activity)
+
+    @contextmanager
+    def sealing(self) -> Iterator[None]:
+        """No other run of the object may begin until the block, and each write sent in it, is over."""
+        activity = self.in_flight.begin(Activity(self._owner, self._object, seals=True))
+        self._seals = True
+        try:
+            yield
+        finally:
+            self._seals = False
+            self.in_flight.end(activity)
+
+    def left(self, refusal: Callable[[], str | None]) -> None:
+        """The run has ended. What it left behind may still write while `refusal` gives None."""
+        self._refusal = refusal
+
+    def sending(self, late: float) -> Callable[[bool], None]:
+        """As `WriteLedger.sending`. Raises NotOurs for a task that outlived the right to write for the object."""
+        problem = self._refusal()
+        if problem is None and not self._seals and self.in_flight.sealed(*self._object):
+            problem = "it is being handed over"
+        if problem is not None:
+            raise NotOurs(f"{self._object[0]} {self._object[1]}: {problem}: not written for it")
+        activity = self.in_flight.begin(Activity(self._owner, self._object, seals=self._seals))
+
+        def done(known: bool) -> None:
+            if known:
+                self.in_flight.end(activity)
+            else:
+                self._loop.call_later(late, self.in_flight.end, activity)
+
+        return done
+
+    def follow(self, thread: Call[Any]) -> None:
+        """The run has begun a thread, which acts until the future is done."""
+        activity = self.in_flight.begin(Activity(self._owner, self._object))
+        self._threads.add(thread)
+
+        def end() -> None:
+            self.in_flight.end(activity)
+            self._threads.discard(thread)
+            if not self._threads and self._threads_ended is not None and not self._threads_ended.done():
+                self._threads_ended.set_result(None)
+
+        def ended(_: Call[Any]) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(end)
+
+        thread.add_done_callback(ended)
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """From a thread: the result of `work`, which is done in the event loop. Raises CancelledError once the run
+        is over.
+        """
+
+        async def worked() -> T:
+            task = asyncio.current_task()
+            assert task is not None
+            if self._over:
+                work.close()
+                raise asyncio.CancelledError
+            self._waits.add(task)
+            try:
+                return await work
+            finally:
+                self._waits.discard(task)
+
+        return wait_in_thread(worked(), self._loop)
+
+    @property
+    def threads(self) -> int:
+        """How many have not ended."""
+        return len(self._threads)
+
+    async def threads_ended(self) -> None:
+        """Returns when no thread of the run is left, however long that takes."""
+        while self._threads:
+            self._threads_ended = self._loop.create_future()
+            await self._threads_ended
+
+
+_current: ContextVar[Run | None] = ContextVar("kubeshard.controller.run", default=None)
+
+
+class CurrentRun:
+    """The `WriteLedger` of whichever run the writing task belongs to; nothing is noted outside of runs."""
+
+    def sending(self, late: float) -> Callable[[bool], None]:
+        run = _current.get()
+        return _nothing if run is None else run.sending(late)
+
+
+def follow_thread(thread: Call[Any]) -> None:
+    """A thread was begun: it belongs to the run of the current task, if there is one. For
+    `kubeshard.runtime.threads.FollowedExecutor`.
+    """
+    run = _current.get()
+    if run is not None:
+        run.follow(thread)
+
+
+def _nothing(_: bool) -> None:
+    pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from kubeshard.controller.context import Context
 from kubeshard.controller.request import Result
@@ -34,6 +34,8 @@ class Reconciler(Protocol[T_contra]):
     | any other exception, also the run's timeout and `FieldConflict` | an error line; retried with backoff |
 
     Cancellation means that the right to work has ended: do not catch it, or only to let go of something.
+
+    Calls that block belong into `ctx.run_blocking`, or the whole into a `BlockingReconciler`.
     """
 
     async def reconcile(self, ctx: Context, obj: T_contra, /) -> Result | None:
@@ -47,6 +49,28 @@ class Reconciler(Protocol[T_contra]):
         For forgetting what is kept in memory about it. Never the place to delete things in the cluster: that
         is what owner references and finalizers are for.
         """
+        return None
+
+
+class BlockingReconciler(Generic[T_contra]):
+    """A reconciler whose methods block: each run has a thread, and a controller as many at once as workers.
+
+    As `Reconciler`, but with plain functions. What is asynchronous in the context is done with `ctx.wait`:
+
+        def reconcile(self, ctx: Context, obj: Website) -> Result | None:
+            ctx.wait(ctx.client.patch(...))
+
+    A thread cannot be stopped: a run that is out of time, or has lost the right to work, goes on until its next
+    `ctx.wait`, which raises CancelledError (let it pass). Until its thread has ended no other run of the object
+    begins; it is reported as overdue, and costs the process its health as any run that does not end.
+    """
+
+    def reconcile(self, ctx: Context, obj: T_contra, /) -> Result | None:
+        """Make the world match `obj`, which is shared and immutable."""
+        raise NotImplementedError
+
+    def gone(self, ctx: Context, key: Key, /) -> Result | None:
+        """As `Reconciler.gone`."""
         return None
 
 

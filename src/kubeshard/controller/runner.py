@@ -4,37 +4,39 @@ the key.
 Guaranteed:
 
 - A key is run by one worker at a time, while all kinds that the controller reads are there (`syncing`) and all gates
-  are open. Wrappers run in any case, so a shard acknowledges drains also while its reconciler waits for a kind.
+  are open, and never while a thread of an earlier run of it has not ended. Wrappers run in any case, so a shard
+  acknowledges drains also while its reconciler waits for a kind.
 - Whatever a reconcile raises or returns ends that run only (`outcomes`). What ends the worker is cancellation
   from outside.
 - A run is cancelled after `Controller.reconcile_timeout` seconds and counts as failed.
-- `drain` returns only when every worker has ended by itself: nothing that they did is in flight any more.
+- `drain` returns only when every worker has ended by itself, and nothing that they did is in flight any more:
+  no thread, and no write that may still land.
 - Cancelling `run` cancels the workers at once.
 
-Not guaranteed: that a reconcile that swallows cancellation, or hands work to threads, ends. Its worker is
-reported as overdue (`overdue_since`), which costs the process its health (reliability F15). Source: framework
-2.15, 2.16; reliability 4.5.
+Not guaranteed: that a reconcile that swallows cancellation, or whose thread blocks, ends. It is reported as
+overdue: in the log, by a metric, and by `overdue_since`, which costs the process its health (reliability F15).
+Source: framework 2.15, 2.16; reliability 4.5.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from inspect import isawaitable
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from kubeshard.cache import Informer, Registration, WriteBook, record_own_write
 from kubeshard.cache.pace import Pace
 from kubeshard.controller.cluster import Cluster
+from kubeshard.controller.composition import composed
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.gate import Gate
+from kubeshard.controller.in_flight import CurrentRun, Run
 from kubeshard.controller.mapping import KeysOf, mapped_by, to_itself, to_owner
 from kubeshard.controller.metrics import ControllerMetrics, NoMetrics
 from kubeshard.controller.outcomes import Ending, Outcome, leaves, of_error, of_result
 from kubeshard.controller.reader import ControllerReader
-from kubeshard.controller.reconciler import ReconcileFn
-from kubeshard.controller.request import Result
 from kubeshard.controller.stale import advice, is_persistent
 from kubeshard.controller.syncing import Inputs, Trouble, until_answered
 from kubeshard.controller.triggers import Trigger
@@ -43,7 +45,11 @@ from kubeshard.core import Key, KubeObject, UndecodableObject
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import context, get_logger
 from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.runtime.threads import Threads
 from kubeshard.workqueue import ItemExponential, QueueMetrics, ShutDown, WorkQueue
+
+OVERDUE = 1.0
+"""Seconds after a run's limit when it is said that it does not end."""
 
 
 class ControllerRunner:
@@ -62,8 +68,10 @@ class ControllerRunner:
         self.controller = controller
         self.name = controller.name
         self._cluster = cluster
-        self._client = cluster.client.with_field_manager(f"{controller.name}-controller").on_write(
-            record_own_write
+        self._client = (
+            cluster.client.with_field_manager(f"{controller.name}-controller")
+            .on_write(record_own_write)
+            .entered_in(CurrentRun())
         )
         self._events = cluster.events.reporting_as(f"{controller.name}-controller")
         self._metrics = metrics or NoMetrics()
@@ -79,7 +87,7 @@ class ControllerRunner:
         self._inputs = Inputs(self._informers, clock)
         self._parked: dict[Key, None] = {}
         """Keys that came while a kind was missing."""
-        self._reconcile = _composed(controller, self._inputs.check)
+        self._reconcile = composed(controller, self._inputs.check)
         self.queue: WorkQueue[Key] = WorkQueue(
             controller.name,
             clock=clock,
@@ -89,6 +97,7 @@ class ControllerRunner:
         self._workers: list[asyncio.Task[None]] = []
         self._limits: dict[Key, float] = {}
         """When each present run has to have ended."""
+        self._threads = Threads(controller.name, controller.workers)
         self._draining = False
 
     @property
@@ -141,13 +150,15 @@ class ControllerRunner:
                 registration.remove()
 
     async def drain(self) -> None:
-        """Begins no further run, and returns when all workers have ended by themselves, however long that
-        takes. What was queued is dropped: whoever works next finds it in the cluster.
+        """Begins no further run, and returns when all workers have ended by themselves and no write or thread of
+        theirs is left, however long that takes. What was queued is dropped: whoever works next finds it in the
+        cluster.
         """
         self._draining = True
         self.queue.shut_down(discard=True)
         if self._workers:
             await asyncio.wait(self._workers)
+        await self._cluster.in_flight.ended(self.name)
 
     # From deltas to keys
 
@@ -207,28 +218,56 @@ class ControllerRunner:
                 return
 
     async def _run(self, key: Key) -> Outcome:
-        """One run, measured and logged. Raises nothing but the worker's own cancellation."""
+        """One run, measured and logged, until its threads have ended. Raises nothing but the worker's own
+        cancellation.
+        """
         reconcile_id = self._rng.token()
         started = self._clock.monotonic()
         self._limits[key] = started + self.controller.reconcile_timeout
         self._metrics.started()
         outcome: Outcome | None = None
+        run = Run(self._cluster.in_flight, self.name, self._form.kind.group_kind, key)
         try:
-            with context(controller=self.name, object=key, reconcile_id=reconcile_id):
-                outcome = await self._outcome(key, reconcile_id)
+            with context(controller=self.name, object=key, reconcile_id=reconcile_id), self._overdue(run):
+                outcome = await self._outcome(key, reconcile_id, run)
                 if outcome.ending is Ending.STALE:
                     await self._warn_if_persistent(key, outcome)
                 self._report(key, outcome, self._clock.monotonic() - started)
+                await run.threads_ended()
             return outcome
         finally:
             del self._limits[key]
             self._metrics.finished(outcome, self._clock.monotonic() - started)
 
-    async def _outcome(self, key: Key, reconcile_id: str) -> Outcome:
+    @contextmanager
+    def _overdue(self, run: Run) -> Iterator[None]:
+        """Says once that the block is still not done some time after its limit, and when it is."""
+        began, told = self._clock.monotonic(), False
+
+        def tell() -> None:
+            nonlocal told
+            told = True
+            self._metrics.overdue(1)
+            self._log.error("Reconcile does not end, although its time is over", threads=run.threads, **age())
+
+        def age() -> dict[str, float]:
+            return {"seconds": self._clock.monotonic() - began}
+
+        due = self.controller.reconcile_timeout + OVERDUE
+        timer = asyncio.get_running_loop().call_later(due, tell)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            if told:
+                self._metrics.overdue(-1)
+                self._log.info("Overdue reconcile has ended", **age())
+
+    async def _outcome(self, key: Key, reconcile_id: str, run: Run) -> Outcome:
         timeout = self.controller.reconcile_timeout
         try:
             async with asyncio.timeout(timeout) as limit:
-                result = await self._attempt(key, reconcile_id)
+                result = await self._attempt(key, reconcile_id, run)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
@@ -241,8 +280,8 @@ class ControllerRunner:
                 return of_result(result)
         return Outcome(Ending.TIMED_OUT, TimeoutError(f"not done within {timeout:g} s"))
 
-    async def _attempt(self, key: Key, reconcile_id: str) -> object:
-        with self._writes.recording(key) as writes:
+    async def _attempt(self, key: Key, reconcile_id: str, run: Run) -> object:
+        with self._writes.recording(key) as writes, run.entered():
             if not self.primary.has_synced:
                 self._inputs.check()
             elif self._inputs.complete():
@@ -257,6 +296,8 @@ class ControllerRunner:
                 events=self._events,
                 log=self._log,
                 clock=self._clock,
+                run=run,
+                threads=self._threads,
                 reconcile_id=reconcile_id,
                 reasons=self.queue.reasons(key),
             )
@@ -323,37 +364,6 @@ class ControllerRunner:
                 self._log.crash("Reconcile crashed", **fields)
             case _:
                 self._log.error("Reconcile failed", **fields)
-
-
-def _composed(controller: Controller[Any], check: Callable[[], None]) -> ReconcileFn:
-    """The reconciler inside its wrappers and guards, behind the check."""
-    reconciler = controller.reconciler
-
-    async def reconcile(ctx: Context, obj: KubeObject | None) -> Result | None:
-        check()
-        run = reconciler.gone(ctx, ctx.key) if obj is None else reconciler.reconcile(ctx, obj)
-        if not isawaitable(run):
-            raise TypeError(f"{type(reconciler).__name__}: declare reconcile and gone with `async def`")
-        return await run
-
-    composed: ReconcileFn = reconcile
-    for wrapper in reversed(controller.wrappers):
-        composed = wrapper(composed)
-    composed = _decoded(composed)
-    for guard in reversed(controller.guards):
-        composed = guard.wrapper(composed)
-    return composed
-
-
-def _decoded(inner: ReconcileFn) -> ReconcileFn:
-    """Lets nothing pass but objects of the controller's class."""
-
-    async def reconcile(ctx: Context, obj: KubeObject | None) -> Result | None:
-        if ctx.undecodable is not None:
-            raise ctx.undecodable
-        return await inner(ctx, obj)
-
-    return reconcile
 
 
 def _ignore(_: UndecodableObject) -> None:

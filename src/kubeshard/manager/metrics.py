@@ -138,6 +138,7 @@ class ControllerObserver:
         }
         self._time = reconciles.time.labels(name)
         self._active = reconciles.active.labels(name)
+        self._overdue = reconciles.overdue.labels(name)
         self._triggers = reconciles.triggers
         self._name = name
         reconciles.workers.labels(name).set(workers)
@@ -155,6 +156,9 @@ class ControllerObserver:
             self._errors.inc()
         if special := self._special.get(outcome.ending):
             special.inc()
+
+    def overdue(self, change: int) -> None:
+        self._overdue.inc(change)
 
     def trigger_failed(self, source: str, step: TriggerStep) -> None:
         self._triggers.labels(self._name, source, step).inc()
@@ -220,6 +224,12 @@ class _Reconciles:
             "kubeshard_controller_trigger_errors_total",
             "Predicates and map functions that raised, by the watched kind.",
             ("controller", "source", "step"),
+            registry=registry,
+        )
+        self.overdue = Gauge(
+            "kubeshard_controller_overdue_reconciles",
+            "Reconciles, or threads of theirs, that have not ended although their time is over.",
+            ("controller",),
             registry=registry,
         )
         self.time = Histogram(

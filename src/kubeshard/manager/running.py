@@ -19,11 +19,13 @@ import sys
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import NoReturn
 
+from kubeshard.controller.in_flight import follow_thread
 from kubeshard.core import KubeshardError
 from kubeshard.manager.ending import ending_of
 from kubeshard.manager.manager import Manager
 from kubeshard.runtime.logs import get_logger, setup
 from kubeshard.runtime.loop import loop_factory
+from kubeshard.runtime.threads import FollowedExecutor
 
 _log = get_logger("kubeshard.manager")
 
@@ -44,6 +46,7 @@ def run(manager: Manager | AbstractAsyncContextManager[Manager]) -> None:
 
 
 async def _main(source: Manager | AbstractAsyncContextManager[Manager]) -> int:
+    asyncio.get_running_loop().set_default_executor(FollowedExecutor(follow_thread))
     try:
         async with nullcontext(source) if isinstance(source, Manager) else source as manager:
             _handle_signals(manager)

@@ -20,6 +20,8 @@ from typing import Any
 
 import pycurl
 
+from kubeshard.runtime.transport import UNDELIVERED
+
 Ended = Callable[[int, str], None]
 """Called with libcurl's code (`pycurl.E_OK` is success) and its words for it."""
 
@@ -31,7 +33,7 @@ _SOCKET_OPTIONS = (
     (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 10),
     (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
     (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
-    (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", 4000),
+    (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", int(UNDELIVERED * 1000)),
 )
 """A dead peer is found on a silent connection after 25 s, and on one that does not acknowledge after 4 s."""
 

@@ -10,6 +10,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
+UNDELIVERED = 4.0
+"""Seconds for which the kernel goes on sending what the other end does not acknowledge, also after the
+connection was closed and after the process has died.
+"""
+
 
 class TransportError(Exception):
     """The request got no complete answer: refused, reset, TLS failure, name not found. `sent` tells whether

@@ -49,6 +49,11 @@ class Floors:
         floor = self._floors.get((kind, key))
         return floor is None or at_least(version, floor[0])
 
+    def lifted(self, kind: GroupKind, key: Key) -> float | None:
+        """When the floor was last lifted (monotonic seconds); None if not lately."""
+        floor = self._floors.get((kind, key))
+        return None if floor is None else floor[1]
+
     def __len__(self) -> int:
         return len(self._floors)
 

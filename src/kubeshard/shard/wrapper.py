@@ -16,9 +16,12 @@ this conflicts again and again, the object is read anew, and from the 4th attemp
 tests of the UID and of both labels instead.
 
 Guaranteed: when the API server sees the drain acknowledgement, no reconcile of the object runs in this
-process, of no controller that shares the `Handovers`, and none begins before a new assignment is seen (S6,
-reliability F14b, protocol 14-A10): while the patch is under way, runs of the object are put off. Not
-guaranteed: anything about tasks, threads or processes that a reconcile left behind when it returned.
+process, of no controller, and none begins before a new assignment is seen (S6, reliability F14b, protocol
+14-A10): while the patch is under way, runs of the object are put off. No write of an earlier run can land any
+more, also none whose outcome nobody knows, and no thread of one is left (`kubeshard.controller.in_flight`); a
+task that a run left behind is refused its writes from the moment the object is asked for. Not guaranteed:
+anything about processes that a reconcile left behind, and about writes that something between here and the
+API server holds back for longer than the request's own bound.
 
 RBAC: `get` (first read after an assignment, and after a conflict) and `patch` on the main kind.
 """
@@ -29,7 +32,7 @@ import asyncio
 import copy
 from collections.abc import Callable
 
-from kubeshard.controller import Context, InFlight, ReconcileFn, Result
+from kubeshard.controller import Context, ReconcileFn, Result
 from kubeshard.core.errors import ApiError, Conflict, NotFound, NotOurs, PatchTestFailed
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import KubeObject, ObjectMeta, metadata_only
@@ -63,7 +66,6 @@ class Handovers:
         sharded_kind: Callable[[Kind], bool],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.in_flight = InFlight()
         self.floors = Floors(clock)
         self._label = label
         self._drain = drain
@@ -112,21 +114,28 @@ class _Sharded:
         self._follow(ctx)
         handovers, kind = self._handovers, ctx.form.kind.group_kind
         if obj is None:
-            with handovers.in_flight.running(kind, ctx.key):
-                return await self._inner(ctx, None)
+            return await self._run(ctx, None)
         if not handovers.floors.admit(kind, ctx.key, obj.metadata.resource_version):
             return None
         if not handovers.ours(obj.metadata):
             return None
-        if handovers.in_flight.sealed(kind, ctx.key):
+        if ctx.run.in_flight.sealed(kind, ctx.key):
             return Result(requeue_after=COME_BACK)
         if handovers.draining(obj.metadata):
             return await self._acknowledge(ctx, obj)
-        with handovers.in_flight.running(kind, ctx.key):
-            arrival = self._arrivals.pending(ctx.key)
-            if arrival is None or ctx.undecodable is not None:
-                return await self._inner(ctx, obj)
-            return await self._first(ctx, arrival)
+        return await self._run(ctx, obj)
+
+    async def _run(self, ctx: Context, obj: KubeObject | None) -> Result | None:
+        kind, key, floors = ctx.form.kind.group_kind, ctx.key, self._handovers.floors
+        began = floors.lifted(kind, key)
+        with ctx.run.working():
+            try:
+                arrival = self._arrivals.pending(key)
+                if arrival is None or obj is None or ctx.undecodable is not None:
+                    return await self._inner(ctx, obj)
+                return await self._first(ctx, arrival)
+            finally:
+                ctx.run.left(lambda: None if floors.lifted(kind, key) == began else "it was asked for since")
 
     async def _first(self, ctx: Context, arrival: str) -> Result | None:
         """A run with live reads. Should the object turn out to be gone, another's or asked for, the cache is
@@ -157,10 +166,10 @@ class _Sharded:
                     obj = live
                 handovers.floors.lift(kind.group_kind, key, obj.metadata.resource_version)
                 async with asyncio.timeout(IDLE_PATIENCE):
-                    await handovers.in_flight.idle(kind.group_kind, key)
-                if handovers.in_flight.sealed(kind.group_kind, key):
+                    await ctx.run.in_flight.idle(kind.group_kind, key)
+                if ctx.run.in_flight.sealed(kind.group_kind, key):
                     return Result(requeue_after=COME_BACK)  # another controller of the kind was faster
-                with handovers.in_flight.sealing(kind.group_kind, key):
+                with ctx.run.sealing():
                     after = await self._give_away(ctx, obj, by_version=attempt < TRIES_BY_VERSION)
             except TimeoutError:
                 return Result(requeue_after=COME_BACK)

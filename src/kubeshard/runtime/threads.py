@@ -1,0 +1,84 @@
+"""Calls that block, in threads whose end is known.
+
+A thread cannot be cancelled: a task that waits for one may end long before it does. Whoever must know what still
+runs needs the thread's own future.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+Call = Future
+"""A call in a thread: done when the thread has ended. `asyncio.wrap_future` waits for one in a loop."""
+
+_LOOKUPS = (socket.getaddrinfo, socket.getnameinfo)
+"""What event loops themselves do in their default executor. It changes nothing anywhere."""
+
+
+class Threads:
+    """At most `size` calls at once, each in a thread called `name` of its own.
+
+    The threads are daemons: one that never ends does not keep the process from ending.
+    """
+
+    def __init__(self, name: str, size: int) -> None:
+        self._name = name
+        self._free = asyncio.Semaphore(size)
+
+    async def begin(self, function: Callable[[], T]) -> Call[T]:
+        """Waits for its turn, begins, and returns what will have the result when the thread has ended."""
+        await self._free.acquire()
+        loop = asyncio.get_running_loop()
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()
+
+        def body() -> None:
+            try:
+                result = function()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        def ended(_: Future[T]) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(self._free.release)
+
+        future.add_done_callback(ended)
+        try:
+            threading.Thread(target=body, name=self._name, daemon=True).start()
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
+class FollowedExecutor(ThreadPoolExecutor):
+    """An executor that tells `follow` of each call when it is submitted, in the submitting task. As an event loop's
+    default one it serves `asyncio.to_thread` and `run_in_executor(None, ...)`.
+    """
+
+    def __init__(self, follow: Callable[[Call[Any]], None]) -> None:
+        super().__init__(thread_name_prefix="blocking")
+        self._follow = follow
+
+    def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future = super().submit(function, *args, **kwargs)
+        if function not in _LOOKUPS:
+            self._follow(future)
+        return future
+
+
+def wait_in_thread(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
+    """Blocks the calling thread until the loop, of another one, has done `work`. Raises what it raises."""
+    try:
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+    except CancelledError:
+        raise asyncio.CancelledError from None
