@@ -25,6 +25,7 @@ from kubeshard.controller.predicates import (
     on,
     resource_version_changed,
 )
+from kubeshard.controller.reader import NamespaceNeeded, UndeclaredIndex
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
     ReconcileFn,
@@ -45,6 +46,7 @@ __all__ = [
     "Gate",
     "InFlight",
     "Index",
+    "NamespaceNeeded",
     "Predicate",
     "ReconcileFn",
     "Reconciler",
@@ -53,6 +55,7 @@ __all__ = [
     "Result",
     "Source",
     "TimerSource",
+    "UndeclaredIndex",
     "Watch",
     "always",
     "annotations_changed",

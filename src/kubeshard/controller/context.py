@@ -13,7 +13,7 @@ from kubeshard.cache import Cache, OwnWrites
 from kubeshard.client import Client
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.in_flight import Run
-from kubeshard.controller.reader import ControllerReader
+from kubeshard.controller.reader import ControllerReader, check_place
 from kubeshard.core import Form, Key, Kind, KubeObject, NotFound, Selector, UndecodableObject, form_of
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
@@ -94,20 +94,22 @@ class Context:
         namespaces.
 
         From the cache, which must have the kind declared, once it shows what runs for this key wrote to that
-        kind; waits for that for a few seconds at most. Raises CacheBehind, UndeclaredKind, UndecodableObject;
-        of a `fresh` context ApiErrors.
+        kind; waits for that for a few seconds at most. Raises CacheBehind, UndeclaredKind, NamespaceNeeded,
+        UndecodableObject; of a `fresh` context ApiErrors.
         """
         form = form_of(target)
         if not form.kind.namespaced:
             namespace = ""
         elif namespace is None:
             namespace = self.key.namespace
+        check_place(form, name, namespace)
         if self.fresh(form.kind):
             self._reader.informer(form)
             try:
                 return await self.client.get(form, name, namespace)
             except NotFound:
                 return None
+        await self._reader.filled(form)
         await self._writes.settled(self.cache, form)
         return self._reader.get(form, name, namespace)
 
@@ -122,13 +124,16 @@ class Context:
         """All objects, or those of a namespace, under an index's value, with matching labels; a snapshot in
         no order.
 
-        As `get`. Of a `fresh` context also objects that the cache does not hold because they are another
-        shard's.
+        As `get`, and raises UndeclaredIndex. Of a `fresh` context also objects that the cache does not hold
+        because they are another shard's.
         """
         form = form_of(target)
+        if namespace is not None:
+            check_place(form, "", namespace)
         if self.fresh(form.kind):
             self._reader.informer(form)
             return await self._reader.list_live(self.client, form, namespace, index=index, labels=labels)
+        await self._reader.filled(form)
         await self._writes.settled(self.cache, form)
         return self._reader.list(form, namespace, index=index, labels=labels)
 

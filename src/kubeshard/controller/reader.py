@@ -1,21 +1,43 @@
 """Reads of what a controller declared, in the scopes in which it declared it.
 
 Guaranteed: two controllers that watch one kind in different scopes each read their own. A kind that the
-controller did not declare is read in the one scope in which the process has it; a kind that nobody declared
-raises UndeclaredKind. Reads from the cache never wait.
+controller did not declare is read in the one scope in which the process has it. Absent is said only of what would be
+seen if it were there; a question that the cache cannot answer is an error:
+
+| asked | raises |
+|---|---|
+| a kind that nobody declared | UndeclaredKind |
+| an index that nobody declared | UndeclaredIndex |
+| an object of a kind with namespaces, without one | NamespaceNeeded |
+| a cache that has not been filled yet | CacheBehind |
+
+`get` and `list` never wait.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from kubeshard.cache import Cache, Informer, Scope
+from kubeshard.cache import Cache, CacheBehind, Informer, Scope
+from kubeshard.cache.own_writes import PATIENCE
 from kubeshard.client import Client
 from kubeshard.controller.watch import Index, Watch, narrowed
-from kubeshard.core import Form, KubeObject, Selector, form_of
+from kubeshard.core import Form, KubeObject, Selector, Terminal, form_of
 
 T = TypeVar("T", bound=KubeObject)
+
+
+class UndeclaredIndex(Terminal):
+    """A read by an index that was not declared: name it in `Controller.indexes`."""
+
+
+class NamespaceNeeded(Terminal):
+    """A read of an object of a kind with namespaces that names none. That of the reconciled object is the default,
+    but that has none either.
+    """
 
 
 class ControllerReader:
@@ -34,6 +56,8 @@ class ControllerReader:
 
     def get(self, target: type[T] | Form[T], name: str, namespace: str = "") -> T | None:
         form = form_of(target)
+        check_place(form, name, namespace)
+        self._filled(form)
         return self.cache.get(form, name, namespace, scope=self._scopes.get(form))
 
     def list(
@@ -45,12 +69,34 @@ class ControllerReader:
         labels: Selector | None = None,
     ) -> Sequence[T]:
         form = form_of(target)
-        return self.cache.list(form, namespace, index=index, labels=labels, scope=self._scopes.get(form))
+        if namespace is not None:
+            check_place(form, "", namespace)
+        self._filled(form)
+        try:
+            return self.cache.list(form, namespace, index=index, labels=labels, scope=self._scopes.get(form))
+        except KeyError as error:
+            raise _undeclared(form, index) from error
 
     def informer(self, target: type[T] | Form[T]) -> Informer[T]:
         """What `get` and `list` read. Raises UndeclaredKind."""
         form = form_of(target)
         return self.cache.informer(form, self._scopes.get(form))
+
+    async def filled(self, target: type[T] | Form[T]) -> None:
+        """Waits for a cache that has not been filled yet, for a few seconds. Raises CacheBehind."""
+        form = form_of(target)
+        informer = self.informer(form)
+        if not informer.has_synced:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE):
+                    await informer.synced()
+            self._filled(form)
+
+    def _filled(self, form: Form[Any]) -> None:
+        informer = self.informer(form)
+        if not informer.has_synced:
+            why = informer.last_error or "the server has not answered yet"
+            raise CacheBehind(f"the cache of {form} has not been filled yet: {why}")
 
     async def list_live(
         self,
@@ -63,6 +109,8 @@ class ControllerReader:
     ) -> Sequence[T]:
         """What the API server has now in the scope the author asked for, whichever shard it belongs to."""
         form = form_of(target)
+        if index is not None and (form, index[0]) not in self._index_functions:
+            raise _undeclared(form, index)
         scope = self._declared.get(form, Scope())
         selector = scope.labels & (labels or Selector())
         parts = scope.parts(form.kind) if namespace is None else (namespace,)
@@ -79,3 +127,17 @@ class ControllerReader:
         name, value = index
         function = self._index_functions[form, name]
         return [obj for obj in found if value in function(obj)]
+
+
+def check_place(form: Form[Any], name: str, namespace: str) -> None:
+    """Raises NamespaceNeeded."""
+    if form.kind.namespaced and not namespace:
+        what = f"in which one {name!r} is" if name else "one, or None for all of them"
+        raise NamespaceNeeded(f"{form} has namespaces: say {what}")
+
+
+def _undeclared(form: Form[Any], index: tuple[str, str] | None) -> UndeclaredIndex:
+    name = index[0] if index else ""
+    return UndeclaredIndex(
+        f"{form} has no index {name!r}: declare it, indexes=[Index({form.type.__name__}, {name!r}, ...)]"
+    )

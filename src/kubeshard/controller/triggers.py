@@ -30,7 +30,7 @@ from kubeshard.controller.metrics import ControllerMetrics, TriggerStep
 from kubeshard.controller.predicates import current
 from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
-from kubeshard.core import Key, KubeObject, UndecodableObject
+from kubeshard.core import Key, KubeObject, KubeshardError, UndecodableObject
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
 from kubeshard.runtime.rng import Rng
@@ -219,7 +219,7 @@ class Trigger:
         if now >= self._log_due.get(step, now):
             first = step not in self._log_due
             self._log_due[step] = now + LOG_INTERVAL
-            if first:
+            if first and not isinstance(error, KubeshardError):
                 self._log.crash(message, error, object=about)
             else:
                 self._log.error(message, error=error, object=about, so_far=self._failures[step])

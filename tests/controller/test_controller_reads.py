@@ -1,0 +1,112 @@
+"""A read says that an object is absent only where it would be seen if it were there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from controller_bench import Bench, Site, Theme, site
+
+from kubeshard.cache import CacheBehind
+from kubeshard.cache.listwatch import Replace
+from kubeshard.controller import Context, NamespaceNeeded, UndeclaredIndex, Watch, never
+from kubeshard.core import ConfigMap, KubeObject, Secret
+from kubeshard.testing.virtual_time import settle, virtual_time
+
+pytestmark = pytest.mark.regression
+
+THEME = Theme(metadata=site("t", namespace="").metadata)
+
+
+def raised_by(
+    act: Callable[[Context], Awaitable[Any]], *objects: KubeObject, **options: Any
+) -> tuple[BaseException | None, list[str]]:
+    """What one run of `act` raised, and the results of all runs in an hour."""
+    errors: list[BaseException | None] = []
+    labels: list[str] = []
+
+    @virtual_time
+    async def run() -> None:
+        async def reconcile(ctx: Context, obj: Any) -> None:
+            try:
+                await act(ctx)
+            except Exception as error:
+                errors.append(error)
+                raise
+
+        async with Bench(reconcile, **options).running(*objects) as bench:
+            await asyncio.sleep(3600)
+            labels.extend(bench.recorded.labels)
+
+    run()
+    return (errors[0] if errors else None), labels
+
+
+CLUSTER_SCOPED: dict[str, Any] = {"primary": Theme, "owns": [Watch(ConfigMap, when=never)]}
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda ctx: ctx.get(ConfigMap, "c"),
+        lambda ctx: ctx.get(ConfigMap, "c", ""),
+        lambda ctx: ctx.reading_live().get(ConfigMap, "c"),
+    ],
+    ids=["default", "empty", "live"],
+)
+def test_a_child_of_a_cluster_scoped_object_is_not_read_without_its_namespace(
+    act: Callable[[Context], Awaitable[Any]],
+) -> None:
+    error, labels = raised_by(act, THEME, **CLUSTER_SCOPED)
+    assert isinstance(error, NamespaceNeeded)
+    assert str(error) == "ConfigMap.v1 has namespaces: say in which one 'c' is"
+    assert labels == ["error"]  # trying again cannot mend it
+
+
+def test_a_list_without_a_namespace_is_of_all_and_an_empty_one_is_a_mistake() -> None:
+    assert raised_by(lambda ctx: ctx.list(ConfigMap), THEME, **CLUSTER_SCOPED) == (None, ["success"])
+    error, _ = raised_by(lambda ctx: ctx.list(ConfigMap, ""), THEME, **CLUSTER_SCOPED)
+    assert str(error) == "ConfigMap.v1 has namespaces: say one, or None for all of them"
+
+
+@pytest.mark.parametrize("live", [False, True], ids=["cached", "live"])
+def test_an_index_that_nobody_declared_is_named(live: bool) -> None:
+    async def act(ctx: Context) -> Any:
+        reading = ctx.reading_live() if live else ctx
+        return await reading.list(Site, "ns", index=("theme", "dark"))
+
+    error, labels = raised_by(act, site("a"))
+    assert isinstance(error, UndeclaredIndex)
+    assert str(error) == (
+        "Site.v1.example.com has no index 'theme': declare it, indexes=[Index(Site, 'theme', ...)]"
+    )
+    assert labels == ["error"]
+
+
+@virtual_time
+async def test_a_cache_that_is_not_filled_is_waited_for_and_then_an_error_never_an_absent_object() -> None:
+    found: list[Any] = []
+
+    async def reconcile(ctx: Context, obj: Any) -> None:
+        try:
+            found.append(await ctx.get(Secret, "s"))
+        except CacheBehind as error:
+            found.append(error)
+
+    bench = Bench(reconcile)
+    async with bench.running():
+        late = bench.cache.declare(Secret)  # another controller's, which is declared late
+        await bench.put(site("a"))
+        await asyncio.sleep(4)
+        assert found == []
+        await asyncio.sleep(2)
+        assert "the cache of Secret.v1 has not been filled yet" in str(found[0])
+        await bench.put(site("b"))
+        await late.replace(Replace({}, "1"), "")
+        await settle()
+        assert found[1:] == [None]
+        bench.cache.declare(ConfigMap)
+        with pytest.raises(CacheBehind):
+            bench.runner._reader.get(ConfigMap, "c", "ns")
