@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from typing import Any
 
@@ -37,6 +38,7 @@ from kubeshard.core import (
     Terminal,
     Unavailable,
 )
+from kubeshard.runtime.logs import JsonFormatter, TextFormatter
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.testing.virtual_time import settle, virtual_time
 
@@ -305,6 +307,30 @@ async def test_a_crash_is_logged_with_its_stack_and_a_conflict_not_above_debug(
     assert fields["controller"] == "site"
     assert fields["object"] == A
     assert fields["reconcile_id"]
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_lines_of_a_reconcile_have_the_keys_of_controller_runtime(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Bench(Seen(Unavailable("down"), None)).running(site("a")):
+        await asyncio.sleep(100)
+    (record,) = [record for record in caplog.records if record.levelno > logging.INFO]
+    line = json.loads(JsonFormatter().format(record))
+    assert {
+        "level": "error",
+        "logger": "kubeshard.controller.site",
+        "msg": "Reconcile failed",
+        "error": "Unavailable: down",
+        "controller": "site",
+        "controllerGroup": "example.com",
+        "controllerKind": "Site",
+        "namespace": A.namespace,
+        "name": A.name,
+    }.items() <= line.items()
+    assert {"ts", "reconcileID"} <= line.keys()
+    assert "controller_kind" not in TextFormatter().format(record)
 
 
 @virtual_time

@@ -125,7 +125,7 @@ def test_records_of_other_libraries_come_out_in_the_same_format(lines: io.String
     setup("info", "json", stream=lines)
     logging.getLogger("other").warning("slow: %s", "x")
     (line,) = json_lines(lines)
-    assert (line["logger"], line["msg"], line["level"]) == ("other", "slow: x", "warning")
+    assert (line["logger"], line["msg"], line["level"]) == ("other", "slow: x", "warn")
 
 
 def test_levels_are_set_per_logger(lines: io.StringIO) -> None:

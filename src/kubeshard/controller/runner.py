@@ -79,6 +79,12 @@ class ControllerRunner:
         self._rng = rng
         self._log = get_logger(f"kubeshard.controller.{controller.name}")
         self._form = controller.primary_watch.form
+        kind = self._form.kind
+        self._about = {
+            "controller": self.name,
+            "controller_group": kind.group,
+            "controller_kind": kind.kind,
+        }
         self._reader = ControllerReader(cluster.cache, controller.watches, controller.indexes)
         self._writes: WriteBook[Key] = WriteBook(cluster.cache, clock)
         self._informers = [self._declare(watch) for watch in controller.watches]
@@ -228,7 +234,7 @@ class ControllerRunner:
         outcome: Outcome | None = None
         run = Run(self._cluster.in_flight, self.name, self._form.kind.group_kind, key)
         try:
-            with context(controller=self.name, object=key, reconcile_id=reconcile_id), self._overdue(run):
+            with context(**self._about, object=key, reconcile_id=reconcile_id), self._overdue(run):
                 outcome = await self._outcome(key, reconcile_id, run)
                 if outcome.ending is Ending.STALE:
                     await self._warn_if_persistent(key, outcome)

@@ -11,8 +11,8 @@ contain (control characters are escaped, long values cut), an exception is one l
 for its trace, and fields whose name says that they are credentials are not written. Not guaranteed: that a
 secret inside a message or another field is found.
 
-The keys of a JSON line are those of controller-runtime: `level`, `ts`, `logger`, `msg`, `error`, `stacktrace`
-(framework 5.2).
+The keys of a JSON line are those of controller-runtime: `level`, `ts`, `logger`, `msg`, `error`, `stacktrace`, and of
+a reconcile `controller`, `controllerGroup`, `controllerKind`, `namespace`, `name`, `reconcileID`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,16 @@ MAX_VALUE = 2048
 _SECRET = frozenset(
     {"authorization", "cookie", "token", "bearer_token", "password", "client_key", "private_key"}
 )
+
+_IN_JSON = {
+    "reconcile_id": "reconcileID",
+    "controller_group": "controllerGroup",
+    "controller_kind": "controllerKind",
+}
+"""What fields are called by log collectors' queries, which were written for controller-runtime."""
+_IN_JSON_ONLY = ("controller_group", "controller_kind")
+_LEVEL_NAMES = {"warning": "warn", "critical": "fatal"}
+"""As zap writes them."""
 
 _QUIET = ("asyncio", "uvicorn.access", "uvicorn.error")
 """Loggers of other libraries that report every request or start at level info: warnings only, unless a level
@@ -153,7 +163,9 @@ class TextFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(f" {name}={_text(value)}" for name, value in _fields(record).items())
+        fields = "".join(
+            f" {name}={_text(value)}" for name, value in _fields(record).items() if name not in _IN_JSON_ONLY
+        )
         message = _one_line(record.getMessage())
         line = f"{_timestamp(record)} {record.levelname} {record.name}: {message}{fields}"
         trace = _trace(record)
@@ -164,13 +176,16 @@ class JsonFormatter(logging.Formatter):
     """One JSON object per line, for log collectors."""
 
     def format(self, record: logging.LogRecord) -> str:
+        level = record.levelname.lower()
         line: dict[str, Any] = {
-            "level": record.levelname.lower(),
+            "level": _LEVEL_NAMES.get(level, level),
             "ts": _timestamp(record),
             "logger": record.name,
             "msg": record.getMessage(),
-            **_fields(record),
+            **{_IN_JSON.get(name, name): value for name, value in _fields(record).items()},
         }
+        for name, value in _named(record):
+            line.setdefault(name, value)
         if trace := _trace(record):
             line["stacktrace"] = trace
         return json.dumps(line, ensure_ascii=False)
@@ -190,6 +205,15 @@ def _fields(record: logging.LogRecord) -> dict[str, str | int | float | bool | N
     if record.exc_info and record.exc_info[1] is not None:
         plain.setdefault("error", _plain(record.exc_info[1]))
     return plain
+
+
+def _named(record: logging.LogRecord) -> list[tuple[str, str]]:
+    """Namespace and name of the object that it is about, where the field `object` has both."""
+    about = getattr(record, "fields", {}).get("object")
+    if not isinstance(about, tuple):
+        return []
+    found = [(part, getattr(about, part, None)) for part in ("namespace", "name")]
+    return [(part, value) for part, value in found if isinstance(value, str)]
 
 
 def _plain(value: Any) -> str | int | float | bool | None:
