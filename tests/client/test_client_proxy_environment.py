@@ -1,6 +1,12 @@
+import traceback
+
 import pytest
 
+from kubeshard.client.config import ClusterConfig, checked_proxy
+from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.environ import pod_namespace, proxy_for
+from kubeshard.runtime.http import HttpTransport
+from kubeshard.runtime.transport import HttpRequest, TransportError
 
 PROXY = {"HTTPS_PROXY": "http://proxy:3128"}
 
@@ -36,3 +42,36 @@ def test_outside_of_a_cluster_there_is_no_pod_namespace(tmp_path):
     assert pod_namespace(tmp_path) is None
     (tmp_path / "namespace").write_text("team-a\n")
     assert pod_namespace(tmp_path) == "team-a"
+
+
+BROKEN = [
+    "socks5://me:SECRET@proxy:1", "me:SECRET@proxy:1", "http://me:SECRET@proxy:port", "http://me:SECRET@:80",
+    "http://me:SECRET@[::1", "http://me:SECRET@proxy:99999", "http://me:SE SECRET@proxy:1", "http://me:S@SECRET@",
+]  # fmt: skip
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("proxy", BROKEN)
+def test_a_proxy_that_cannot_be_used_is_refused_without_its_password(proxy):
+    with pytest.raises(ConfigurationError, match=r"^here: ") as caught:
+        checked_proxy("here", proxy)
+    assert "SECRET" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    "proxy", [*BROKEN, "http://me:SECRET@127.0.0.1:1", "http://me:SECRET@nowhere.invalid"]
+)
+async def test_no_error_and_no_configuration_shows_the_password_of_a_proxy(proxy):
+    config = ClusterConfig("http://kube.example.com", proxy=proxy)
+    assert "SECRET" not in repr(config)
+    transport = HttpTransport(config.server, proxy=proxy)
+    with pytest.raises(TransportError) as caught:
+        await transport.request(HttpRequest("GET", "/version", {}, timeout=5))
+    await transport.close()
+    assert "SECRET" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("proxy", ["http://proxy", "https://me:x@proxy:3128", "http://[::1]:80", None, ""])
+def test_a_proxy_that_can_be_used_is_taken(proxy):
+    assert checked_proxy("here", proxy) == (proxy or None)

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
+from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.tls import Tls
 
 __all__ = [
@@ -78,7 +80,44 @@ class ClusterConfig:
     tls: Tls = field(default_factory=Tls)
     auth: Auth = None
     namespace: str = "default"
-    proxy: str | None = None
+    proxy: str | None = field(default=None, repr=False)
+    """Its URL, which may hold a password."""
     context: str = ""
     impersonate: Mapping[str, str] = field(default_factory=dict)
     certificate_files: CertificateFiles | None = None
+
+
+PROXY_VARIABLES = "proxy variables of the environment"
+
+
+def checked_proxy(source: str, proxy: str | None) -> str | None:
+    """The URL, if a connection can be made with it. Raises ConfigurationError, which names the `source` and shows
+    the URL without its credentials: messages end up in logs.
+    """
+    if not proxy:
+        return None
+    if not proxy.startswith(("http://", "https://")):
+        raise ConfigurationError(
+            f"{source}: {_without_credentials(proxy)!r}: only http:// and https:// proxies are supported"
+        )
+    try:
+        parts = urlsplit(proxy)
+        usable = bool(parts.hostname) and parts.port != 0 and not any(map(str.isspace, proxy))
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigurationError(
+            f"{source}: {_without_credentials(proxy)!r} is no URL of a proxy: write http://HOST:PORT"
+        )
+    return proxy
+
+
+def _without_credentials(url: str) -> str:
+    """Also of what is no URL."""
+    before, _, rest = url.rpartition("://")
+    credentials, _, host = rest.rpartition("@")
+    return (
+        f"{before}://{'***@' if credentials else ''}{host}"
+        if before
+        else f"{'***@' if credentials else ''}{host}"
+    )

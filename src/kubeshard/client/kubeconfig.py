@@ -17,6 +17,7 @@ import msgspec
 import yaml
 
 from kubeshard.client.config import (
+    PROXY_VARIABLES,
     Auth,
     BasicAuth,
     BearerToken,
@@ -25,6 +26,7 @@ from kubeshard.client.config import (
     ExecPlugin,
     Tls,
     TokenFile,
+    checked_proxy,
 )
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime import environ
@@ -266,11 +268,9 @@ def _exec(path: Path, where: str, given: Exec) -> ExecPlugin:
 
 
 def _proxy(where: str, cluster: Cluster) -> str | None:
-    proxy = cluster.proxy_url or environ.proxy_for(cluster.server)
-    if proxy and not proxy.startswith(("http://", "https://")):
-        source = f"{where}: proxy-url" if cluster.proxy_url else "proxy variables of the environment"
-        raise ConfigurationError(f"{source}: {proxy!r}: only http:// and https:// proxies are supported")
-    return proxy
+    if cluster.proxy_url:
+        return checked_proxy(f"{where}: proxy-url", cluster.proxy_url)
+    return checked_proxy(PROXY_VARIABLES, environ.proxy_for(cluster.server))
 
 
 def _impersonation(where: str, user: User) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kubeshard.client.config import ClusterConfig, Tls, TokenFile
+from kubeshard.client.config import PROXY_VARIABLES, ClusterConfig, Tls, TokenFile, checked_proxy
 from kubeshard.client.kubeconfig import load_kubeconfig
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime import environ
@@ -45,7 +45,7 @@ def in_cluster_config(service_account: Path = environ.SERVICE_ACCOUNT) -> Cluste
         tls=Tls(ca=ca),
         auth=TokenFile(token),
         namespace=environ.pod_namespace(service_account) or "default",
-        proxy=environ.proxy_for(server),
+        proxy=checked_proxy(PROXY_VARIABLES, environ.proxy_for(server)),
     )
 
 

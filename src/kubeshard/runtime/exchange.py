@@ -68,6 +68,8 @@ class Sending:
             words = (
                 f"certificate verify failed: {words.removeprefix('SSL certificate OpenSSL verify result: ')}"
             )
+        if code == pycurl.E_COULDNT_RESOLVE_PROXY and "syntax" in words:
+            words = "the URL of the proxy cannot be used"  # which would be told with its password
         return self.error(words or "the connection broke")
 
     def error(self, words: str) -> TransportError:
