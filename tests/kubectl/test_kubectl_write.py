@@ -6,7 +6,10 @@ import json
 import stat
 
 import pytest
+from click.testing import CliRunner
 from kubectl_manifests import config_map, gizmo
+
+from kubeshard.cli.main import cli
 
 
 def test_create(kubectl):
@@ -241,3 +244,12 @@ def test_a_kind_that_nobody_knows(kubectl, command, version):
     assert refused.endswith(
         f'no matches for kind "Nope" in version "{version}"\nensure CRDs are installed first'
     )
+
+
+@pytest.mark.regression
+def test_the_samples_are_applied_at_once(kubectl):
+    for arguments in (["--crds"], []):
+        printed = CliRunner().invoke(cli, ["samples", "show", *arguments]).output
+        assert "created" in kubectl("apply -n project-foo -f -", given=printed)
+    kubectl("delete themes,websites -A --all")
+    kubectl("delete namespace project-foo --wait=false")

@@ -77,21 +77,32 @@ def samples() -> None:
     """Sample objects for the webhosting operator."""
 
 
-@samples.command(cls=Command, examples=("kubeshard samples show | kubectl apply -f -",))
-def show() -> None:
-    """Print the CRDs, a project, two themes and two Websites as YAML."""
+@samples.command(
+    cls=Command,
+    examples=(
+        "kubeshard samples show --crds | kubectl apply -f -",
+        "kubeshard samples show | kubectl apply -f -",
+    ),
+)
+@click.option("--crds", is_flag=True, help="The CustomResourceDefinitions of Themes and Websites instead.")
+def show(crds: bool) -> None:
+    """Print a project, two themes and two Websites as YAML.
+
+    Their CustomResourceDefinitions come first and apart, because `kubectl apply` looks every kind up before it
+    applies anything.
+    """
     import yaml
 
     from kubeshard.examples.webhosting import manifests
 
-    documents = [*manifests.crds(), *manifests.samples()]
+    documents = [*(manifests.crds() if crds else manifests.samples())]
     click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
 
 
 @samples.command(cls=Command, environment=CLUSTER_VARIABLE)
 @cluster_options
 def apply(kubeconfig: str | None, context: str | None) -> None:
-    """Create or update the objects that `show` prints in the cluster."""
+    """Create or update what `show --crds` and `show` print in the cluster."""
     from kubeshard.examples.webhosting import manifests
     from kubeshard.examples.webhosting.installing import install
     from kubeshard.manager.connecting import connected
