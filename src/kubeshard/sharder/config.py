@@ -13,7 +13,6 @@ one host).
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +23,7 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import Struct, field
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, LabelSelectorRequirement, Selector
 from kubeshard.manager.config_file import ComponentConfig, Duration, load_component
+from kubeshard.runtime import environ
 from kubeshard.runtime.asgi import parse_bind_address
 from kubeshard.sharding.names import SYSTEM_NAMESPACE, WEBHOOK_PORT
 
@@ -65,7 +65,9 @@ class WebhookServerConfig(Struct):
 
     @property
     def directory(self) -> Path:
-        return Path(self.cert_dir or Path(tempfile.gettempdir(), "k8s-webhook-server", "serving-certs"))
+        """As Go's os.TempDir says, which does not look whether there is such a folder."""
+        temporary = environ.variable("TMPDIR") or "/tmp"  # noqa: S108 - nothing is written there
+        return Path(self.cert_dir or Path(temporary, "k8s-webhook-server", "serving-certs"))
 
 
 class ServiceReference(Struct):

@@ -20,7 +20,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -34,6 +33,7 @@ from kubeshard.core.errors import KubeshardError
 from kubeshard.runtime.tls import CertificatePair
 from kubeshard.testing.assets import CORE_PROGRAMS, find_assets
 from kubeshard.testing.child import Child
+from kubeshard.testing.folders import TemporaryFolder
 
 _READY_WITHIN = 120.0
 """It takes four seconds; a machine with other work may be many times slower."""
@@ -80,6 +80,7 @@ class ControlPlane:
         self._feature_gates = feature_gates
         self._arguments = arguments
         self._given_folder = folder
+        self._temporary: TemporaryFolder | None = None
         self._children: list[Child] = []
         self._token = secrets.token_urlsafe(24)
         self.keep_logs = False
@@ -95,7 +96,9 @@ class ControlPlane:
         """Start the programs without waiting for them; `wait_ready` or `ready` tell when they serve."""
         if self._given_folder is not None:
             self._given_folder.mkdir(parents=True, exist_ok=True)
-        self.folder = self._given_folder or Path(tempfile.mkdtemp(prefix="kubeshard-kube-"))
+        if self._given_folder is None:
+            self._temporary = TemporaryFolder("kubeshard-kube-")
+        self.folder = self._temporary.path if self._temporary else Path(self._given_folder or "")
         self._port = free_port()
         self._start_etcd_and_api_server()
         self._write_kubeconfig()
@@ -120,8 +123,12 @@ class ControlPlane:
             # etcd and the API server hold nothing that a clean stop would save.
             child.kill()
         self._children.clear()
-        if self._given_folder is None:
-            shutil.rmtree(self.folder / "etcd" if self.keep_logs else self.folder, ignore_errors=True)
+        temporary, self._temporary = self._temporary, None
+        if temporary is not None and self.keep_logs:
+            shutil.rmtree(self.folder / "etcd", ignore_errors=True)
+            temporary.keep()
+        elif temporary is not None:
+            temporary.remove()
 
     def __enter__(self) -> Self:
         try:

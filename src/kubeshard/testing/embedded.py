@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 from kubeshard.apiserver.controllers import Controllers
 from kubeshard.apiserver.serving import EmbeddedServer
 from kubeshard.runtime.asgi import Limits
+from kubeshard.testing.folders import TemporaryFolder
 from kubeshard.testing.kube_api import KubeApi
 
 
@@ -22,12 +20,12 @@ class EmbeddedApi(KubeApi):
     target = "embedded"
 
     def __init__(self, *, controllers: bool = True, pods: bool = True) -> None:
+        self._folder = TemporaryFolder("kubeshard-api-")
         super().__init__()
         self._controllers = controllers or pods
         self._pods = pods
         self._stack = AsyncExitStack()
-        self._folder = Path(tempfile.mkdtemp(prefix="kubeshard-api-"))
-        self.kubeconfig = self._folder / "kubeconfig"
+        self.kubeconfig = self._folder.path / "kubeconfig"
         try:
             self._background.call(self._start())
         except BaseException:
@@ -56,5 +54,5 @@ class EmbeddedApi(KubeApi):
 
     def stop(self) -> None:
         self._background.call(self._stack.aclose())
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.remove()
         super().stop()

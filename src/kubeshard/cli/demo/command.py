@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import signal
-import tempfile
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 import click
 
 from kubeshard.cli.command import Command
-from kubeshard.core.errors import ConfigurationError, KubeshardError
+from kubeshard.core.errors import ConfigurationError
 
 
 @click.command(
@@ -79,12 +77,14 @@ def demo(
     try:
         from kubeshard.cli.demo.play import play
         from kubeshard.runtime.loop import loop_factory
+        from kubeshard.testing.folders import TemporaryFolder
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"the demo needs the package {(error.name or '').partition('.')[0]}: pip install 'kubeshard[all]'"
         ) from None
 
-    folder = _new_folder(logs)
+    temporary = None if logs else TemporaryFolder("kubeshard-demo-")
+    folder = temporary.path if temporary else _new_folder(Path(logs or ""))
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             finished = runner.run(
@@ -99,19 +99,23 @@ def demo(
                     )
                 )
             )
-    except KubeshardError:
+    except Exception:
+        if temporary:
+            temporary.keep()
         click.echo(f"the logs are in {folder}", err=True)
         raise
-    if logs is None:
-        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:
+        if temporary:
+            temporary.remove()
+        raise
+    if temporary:
+        temporary.remove()
     if not finished:
         click.echo("stopped; nothing is left running", err=True)
         raise SystemExit(130)
 
 
-def _new_folder(logs: Path | None) -> Path:
-    if logs is None:
-        return Path(tempfile.mkdtemp(prefix="kubeshard-demo-"))
+def _new_folder(logs: Path) -> Path:
     try:
         logs.mkdir(parents=True, exist_ok=True)
         used = any(logs.iterdir())
