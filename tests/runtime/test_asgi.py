@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kubeshard.runtime.asgi import (
+    AsgiApp,
     AsgiServer,
     Limits,
     ListenError,
@@ -56,6 +57,39 @@ async def exchange(server: AsgiServer, request: bytes) -> bytes:
     data = await until_closed(reader)
     writer.close()
     return data
+
+
+class DirectEcho:
+    """Echoes what arrives at `/` in one piece directly; `later` at `/later`."""
+
+    def __init__(self) -> None:
+        self.direct_answers = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self.later if scope["path"] == "/later" else echo)(scope, receive, send)
+
+    async def later(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["path"] == "/later"
+        await asyncio.sleep(0.01)
+        assert (await receive())["more_body"] is False
+        await answer(send, b"later")
+
+    def direct(
+        self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> bytes | AsgiApp:
+        assert method == b"POST"
+        assert (b"host", b"x") in headers
+        if url == b"/later":
+            return self.later
+        if url != b"/":
+            return self
+        self.direct_answers += 1
+        return body
+
+
+@pytest.fixture(params=["plain", "direct"])
+def app(request: pytest.FixtureRequest) -> AsgiApp:
+    return echo if request.param == "plain" else DirectEcho()
 
 
 POST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n"
@@ -127,16 +161,16 @@ async def test_signal_handlers_stay_as_they_were() -> None:
     ],
     ids=["nothing", "request line", "headers", "no body", "half a body", "second request"],
 )
-async def test_a_client_that_stops_in_the_middle_is_cut_off(sent: bytes) -> None:
-    async with AsgiServer(echo, limits=Limits(header_timeout=0.05, body_timeout=0.05)) as server:
+async def test_a_client_that_stops_in_the_middle_is_cut_off(sent: bytes, app: AsgiApp) -> None:
+    async with AsgiServer(app, limits=Limits(header_timeout=0.05, body_timeout=0.05)) as server:
         reader, writer = await connect(server)
         writer.write(sent)
         await until_closed(reader)
         writer.close()
 
 
-async def test_a_client_that_sends_byte_by_byte_gets_no_more_time() -> None:
-    async with AsgiServer(echo, limits=Limits(header_timeout=0.1)) as server:
+async def test_a_client_that_sends_byte_by_byte_gets_no_more_time(app: AsgiApp) -> None:
+    async with AsgiServer(app, limits=Limits(header_timeout=0.1)) as server:
         reader, writer = await connect(server)
 
         async def drip() -> None:
@@ -150,13 +184,13 @@ async def test_a_client_that_sends_byte_by_byte_gets_no_more_time() -> None:
         writer.close()
 
 
-async def test_an_idle_connection_is_closed() -> None:
-    async with AsgiServer(echo, limits=Limits(keep_alive=0.05)) as server:
+async def test_an_idle_connection_is_closed(app: AsgiApp) -> None:
+    async with AsgiServer(app, limits=Limits(keep_alive=0.05)) as server:
         assert (await exchange(server, POST + b"\r\nhello")).endswith(b"hello")
 
 
-async def test_a_finished_request_leaves_no_timer_that_cuts_the_next_one_off() -> None:
-    async with AsgiServer(echo, limits=Limits(header_timeout=0.1, body_timeout=0.1)) as server:
+async def test_a_finished_request_leaves_no_timer_that_cuts_the_next_one_off(app: AsgiApp) -> None:
+    async with AsgiServer(app, limits=Limits(header_timeout=0.1, body_timeout=0.1)) as server:
         reader, writer = await connect(server)
         for _ in range(2):
             writer.write(POST)
@@ -169,8 +203,8 @@ async def test_a_finished_request_leaves_no_timer_that_cuts_the_next_one_off() -
 
 
 @pytest.mark.parametrize("end", [b"\r\n\r\n", b""], ids=["ended", "endless"])
-async def test_too_large_headers_are_answered_with_431(end: bytes) -> None:
-    async with AsgiServer(echo, limits=Limits(max_header_bytes=1000)) as server:
+async def test_too_large_headers_are_answered_with_431(end: bytes, app: AsgiApp) -> None:
+    async with AsgiServer(app, limits=Limits(max_header_bytes=1000)) as server:
         data = await exchange(server, b"GET / HTTP/1.1\r\nx: " + b"y" * 2000 + end)
         assert data.startswith(b"HTTP/1.1 431 ")
 
@@ -178,13 +212,13 @@ async def test_too_large_headers_are_answered_with_431(end: bytes) -> None:
 @pytest.mark.parametrize(
     "sent", [b"\x16\x03\x01\x00\xa5garbage", b"GET\r\n\r\n", b"G\xff / HTTP/1.1\r\n\r\n"]
 )
-async def test_garbage_is_answered_with_400(sent: bytes) -> None:
-    async with AsgiServer(echo) as server:
+async def test_garbage_is_answered_with_400(sent: bytes, app: AsgiApp) -> None:
+    async with AsgiServer(app) as server:
         assert (await exchange(server, sent)).startswith(b"HTTP/1.1 400 ")
 
 
-async def test_beyond_the_connection_limit_answers_503_at_once() -> None:
-    async with AsgiServer(echo, limits=Limits(max_connections=2)) as server:
+async def test_beyond_the_connection_limit_answers_503_at_once(app: AsgiApp) -> None:
+    async with AsgiServer(app, limits=Limits(max_connections=2)) as server:
         held = [await connect(server) for _ in range(2)]
         for reader, writer in held:
             writer.write(POST + b"\r\nhello")
@@ -194,6 +228,54 @@ async def test_beyond_the_connection_limit_answers_503_at_once() -> None:
         await until_closed(held[0][0])
         assert (await exchange(server, POST + b"connection: close\r\n\r\nhello")).startswith(b"HTTP/1.1 200 ")
         held[1][1].close()
+
+
+async def test_what_arrives_in_one_piece_is_answered_directly_and_all_answers_keep_their_order() -> None:
+    app = DirectEcho()
+    other = b"POST /other HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nother"
+    later = b"POST /later HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
+    async with AsgiServer(app) as server:
+        reader, writer = await connect(server)
+
+        async def bodies(*expected: bytes) -> None:
+            for body in expected:
+                assert (await reader.readuntil(body)).startswith(b"HTTP/1.1 200 OK\r\n")
+
+        writer.write(POST + b"\r\nhello")
+        await bodies(b"hello")
+        writer.write(POST + b"\r\nhel")
+        await asyncio.sleep(0.01)
+        writer.write(b"lo" + later)
+        await bodies(b"hello", b"later")
+        assert app.direct_answers == 1
+        # All at once: what comes after one that is not answered directly waits for it.
+        writer.write(POST + b"\r\nhello" + later + other + POST + b"\r\nworld" + POST + b"\r\nhello")
+        await bodies(b"hello", b"later", b"other", b"world", b"hello")
+        assert app.direct_answers == 2
+        writer.write(POST + b"transfer-encoding: chunked\r\n\r\n")
+        await reader.readuntil(b"400")
+    assert (await until_closed(reader)) is not None
+    writer.close()
+
+
+@pytest.mark.parametrize("end", [b"HTTP/1.0\r\n", b"HTTP/1.1\r\nconnection: close\r\n"])
+async def test_a_connection_that_is_not_to_be_kept_is_closed_after_the_answer(
+    end: bytes, app: AsgiApp
+) -> None:
+    async with AsgiServer(app) as server:
+        data = await exchange(server, b"POST / " + end + b"host: x\r\ncontent-length: 5\r\n\r\nhello")
+        assert data.endswith(b"\r\n\r\nhello")
+
+
+async def test_a_busy_connection_is_not_idle(app: AsgiApp) -> None:
+    async with AsgiServer(app, limits=Limits(keep_alive=0.3)) as server:
+        reader, writer = await connect(server)
+        for _ in range(8):
+            writer.write(POST + b"\r\nhello")
+            await reader.readuntil(b"hello")
+            await asyncio.sleep(0.05)
+        assert await until_closed(reader) == b""
+        writer.close()
 
 
 async def test_stopping_lets_a_request_in_flight_finish_and_closes_idle_connections() -> None:

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from asgi_client import Answer, call
+from asgi_client import PATH, Answer, call
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kubeshard.core import ConfigMap
@@ -204,6 +204,57 @@ async def test_an_async_handler_answers_and_is_given_up_when_the_api_server_no_l
     began = asyncio.get_running_loop().time()
     assert (await call(AdmissionApp({"/hook/": hangs}), REVIEW, query=query)).status == 500
     assert asyncio.get_running_loop().time() - began == pytest.approx(seconds)
+
+
+def counts(metrics: WebhookMetrics) -> list[tuple[str, dict[str, str], float]]:
+    return [
+        (sample.name, sample.labels, sample.value)
+        for family in metrics.collect()
+        for sample in family.samples
+        if "latency" not in sample.name or sample.name.endswith("_count")
+    ]
+
+
+async def directly(app: AdmissionApp, body: bytes, url: str = PATH, **options: Any) -> Answer:
+    """What `AsgiServer` does with a request that arrived in one piece."""
+    headers = options.get("headers", [JSON])
+    found = app.direct(b"POST", url.encode(), list(headers), body)
+    if isinstance(found, bytes):
+        return Answer(
+            200, {b"content-type": b"application/json", b"content-length": b"%d" % len(found)}, found
+        )
+    return await call(found, body, path=url.partition("?")[0], **options)
+
+
+@pytest.mark.parametrize(
+    ("handler", "path", "headers"),
+    [
+        (let_through, PATH, [JSON]),
+        (let_through, "/nowhere", [JSON]),
+        (let_through, PATH, [(b"content-type", b"text/plain")]),
+        (let_through, PATH, [JSON, (b"content-encoding", b"gzip")]),
+        (raises, PATH, [JSON]),
+        (answers_nothing, PATH, [JSON]),
+        (raises_later, PATH, [JSON]),
+        (Webhook(raises, on_failure="Ignore"), PATH, [JSON]),
+        (Webhook(raises_later, on_failure="Ignore"), PATH, [JSON]),
+    ],
+)
+@pytest.mark.parametrize("body", [REVIEW, b"{}", b"x" * 2000])
+@virtual_time
+async def test_the_direct_way_gives_the_same_answers_and_counts_the_same(
+    handler: AdmissionHandler | Webhook, path: str, headers: list[tuple[bytes, bytes]], body: bytes
+) -> None:
+    usual, direct = WebhookMetrics(), WebhookMetrics()
+    for url in (path, f"{path}?timeout=5s"):
+        expected = await call(
+            AdmissionApp({"/hook/": handler}, metrics=usual, max_body=1000), body, path=path, headers=headers
+        )
+        other = AdmissionApp({"/hook/": handler}, metrics=direct, max_body=1000)
+        found = await directly(other, body, url, headers=headers)
+        assert (found.status, found.headers, found.body) == (expected.status, expected.headers, expected.body)
+    assert direct.panics == usual.panics
+    assert counts(direct) == counts(usual)
 
 
 async def test_beyond_the_limit_requests_are_503_at_once_and_later_ones_are_served_again() -> None:

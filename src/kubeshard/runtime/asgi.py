@@ -22,7 +22,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from kubeshard.runtime.http_server_protocol import Connections
@@ -33,6 +33,26 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 """An ASGI 3 application. Only `http` scopes are ever sent: there is no lifespan and no websocket."""
+
+DirectAnswer = Callable[[bytes, bytes, list[tuple[bytes, bytes]], bytes], bytes | AsgiApp]
+"""See `DirectApp.direct`."""
+
+
+class DirectApp(Protocol):
+    """An ASGI application that answers many of its requests at once, from memory."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+    def direct(
+        self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> bytes | AsgiApp:
+        """The body of the answer 200 of type application/json, or the application that is to answer instead
+        (`self`, or one that knows what has been found out so far); the latter is called with the whole request.
+
+        Asked only about requests that arrived in one piece. Names of headers are in lower case. Must not raise and
+        must not block.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

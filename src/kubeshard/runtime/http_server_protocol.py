@@ -5,6 +5,9 @@ a request's headers or body and collects headers of any size. The bounds cost a 
 piece three flag changes and no timer: a timer is armed only when the bytes received so far end in the middle
 of a message.
 
+An application with a method `direct` (`kubeshard.runtime.asgi.DirectApp`) is asked there first when a request
+arrives in one piece: where it answers, no task, no events and no scope are made.
+
 Imported by `kubeshard.runtime.asgi` only, when a server starts, since uvicorn and httptools are optional.
 """
 
@@ -21,12 +24,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 if TYPE_CHECKING:
-    from kubeshard.runtime.asgi import AsgiApp, Limits
+    from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Limits
 
 # Application errors are logged as errors. What uvicorn warns of (garbage on the port, too many connections)
 # is in the hands of whoever can reach the port and must not fill the log.
 _LOG = logging.getLogger("kubeshard.runtime.http")
 _LOG.setLevel(logging.ERROR)
+
+_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
 
 _LAST_STEPS = 0.5
 """How long a request may go on once its connection is lost."""
@@ -45,6 +50,7 @@ class Connections:
 
     def __init__(self, app: AsgiApp, limits: Limits) -> None:
         self.limits = limits
+        self.direct: DirectAnswer | None = getattr(app, "direct", None)
         self.state = ServerState()
         self.config = Config(
             app,
@@ -106,7 +112,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._timed: _Waiting = _Waiting.NOTHING
         self._timer: asyncio.TimerHandle | None = None
         self._header_bytes = 0
+        self._chunk_bytes = 0
         self._extensions: dict[str, Any] = {}
+        self._direct = connections.direct
+        self._held = False
+        """Whether a request has begun of which uvicorn has not been told: it may be answered directly."""
+        self._held_body = b""
+        self._idle_since = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        """Of a connection whose last answer was a direct one; uvicorn has one of its own for the others. Not moved
+        by every request: it looks at `_idle_since`."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's
         super().connection_made(cast(asyncio.Transport, _JoinedWrites(transport, self.loop)))
@@ -121,39 +136,120 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         super().connection_lost(exc)
         # uvicorn leaves its keep-alive timer running after an error, and with it this connection in memory.
         self._unset_keepalive_if_required()
         self._all.lost()
 
     def data_received(self, data: bytes) -> None:
+        self._chunk_bytes = len(data)
         super().data_received(data)
         if self._missing is _Waiting.HEADERS:
             self._header_bytes += len(data)
             if self._header_bytes > self._limits.max_header_bytes:
                 self.send_400_response("")
                 return
+        elif self._held and self._missing is _Waiting.BODY:
+            self._hand_over()
         if self._missing is not self._timed:
             self._wait()
 
     def on_message_begin(self) -> None:
         self._missing = _Waiting.HEADERS
         self._header_bytes = 0
-        self._disarm()
+        if self._timer is not None:
+            self._disarm()
+        if self._direct is not None:
+            self._held = True
+            self._held_body = self.url = b""
+            self.headers = []
+            self.expect_100_continue = False
+            return
+        self._begin()
+
+    def on_headers_complete(self) -> None:
+        self._missing = _Waiting.BODY
+        if self._header_bytes + self._chunk_bytes > self._limits.max_header_bytes:
+            # What was received may be headers, or headers and body.
+            self._header_bytes = len(self.url) + sum(
+                len(name) + len(value) + 4 for name, value in self.headers
+            )
+            if self._header_bytes > self._limits.max_header_bytes:
+                raise ValueError("request headers too large")  # ends in send_400_response
+        if not self._held:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if self._held:
+            self._held_body = self._held_body + body if self._held_body else body
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._missing = _Waiting.NOTHING
+        if not self._held or not self._answered_directly():
+            super().on_message_complete()
+
+    def _begin(self) -> None:
         super().on_message_begin()
         if self._extensions:
             self.scope["extensions"] = self._extensions
 
-    def on_headers_complete(self) -> None:
-        self._missing = _Waiting.BODY
-        self._header_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        if self._header_bytes > self._limits.max_header_bytes:
-            raise ValueError("request headers too large")  # ends in send_400_response
-        super().on_headers_complete()
+    def _hand_over(self, app: AsgiApp | None = None) -> None:
+        """Tell uvicorn of the request that was held."""
+        self._held = False
+        url, headers, expect = self.url, self.headers, self.expect_100_continue
+        self._begin()
+        self.url, self.expect_100_continue = url, expect
+        self.headers.extend(headers)
+        usual = self.app
+        self.app = usual if app is None else cast(Any, app)
+        try:
+            super().on_headers_complete()
+        finally:
+            self.app = usual
+        if self._held_body:
+            super().on_body(self._held_body)
 
-    def on_message_complete(self) -> None:
-        self._missing = _Waiting.NOTHING
-        super().on_message_complete()
+    def _answered_directly(self) -> bool:
+        """Answers the request that is held, or hands it over."""
+        if (
+            self._direct is None
+            or self._busy()
+            or self.flow.write_paused
+            or self.parser.should_upgrade()
+            or not self.parser.should_keep_alive()
+            or len(self.connections) > self._limits.max_connections
+            or self.transport.is_closing()
+        ):
+            self._hand_over()
+            return False
+        answer = self._direct(self.parser.get_method(), self.url, self.headers, self._held_body)
+        if not isinstance(answer, bytes):
+            self._hand_over(answer)
+            return False
+        self._held = False
+        self.transport.write(b"%b%d\r\n\r\n%b" % (_HEAD, len(answer), answer))
+        self._idle_since = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self._limits.keep_alive, self._close_if_idle)
+        return True
+
+    def _busy(self) -> bool:
+        """Whether a request that was handed over has not been answered yet."""
+        return bool(self.cycle) and not self.cycle.response_complete
+
+    def _close_if_idle(self) -> None:
+        self._idle_timer = None
+        if self._busy() or self._missing is not _Waiting.NOTHING or self.timeout_keep_alive_task is not None:
+            return  # the next answer, or uvicorn, sets a timer
+        remaining = self._idle_since + self._limits.keep_alive - self.loop.time()
+        if remaining > 0:
+            self._idle_timer = self.loop.call_later(remaining, self._close_if_idle)
+        elif not self.transport.is_closing():
+            self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         if self._header_bytes <= self._limits.max_header_bytes:
@@ -194,7 +290,7 @@ class _JoinedWrites:
         if self._head:
             head, self._head = self._head, b""
             self._transport.write(head + data)
-        elif data.startswith(b"HTTP/1.1 "):
+        elif data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n"):
             self._head = data
             self._loop.call_soon(self._flush)
         else:
