@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from kubeshard.core import (
     Unavailable,
     metadata_only,
 )
+from kubeshard.core.encoding import encode
 from kubeshard.core.names import is_dns_subdomain
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
 
@@ -191,7 +193,7 @@ async def test_a_refused_event_is_not_tried_again() -> None:
     async with recorder.running():
         recorder.event(CONFIG, "Normal", "R", "m")
         await asyncio.sleep(1000)
-    assert (server.requests, recorder.failed) == (1, 1)
+    assert (server.requests, recorder.failed) == (2, 1)  # once in each group that knows events
 
 
 @virtual_time
@@ -248,3 +250,48 @@ async def test_each_controller_speaks_in_its_own_name_through_one_queue() -> Non
 def test_references_name_the_kind_of_the_object(obj: Any, expected: tuple[str, str]) -> None:
     reference = reference_to(obj)
     assert (reference.api_version, reference.kind) == expected
+
+
+class CoreOnly(ApiServer):
+    """Its RBAC rules know the core group only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups: list[str] = []
+
+    async def create(self, event: Any, /) -> Any:
+        self.groups.append(event.KIND.group)
+        if event.KIND.group:
+            raise Forbidden("events.events.k8s.io is forbidden")
+        return await super().create(event)
+
+    async def patch(self, target: Any, name: str, namespace: str, patch: MergePatch, /) -> Any:
+        self.groups.append(target.KIND.group)
+        if target.KIND.group:
+            raise Forbidden("events.events.k8s.io is forbidden")
+        return await super().patch(target, name, namespace, patch)
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_events_go_to_the_core_group_where_the_newer_one_is_forbidden() -> None:
+    server = CoreOnly()
+    recorder = new_recorder(server)
+    async with recorder.running():
+        recorder.event(CONFIG, "Warning", "Failed", "m", action="Create")
+        await settle()
+        recorder.event(CONFIG, "Warning", "Failed", "m", action="Create")
+        recorder.event(CONFIG, "Normal", "Mended", "m")
+        await settle()
+    first, second = (json.loads(encode(event)) for event in server.events.values())
+    assert (first["kind"], first["apiVersion"]) == ("Event", "v1")
+    assert (first["reason"], first["message"], first["reportingComponent"]) == (
+        "Failed",
+        "m",
+        "website-controller",
+    )
+    assert first["involvedObject"]["name"] == "config"
+    assert second["reason"] == "Mended"
+    assert server.series["count"] == 2
+    assert server.groups == ["events.k8s.io", "", "", ""]
+    assert recorder.failed == 0

@@ -24,10 +24,11 @@ from typing import Any, Self
 
 import msgspec
 
-from kubeshard.apiserver import ApiServer, InMemoryTransport
+from kubeshard.apiserver import ADMINISTRATOR, ApiServer, Identity, InMemoryTransport, User
 from kubeshard.apiserver.admission.caller import AppCaller, WebhookCall, WebhookReply
 from kubeshard.apiserver.front.handlers import Front
 from kubeshard.client import Client, ClusterConfig
+from kubeshard.client.config import BearerToken
 from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.controller.ensure import ensure
 from kubeshard.core import ConfigMap, KubeObject, Namespace, ObjectMeta, field
@@ -269,7 +270,8 @@ class Process:
     def client(self) -> Client:
         network = Network(self, self.world.front)
         self.networks.append(network)
-        return Client(ClusterConfig("http://sim"), transport=network, clock=self.clock, rng=self.world.rng)
+        config = self.world.config(self.name)
+        return Client(config, transport=network, clock=self.clock, rng=self.world.rng)
 
     def start(self, manager: Manager) -> Self:
         self.manager = manager
@@ -421,10 +423,17 @@ def _current_world() -> World:
 
 
 class World:
-    """See the module. `latency`: seconds one way, drawn for every message."""
+    """See the module. `latency`: seconds one way, drawn for every message. `users`: RBAC is in force, and these are
+    who processes are, by their names; all others are administrators.
+    """
 
     def __init__(
-        self, seed: int = 1, *, latency: tuple[float, float] = (0.001, 0.01), ring: str = "r"
+        self,
+        seed: int = 1,
+        *,
+        latency: tuple[float, float] = (0.001, 0.01),
+        ring: str = "r",
+        users: Mapping[str, User] | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.rng = SeededRng(seed)
@@ -433,7 +442,10 @@ class World:
         self.clock = VirtualClock(self.loop)
         self.server = ApiServer(clock=self.clock, rng=self.rng)
         self.caller = _Webhooks()
-        self.front = Front(self.server, caller=self.caller)
+        self._users = dict(users or {})
+        tokens = {ADMINISTRATOR.name: ADMINISTRATOR, **self._users}
+        gate = Identity(self.server, tokens=tokens) if self._users else None
+        self.front = Front(self.server, gate=gate, caller=self.caller)
         self.processes: dict[str, Process] = {}
         self.observers: list[Observer] = []
         self.requests = 0
@@ -470,7 +482,11 @@ class World:
     def admin(self) -> Client:
         """A client without network and faults."""
         transport = InMemoryTransport(self.front)
-        return Client(ClusterConfig("http://sim"), transport=transport, clock=self.clock, rng=self.rng)
+        return Client(self.config(), transport=transport, clock=self.clock, rng=self.rng)
+
+    def config(self, process: str = "") -> ClusterConfig:
+        token = process if process in self._users else ADMINISTRATOR.name
+        return ClusterConfig("http://sim", auth=BearerToken(token) if self._users else None)
 
     async def install(self, *more: Mapping[str, Any]) -> None:
         """The kinds, and the namespaces sharding-system, ops (the shards' Leases) and team."""

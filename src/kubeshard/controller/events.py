@@ -9,7 +9,7 @@ Not guaranteed: that an event arrives. Nothing may be decided by events; they ar
 to people.
 
 RBAC: `create` and `patch` on `events` in `events.k8s.io`, in the namespaces of the objects, and in `default`
-for cluster-scoped ones.
+for cluster-scoped ones. Where that is forbidden and the same in the core group is not, that is used from then on.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import copy
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
+from kubeshard.controller.core_events import CoreEvent, core_event
 from kubeshard.controller.event_series import Event, EventSeries, ObjectReference, Write
 from kubeshard.core import (
     AlreadyExists,
@@ -59,14 +60,15 @@ MAX_WORD = 128
 MAX_NAME = 253
 
 
+E = TypeVar("E", bound=KubeObject)
+
+
 class EventWriter(Protocol):
     """What the recorder needs of a client; `kubeshard.client.Client` is one."""
 
-    def create(self, event: Event, /) -> Awaitable[Event]: ...
+    def create(self, event: E, /) -> Awaitable[E]: ...
 
-    def patch(
-        self, target: type[Event], name: str, namespace: str, patch: MergePatch, /
-    ) -> Awaitable[Event]: ...
+    def patch(self, target: type[E], name: str, namespace: str, patch: MergePatch, /) -> Awaitable[E]: ...
 
 
 class EventRecorder:
@@ -154,6 +156,8 @@ class _Outbox:
         self._last_stamp = 0
         """The nanosecond in the latest event's name: names differ even within one."""
         self._was_forbidden = False
+        self._in_core = False
+        """Whether events go to the core group."""
         self.series = EventSeries(clock)
         self.dropped = 0
         self.failed = 0
@@ -244,18 +248,30 @@ class _Outbox:
             self._give_up(write, error)
 
     async def _send(self, write: Write) -> None:
-        meta = write.event.metadata
-        if write.update:
+        if self._in_core:
+            await self._send_as(write, CoreEvent, core_event(write.event))
+            return
+        try:
+            await self._send_as(write, Event, write.event)
+        except Forbidden as error:
             try:
-                await self._client.patch(
-                    Event, meta.name, meta.namespace, MergePatch(_series_body(write.event))
-                )
+                await self._send_as(write, CoreEvent, core_event(write.event))
+            except Forbidden:  # not the group is what is forbidden, but the namespace, or all of it
+                raise error from None
+            _log.info("Events go to the core group: those of events.k8s.io are forbidden", error=error)
+            self._in_core = True
+
+    async def _send_as(self, write: Write, type_: type[E], event: E) -> None:
+        if write.update:
+            name, namespace = event.metadata.name, event.metadata.namespace
+            try:
+                await self._client.patch(type_, name, namespace, MergePatch(_series_body(write.event)))
             except NotFound:  # expired, or its creation never arrived
                 pass
             else:
                 return
         with suppress(AlreadyExists):  # an earlier try arrived, only its answer did not
-            await self._client.create(write.event)
+            await self._client.create(event)
 
     def _give_up(self, write: Write, error: Exception) -> None:
         self.failed += 1

@@ -44,6 +44,7 @@ from kubeshard.sharder.ring_controller import ring_controller
 from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharder.unknown_namespaces import UnknownNamespaces
 from kubeshard.sharder.views import RingViews
+from kubeshard.sharder.webhook_drift import WebhookDrift
 from kubeshard.sharding import ControllerRing
 from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
 from kubeshard.webhook.app import Webhook
@@ -108,7 +109,16 @@ def build_sharder(
     return Manager(
         [
             lease_controller(observer, clock),
-            ring_controller(cache, observer, reports, config.webhook.config, ca, clock, strict=config.strict),
+            ring_controller(
+                cache,
+                observer,
+                reports,
+                config.webhook.config,
+                WebhookDrift(sharder, clock, rng),
+                ca,
+                clock,
+                strict=config.strict,
+            ),
             _assignments(config, leader, cache, observer, views, kinds, reports, metrics, clock, rng),
         ],
         client=client,

@@ -17,7 +17,7 @@ test of the shard label instead of the resourceVersion (an object written all th
 With the strict parity switch a move is the reference's patch of two nulls, which the webhook answers by a
 label; if the label is not there, a second patch sets it.
 
-RBAC: get, patch on every main and controlled resource of the ring.
+RBAC: patch, and get or list, on every main and controlled resource of the ring.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from kubeshard.client import Client, RetryPolicy
 from kubeshard.core.errors import (
     ApiError,
     Conflict,
+    Forbidden,
     NotFound,
     NotOurs,
     PatchTestFailed,
@@ -38,8 +39,9 @@ from kubeshard.core.errors import (
     Unauthorized,
 )
 from kubeshard.core.kinds import Kind
-from kubeshard.core.objects import Key, ObjectMeta, metadata_only
+from kubeshard.core.objects import Key, ObjectMeta, PartialObject, metadata_only
 from kubeshard.core.patches import JsonPatch, MergePatch, add, pointer, remove, test
+from kubeshard.core.selectors import FieldSelector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
@@ -148,8 +150,21 @@ class Mover:
         """
         if self._decided(job, job.meta) is None:
             return None
-        obj = await self._client.get(metadata_only(job.kind), job.meta.name, job.meta.namespace)
+        obj = await self._get(job)
         return self._decided(job._replace(read=self._clock.monotonic()), obj.metadata)
+
+    async def _get(self, job: Job) -> PartialObject:
+        """The object as it is now. Who may list may read single objects, too: the reference's sharder has no right to
+        get them.
+        """
+        form, name, namespace = metadata_only(job.kind), job.meta.name, job.meta.namespace
+        try:
+            return await self._client.get(form, name, namespace)
+        except Forbidden:
+            selector = FieldSelector.equals("metadata.name", name)
+            async for obj in self._client.list(form, namespace or None, field_selector=selector):
+                return obj
+        raise NotFound(f"{job.entry.resource} {job.key} is gone", code=404, reason="NotFound")
 
     def _decided(self, job: Job, meta: ObjectMeta) -> Job | None:
         """The job for this state of the object and the ring as it is now; None where the ring does not have its

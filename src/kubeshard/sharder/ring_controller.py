@@ -8,26 +8,24 @@ change it, and come with an event when there is something new to say. A status t
 overwritten (reliability 4.1).
 
 RBAC: get, list, watch on controllerrings; update on controllerrings/status and controllerrings/finalizers;
-get, list, watch, create, patch on mutatingwebhookconfigurations; create, patch on events.
+create, patch on mutatingwebhookconfigurations, and what `webhook_drift` can use; create, patch on events.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from kubeshard.cache import Cache, Scope
+from kubeshard.cache import Cache
 from kubeshard.controller import Context, Controller, Enqueue, Reconciler, Result, Watch
-from kubeshard.controller.mapping import Reader
 from kubeshard.controller.predicates import Predicate, changed, generation_changed
 from kubeshard.core.conditions import Condition, set_condition
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import Key
 from kubeshard.core.patches import ApplyPatch
-from kubeshard.core.selectors import Selector
 from kubeshard.core.times import second_time
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.sharder.certificate_controller import CaBundleSource
@@ -36,20 +34,19 @@ from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.reports import OWN_CONDITIONS, RingReports, findings, shortened, with_findings
 from kubeshard.sharder.webhook_config import (
     MutatingWebhookConfiguration,
-    in_sync,
     knows_match_conditions,
     webhook_configuration,
 )
+from kubeshard.sharder.webhook_drift import APPLY_AGAIN, WebhookDrift
 from kubeshard.sharding import (
-    RING_LABEL,
     Change,
     ControllerRing,
     ControllerRingStatus,
     RingResources,
+    webhook_config_name,
 )
 from kubeshard.sharding.api import READY
 from kubeshard.sharding.leases import MAX_SHARDS
-from kubeshard.sharding.names import APP_LABEL, APP_NAME
 
 NAME = "controllerring"
 FIELD_MANAGER = "controllerring-controller"
@@ -59,14 +56,13 @@ _REFUSED = frozenset({400, 422, 500})
 
 _status_changed: Predicate[ControllerRing] = changed(lambda ring: ring.status)
 
-OUR_WEBHOOKS = Scope(labels=Selector.equals(APP_LABEL, APP_NAME) & Selector.exists(RING_LABEL))
-
 
 def ring_controller(
     cache: Cache,
     observer: LeaseObserver,
     reports: RingReports,
     config: WebhookConfig,
+    drift: WebhookDrift,
     ca: CaBundleSource | None = None,
     clock: Clock = SYSTEM_CLOCK,
     *,
@@ -80,10 +76,9 @@ def ring_controller(
     """
     return Controller(
         name=NAME,
-        reconciler=ControllerRings(observer, reports, config, ca, clock, strict=strict),
+        reconciler=ControllerRings(observer, reports, config, drift, ca, clock, strict=strict),
         primary=Watch(ControllerRing, when=generation_changed | _status_changed),
-        maps=[Watch(MutatingWebhookConfiguration, scope=OUR_WEBHOOKS, to=_ring_of)],
-        sources=[ShardChanges(observer, reports), *([NewAuthority(ca, cache)] if ca else [])],
+        sources=[ShardChanges(observer, reports), drift, *([NewAuthority(ca, cache)] if ca else [])],
         workers=5,
     )
 
@@ -133,6 +128,7 @@ class ControllerRings(Reconciler[ControllerRing]):
         observer: LeaseObserver,
         reports: RingReports,
         config: WebhookConfig,
+        drift: WebhookDrift,
         ca: CaBundleSource | None = None,
         clock: Clock = SYSTEM_CLOCK,
         *,
@@ -141,6 +137,7 @@ class ControllerRings(Reconciler[ControllerRing]):
         self._observer = observer
         self._reports = reports
         self._config = config
+        self._drift = drift
         self._ca = ca
         self._clock = clock
         self._match_condition = not strict
@@ -158,17 +155,17 @@ class ControllerRings(Reconciler[ControllerRing]):
         )
         _tell_news(ctx, obj, status)
         await self._write(ctx, obj, status)
-        return None
+        return None if self._drift.watched else Result(requeue_after=APPLY_AGAIN)
 
     async def gone(self, ctx: Context, key: Key, /) -> Result | None:
         self._reports.forget(key.name)
+        self._drift.forget(webhook_config_name(key.name))
         return None
 
     async def _apply_webhook(self, ctx: Context, ring: ControllerRing) -> None:
         asked = self._match_condition
         body = self._webhook(ring, asked)
-        actual = ctx.cache.get(MutatingWebhookConfiguration, body["metadata"]["name"], scope=OUR_WEBHOOKS)
-        if in_sync(actual, body):
+        if await self._drift.in_place(body):
             return
         try:
             answer = await _applied(ctx, body)
@@ -176,8 +173,10 @@ class ControllerRings(Reconciler[ControllerRing]):
         except ApiError as error:
             if not asked or error.code not in _REFUSED:
                 raise
-            await _applied(ctx, self._webhook(ring, False))  # raises where something else is refused
+            body = self._webhook(ring, False)
+            await _applied(ctx, body)  # raises where something else is refused
             known = False
+        self._drift.applied(body)
         if asked and not known:
             self._match_condition = False
             ctx.log.info(
@@ -237,7 +236,3 @@ def _tell_news(ctx: Context, ring: ControllerRing, status: ControllerRingStatus)
     for condition in status.conditions:
         if condition.type in OWN_CONDITIONS and (condition.type, condition.message) not in known:
             ctx.event(ring, "Warning", condition.reason, condition.message, action="Reconcile")
-
-
-def _ring_of(_: Reader, config: MutatingWebhookConfiguration) -> Iterable[Key]:
-    return (Key("", config.metadata.label(RING_LABEL)),)

@@ -131,7 +131,7 @@ class UnassignedWatches:
     # Watching
 
     async def _keep_watching(self, ring: str, entry: RingEntry) -> None:
-        version, backoff = "", Backoff(BackoffPolicy(), self._rng)
+        version, backoff, forbidden = "", Backoff(BackoffPolicy(), self._rng), False
         while True:
             pause = 0.0
             try:
@@ -141,15 +141,15 @@ class UnassignedWatches:
                     self._missed(ring)
                 opened = self._clock.monotonic()
                 last = await self._watch(ring, entry, kind, version)
+                forbidden = False
                 self._permissions.granted(ring, entry.resource, "watch")
                 if last or self._clock.monotonic() - opened >= SHORT_WATCH:
                     version = last or version
                     continue
                 _log.debug("watch on unassigned objects ended at once", ring=ring, resource=entry.resource)
             except Forbidden as error:
-                _log.warning(
-                    "cannot watch unassigned objects", ring=ring, resource=entry.resource, error=error
-                )
+                log, forbidden = _log.debug if forbidden else _log.warning, True  # once; the condition stays
+                log("cannot watch unassigned objects", ring=ring, resource=entry.resource, error=error)
                 await self._permissions.refused(ring, entry.resource, "watch")
                 pause = FORBIDDEN_PAUSE
             except ApiError as error:

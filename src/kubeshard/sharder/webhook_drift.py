@@ -1,0 +1,120 @@
+"""Whether the webhook configurations are still what was applied: by watching them, or, where that is not allowed, by
+applying them again from time to time.
+
+The reference's ClusterRole allows to create and patch webhook configurations, not to list and watch them. The sharder
+works with that: it says once which rule it misses, and mends drift every `APPLY_AGAIN` seconds instead of at once.
+
+Guaranteed: the configurations that the sharder could see are compared, not applied over and over; the right is asked
+for again every `APPLY_AGAIN` seconds, and used as soon as it is there. RBAC: none needed; list and watch on
+mutatingwebhookconfigurations make it see drift at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from kubeshard.cache import Cache, Scope
+from kubeshard.cache.deltas import Added, Delta, Updated
+from kubeshard.client import Client
+from kubeshard.controller import Enqueue
+from kubeshard.core.errors import ApiError
+from kubeshard.core.objects import Key
+from kubeshard.core.selectors import Selector
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.rng import Rng
+from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, in_sync
+from kubeshard.sharding import RING_LABEL
+from kubeshard.sharding.names import APP_LABEL, APP_NAME
+
+APPLY_AGAIN = 600.0
+PATIENCE = 10.0
+"""Seconds for finding out at the start what there is."""
+
+OUR_WEBHOOKS = Scope(labels=Selector.equals(APP_LABEL, APP_NAME) & Selector.exists(RING_LABEL))
+
+_log = get_logger("kubeshard.sharder")
+
+
+class WebhookDrift:
+    """A trigger of the rings whose configuration was changed by somebody, and the memory of what was applied."""
+
+    def __init__(self, client: Client, clock: Clock, rng: Rng) -> None:
+        self._client = client
+        self._clock = clock
+        self._cache = Cache(client, clock=clock, rng=rng)
+        self._informer = self._cache.declare(MutatingWebhookConfiguration, OUR_WEBHOOKS)
+        self._applied: dict[str, tuple[Mapping[str, Any], float]] = {}
+        self._known = asyncio.Event()
+
+    @property
+    def watched(self) -> bool:
+        """Whether drift is seen as it happens."""
+        return self._informer.has_synced and self._informer.last_error is None
+
+    async def run(self, enqueue: Enqueue) -> None:
+        """Until cancelled."""
+        registration = self._informer.add_handler(lambda delta: _tell(delta, enqueue))
+        told = False
+        try:
+            while missing := await self._missing():
+                if not told:
+                    told = True
+                    _log.warning(
+                        "may not watch webhook configurations: applying them again from time to time instead",
+                        every=APPLY_AGAIN,
+                        rule_to_grant='{apiGroups: ["admissionregistration.k8s.io"], '
+                        f'resources: ["mutatingwebhookconfigurations"], verbs: [{", ".join(missing)}]}}',
+                    )
+                self._known.set()
+                await asyncio.sleep(APPLY_AGAIN)
+            async with self._cache.running():
+                try:
+                    async with asyncio.timeout(PATIENCE):
+                        await self._informer.synced()
+                except TimeoutError:
+                    pass
+                self._known.set()
+                await asyncio.get_running_loop().create_future()
+        finally:
+            registration.remove()
+            self._known.clear()
+
+    async def in_place(self, body: Mapping[str, Any]) -> bool:
+        """Whether the configuration need not be applied now: it is as wanted, or was applied lately unseen."""
+        await self._known.wait()
+        name = body["metadata"]["name"]
+        if self.watched:
+            actual = self._cache.get(MutatingWebhookConfiguration, name, scope=OUR_WEBHOOKS)
+            return in_sync(actual, body)
+        before, at = self._applied.get(name, ({}, 0.0))
+        return before == body and self._clock.monotonic() - at < APPLY_AGAIN
+
+    def applied(self, body: Mapping[str, Any]) -> None:
+        self._applied[body["metadata"]["name"]] = (body, self._clock.monotonic())
+
+    def forget(self, name: str) -> None:
+        """The ring of this configuration is gone."""
+        self._applied.pop(name, None)
+
+    async def _missing(self) -> list[str]:
+        """The verbs that are not allowed. Where the server does not say, trying tells."""
+        kind = MutatingWebhookConfiguration.KIND
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return [
+                    verb
+                    for verb in ("list", "watch")
+                    if not await self._client.can_i(verb, kind.group, kind.plural)
+                ]
+        except (ApiError, TimeoutError):
+            return []
+
+
+def _tell(delta: Delta[MutatingWebhookConfiguration], enqueue: Enqueue) -> None:
+    if isinstance(delta, Added) and delta.initial:
+        return  # whoever starts looks at all rings
+    config = delta.new if isinstance(delta, Updated) else delta.object
+    enqueue(Key("", config.metadata.label(RING_LABEL)), "webhook configuration changed")
