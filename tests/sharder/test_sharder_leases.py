@@ -262,6 +262,43 @@ async def test_a_name_without_any_lease_is_dead() -> None:
     assert await proven(world.dead(), "ghost")
 
 
+@pytest.mark.regression
+@virtual_time
+async def test_a_lease_that_was_deleted_before_this_sharder_began_may_come_back() -> None:
+    """A sharder that was started in between has seen no Lease and no deletion; the shard lives and re-creates it."""
+    world = World()
+    dead = world.dead()
+    asked = asyncio.create_task(proven(dead, "a"))
+    await asyncio.sleep(2.5)
+    world.shard()
+    assert not await asked
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_the_absence_of_a_lease_is_confirmed_once() -> None:
+    world = World()
+    dead = world.dead()
+    assert await proven(dead, "ghost")
+    before = world.clock.monotonic()
+    await asyncio.sleep(10.0)
+    assert await proven(dead, "ghost", before + 10.0)
+    assert world.clock.monotonic() == before + 10.0
+    assert len(world.api.requests) == 3
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_held_lease_is_believed_though_its_version_is_older_than_what_was_seen_before() -> None:
+    """After a restore of the server's storage versions run backwards."""
+    world = World()
+    world.shard(holder="")
+    await world.see()
+    world.api.version = 50
+    world.shard()
+    assert not await proven(world.dead(), "a")
+
+
 @virtual_time
 async def test_a_shard_with_a_deleted_lease_is_not_dead_before_that_is_settled() -> None:
     world = World()

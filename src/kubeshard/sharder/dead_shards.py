@@ -4,8 +4,9 @@ T10, 1.6).
 Guaranteed: a proof is given only after a consistent read, begun after the moment that the caller names, showed
 that no Lease of the shard is held by it; it stands for at most 5 s from the beginning of that read, and only
 while nothing else is seen. A deleted Lease counts as held until its tombstone was settled by the lease
-controller (a re-create with which a living shard collides). Several questions at a time share one read; what
-the decision rests on is logged.
+controller (a re-create with which a living shard collides); where this process never saw one, there must be none
+in two reads some seconds apart, because a living shard re-creates what somebody deletes. Several questions at a
+time share one read; what the decision rests on is logged.
 
 Not guaranteed: that the shard stays dead. `docs/design/taking-from-the-dead.md` argues why that does no harm.
 
@@ -32,6 +33,14 @@ SHARED_FOR = 2.0
 STANDS_FOR = 5.0
 """Seconds from its beginning for which a read proves anything; also its deadline."""
 
+REMEMBERED = 1000
+"""Names without a Lease: they come from labels, which anybody may write."""
+
+ABSENT_FOR = 4.0
+"""Seconds between the two reads of a Lease that nobody knows: more than a shard takes to notice that its Lease was
+deleted, at its next renewal, and to re-create it.
+"""
+
 _log = get_logger("kubeshard.sharder")
 
 
@@ -43,6 +52,8 @@ class DeadShards:
         self._observer = observer
         self._clock = clock
         self._reads: dict[tuple[str, str], _Read] = {}
+        self._absent: set[tuple[str, str]] = set()
+        """Shards that are known to have no Lease."""
 
     async def proven(self, ring: str, shard: str, since: float) -> Callable[[], bool] | None:
         """A proof that objects read before `since` (monotonic) may be taken from the shard; None if it may live.
@@ -54,12 +65,11 @@ class DeadShards:
             read = self._begin(ring, shard, read)
         assert read.task is not None
         await asyncio.shield(read.task)
-        began = read.began
 
         def stands() -> bool:
-            return self._clock.monotonic() - began <= STANDS_FOR and self._dead(ring, shard)
+            return self._clock.monotonic() - read.began <= STANDS_FOR and self._dead(ring, shard, read)
 
-        return stands if self._dead(ring, shard) else None
+        return stands if self._dead(ring, shard, read) else None
 
     def _begin(self, ring: str, shard: str, before: _Read | None) -> _Read:
         now = self._clock.monotonic()
@@ -72,21 +82,35 @@ class DeadShards:
     async def _read(self, ring: str, shard: str, read: _Read, before: _Read | None) -> None:
         if before is not None and before.task is not None:
             await asyncio.wait([before.task])  # one at a time: who comes meanwhile waits for this one
-        await self._client.turn()
-        read.began = self._clock.monotonic()
-        try:
-            async with asyncio.timeout(STANDS_FOR):
-                leases = await self._observer.read_shard(ring, shard, self._client)
-        except TimeoutError:
-            raise Timeout(f"the leases of shard {shard} could not be read within {STANDS_FOR:g}s") from None
-        text = "shard is dead" if self._dead(ring, shard) else "shard may be alive: its objects stay"
+        leases = await self._leases(ring, shard, read)
+        if leases or self._observer.book.leases_of(ring, shard):
+            self._absent.discard((ring, shard))
+        elif (ring, shard) not in self._absent:
+            read.began = math.inf
+            await asyncio.sleep(ABSENT_FOR)
+            leases = await self._leases(ring, shard, read)
+            if not leases:
+                self._absent = self._absent if len(self._absent) < REMEMBERED else set()
+                self._absent.add((ring, shard))
+        read.held = any(lease.spec.holder_identity == shard for lease in leases)
+        text = "shard is dead" if self._dead(ring, shard, read) else "shard may be alive: its objects stay"
         told = f"{text} {[lease.metadata.resource_version for lease in leases]}"
         if told != read.told:
             read.told = told
             _log.info(text, ring=ring, shard=shard, leases="; ".join(map(_record, leases)) or "none")
 
-    def _dead(self, ring: str, shard: str) -> bool:
-        return not self._observer.book.may_live(ring, shard, self._clock.monotonic())
+    async def _leases(self, ring: str, shard: str, read: _Read) -> list[Lease]:
+        await self._client.turn()
+        read.began = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(STANDS_FOR):
+                return await self._observer.read_shard(ring, shard, self._client)
+        except TimeoutError:
+            raise Timeout(f"the leases of shard {shard} could not be read within {STANDS_FOR:g}s") from None
+
+    def _dead(self, ring: str, shard: str, read: _Read) -> bool:
+        """By the read itself, too: a book that believes in newer versions, of before a restore, ignores it."""
+        return not read.held and not self._observer.book.may_live(ring, shard, self._clock.monotonic())
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +119,8 @@ class _Read:
 
     began: float = math.inf
     task: asyncio.Task[None] | None = None
+    held: bool = False
+    """Whether it showed a Lease that the shard holds."""
     told: str = ""
     """What was logged last: again only when something changed."""
 
