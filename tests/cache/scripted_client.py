@@ -131,6 +131,18 @@ class ScriptedClient:
         scope = Scope(labels=label_selector, fields=field_selector)
         return ScriptedList(self, namespace, scope)
 
+    async def current_version(
+        self,
+        form: Form[Any],
+        namespace: str | None = None,
+        *,
+        label_selector: Selector,
+        field_selector: FieldSelector,
+    ) -> str:
+        self.note("probe")
+        await asyncio.sleep(0)
+        return str(self.version)
+
     @asynccontextmanager
     async def watch(
         self,

@@ -16,6 +16,7 @@ from kubeshard.cache.listwatch import (
     List,
     ListWatch,
     Pause,
+    Probe,
     Remove,
     Replace,
     State,
@@ -59,7 +60,7 @@ A5 = thing("a", 5)
 def in_stream(streaming: StreamingLists | None = None) -> Machine:
     machine: Machine = ListWatch("apps", streaming or StreamingLists(), TopRng())
     machine.opened(0.0)
-    machine.event("ADDED", A5)
+    machine.event("ADDED", A5, 60.0)
     return machine
 
 
@@ -79,7 +80,7 @@ def in_watch(*, heard: bool = True) -> Machine:
     machine = in_open()
     machine.opened(0.0)
     if heard:
-        machine.bookmark("11", ends_initial_events=False)
+        machine.bookmark("11", 60.0, ends_initial_events=False)
     return machine
 
 
@@ -89,12 +90,19 @@ def in_pause() -> Machine:
     return machine
 
 
+def in_probe() -> Machine:
+    machine = in_watch()
+    machine.failed(Timeout("silent"), 60.0)
+    return machine
+
+
 STARTS: dict[State, Callable[[], Machine]] = {
     State.STREAM: in_stream,
     State.LIST: in_list,
     State.OPEN: in_open,
     State.WATCH: in_watch,
     State.PAUSE: in_pause,
+    State.PROBE: in_probe,
 }
 FIRST_PAUSE = Pause(1.6)
 
@@ -121,14 +129,15 @@ def error_event(error: type[ApiError]) -> Callable[[Machine], None]:
 
 
 S, L, O, W, P = State.STREAM, State.LIST, State.OPEN, State.WATCH, State.PAUSE  # noqa: E741
+B = State.PROBE
 
 TABLE = [
-    Row(S, "event", lambda m: m.event("ADDED", thing("b", 6)), None, S, Watch("", initial=True)),
-    Row(S, "bookmark", lambda m: m.bookmark("7", ends_initial_events=False), None, S),
+    Row(S, "event", lambda m: m.event("ADDED", thing("b", 6), 60.0), None, S, Watch("", initial=True)),
+    Row(S, "bookmark", lambda m: m.bookmark("7", 60.0, ends_initial_events=False), None, S),
     Row(
         S,
         "bookmark that ends the initial events",
-        lambda m: m.bookmark("7", ends_initial_events=True),
+        lambda m: m.bookmark("7", 60.0, ends_initial_events=True),
         Replace({Key("", "a"): A5}, "7"),
         W,
     ),
@@ -147,20 +156,40 @@ TABLE = [
     Row(O, "opened", lambda m: m.opened(1.0), None, W),
     Row(O, "refused: throttled", fails(Throttled), None, P, FIRST_PAUSE),
     Row(O, "refused: gone", fails(Gone), None, P, FIRST_PAUSE),
-    Row(W, "added", lambda m: m.event("ADDED", thing("b", 12)), Apply(thing("b", 12)), W),
-    Row(W, "modified", lambda m: m.event("MODIFIED", thing("a", 12)), Apply(thing("a", 12)), W),
-    Row(W, "deleted", lambda m: m.event("DELETED", thing("a", 12)), Remove(thing("a", 12)), W),
-    Row(W, "event at the version", lambda m: m.event("DELETED", thing("a", 11)), Remove(thing("a", 11)), W),
-    Row(W, "event older than the version", lambda m: m.event("ADDED", thing("a", 9)), None, W),
-    Row(W, "bookmark", lambda m: m.bookmark("20", ends_initial_events=False), Advance("20"), W),
-    Row(W, "old bookmark", lambda m: m.bookmark("9", ends_initial_events=False), None, W),
-    Row(W, "ended", lambda m: m.ended(60.0), None, O, Watch("11")),
-    Row(W, "silent past the read deadline", fails(Timeout), None, O, Watch("11")),
+    Row(W, "added", lambda m: m.event("ADDED", thing("b", 12), 60.0), Apply(thing("b", 12)), W),
+    Row(W, "modified", lambda m: m.event("MODIFIED", thing("a", 12), 60.0), Apply(thing("a", 12)), W),
+    Row(W, "deleted", lambda m: m.event("DELETED", thing("a", 12), 60.0), Remove(thing("a", 12)), W),
+    Row(
+        W,
+        "event at the version",
+        lambda m: m.event("DELETED", thing("a", 11), 60.0),
+        Remove(thing("a", 11)),
+        W,
+    ),
+    Row(W, "event before the version", lambda m: m.event("ADDED", thing("a", 9), 60.0), None, P, FIRST_PAUSE),
+    Row(W, "bookmark", lambda m: m.bookmark("20", 60.0, ends_initial_events=False), Advance("20"), W),
+    Row(
+        W,
+        "bookmark before the version",
+        lambda m: m.bookmark("9", 60.0, ends_initial_events=False),
+        None,
+        P,
+        FIRST_PAUSE,
+    ),
+    Row(W, "ended after its time", lambda m: m.ended(240.0), None, O, Watch("11")),
+    Row(W, "ended early", lambda m: m.ended(239.0), None, B, Probe()),
+    Row(W, "silent past the read deadline", fails(Timeout), None, B, Probe()),
+    Row(B, "probed: the last version", lambda m: m.probed("11", 61.0), None, O, Watch("11")),
+    Row(B, "probed: a later one", lambda m: m.probed("100", 61.0), None, O, Watch("11")),
+    Row(B, "probed: an earlier version", lambda m: m.probed("9", 61.0), None, L, List()),
+    Row(B, "probed: no version", lambda m: m.probed("", 61.0), None, P, FIRST_PAUSE),
+    Row(B, "refused: throttled", fails(Throttled), None, P, FIRST_PAUSE),
+    Row(B, "refused: forbidden", fails(Forbidden), None, P, FIRST_PAUSE),
     Row(W, "connection broke", fails(Unavailable), None, P, FIRST_PAUSE),
     Row(W, "error event: gone", error_event(Gone), None, P, FIRST_PAUSE),
     Row(W, "error event: throttled", error_event(Throttled), None, P, FIRST_PAUSE),
     Row(W, "error event: any other", error_event(Unavailable), None, P, FIRST_PAUSE),
-    Row(P, "elapsed", lambda m: m.elapsed(), None, O, Watch("10")),
+    Row(P, "elapsed", lambda m: m.elapsed(), None, B, Probe()),
 ]
 
 
@@ -182,13 +211,19 @@ def test_transition(row: Row) -> None:
         (in_stream, lambda m: m.ended(60.0), List()),
         (in_stream, error_event(Gone), List()),
         (in_open, fails(Throttled), Watch("10")),
-        (in_open, fails(Unavailable), Watch("10")),
-        (in_open, fails(Timeout), Watch("10")),
+        (in_open, fails(Unavailable), Probe()),
+        (in_open, fails(Timeout), Probe()),
+        (in_probe, fails(Throttled), Probe()),
+        (in_probe, fails(Unavailable), Probe()),
+        (in_probe, lambda m: m.probed("0", 61.0), Probe()),
+        (in_probe, fails(Forbidden), List()),
+        (in_watch, lambda m: m.event("ADDED", thing("a", 9), 60.0), Probe()),
+        (in_watch, lambda m: m.bookmark("9", 60.0, ends_initial_events=False), Probe()),
         (in_open, fails(UnexpectedResponse), Watch("10")),
         (in_open, fails(Gone), List()),
         (in_open, fails(NotFound), List()),
         (in_open, fails(Forbidden), List()),
-        (in_watch, fails(Unavailable), Watch("11")),
+        (in_watch, fails(Unavailable), Probe()),
         (in_watch, error_event(Throttled), Watch("11")),
         (in_watch, fails(UnexpectedResponse), List()),
         (in_watch, error_event(Gone), List()),
@@ -212,10 +247,11 @@ def test_every_state_and_input_without_a_row_is_refused_as_a_drivers_bug() -> No
         "item": (lambda m: m.item(A5), {L}),
         "listed": (lambda m: m.listed("10", 0.0), {L}),
         "opened": (lambda m: m.opened(0.0), {S, O}),
-        "event": (lambda m: m.event("ADDED", thing("a", 50)), {S, W}),
-        "bookmark": (lambda m: m.bookmark("50", ends_initial_events=False), {S, W}),
+        "event": (lambda m: m.event("ADDED", thing("a", 50), 60.0), {S, W}),
+        "bookmark": (lambda m: m.bookmark("50", 60.0, ends_initial_events=False), {S, W}),
         "ended": (lambda m: m.ended(60.0), {S, W}),
-        "failed": (fails(Unavailable), {S, L, O, W}),
+        "probed": (lambda m: m.probed("50", 0.0), {B}),
+        "failed": (fails(Unavailable), {S, L, O, W, B}),
         "elapsed": (lambda m: m.elapsed(), {P}),
     }
     for do, taken_in in inputs.values():
@@ -231,7 +267,7 @@ def test_full_reads_never_ask_for_any_cached_version() -> None:
     machine: Machine = ListWatch("", StreamingLists(), TopRng())
     assert machine.request == Watch("", initial=True)
     machine.opened(0.0)
-    machine.bookmark("7", ends_initial_events=True)
+    machine.bookmark("7", 60.0, ends_initial_events=True)
     machine.error_event(Gone("expired"), 10.0)
     machine.elapsed()
     assert machine.request == Watch("", initial=True)
@@ -239,17 +275,19 @@ def test_full_reads_never_ask_for_any_cached_version() -> None:
 
 def test_objects_deleted_during_the_initial_stream_are_not_in_the_replacement() -> None:
     machine = in_stream()
-    machine.event("ADDED", thing("b", 6))
-    machine.event("DELETED", thing("a", 8))
-    machine.event("MODIFIED", thing("b", 9))
-    assert machine.bookmark("9", ends_initial_events=True) == Replace({Key("", "b"): thing("b", 9)}, "9")
+    machine.event("ADDED", thing("b", 6), 60.0)
+    machine.event("DELETED", thing("a", 8), 60.0)
+    machine.event("MODIFIED", thing("b", 9), 60.0)
+    assert machine.bookmark("9", 60.0, ends_initial_events=True) == Replace(
+        {Key("", "b"): thing("b", 9)}, "9"
+    )
 
 
 def test_the_initial_stream_goes_on_as_the_watch() -> None:
     machine = in_stream()
-    machine.bookmark("7", ends_initial_events=True)
-    assert machine.event("ADDED", thing("b", 8)) == Apply(thing("b", 8))
-    machine.ended(60.0)
+    machine.bookmark("7", 60.0, ends_initial_events=True)
+    assert machine.event("ADDED", thing("b", 8), 60.0) == Apply(thing("b", 8))
+    machine.ended(300.0)
     assert machine.request == Watch("8")
 
 
@@ -301,23 +339,56 @@ def test_a_streaming_list_that_broke_is_tried_again_in_the_next_round() -> None:
 
 def test_bookmarks_move_the_position_from_which_a_watch_resumes() -> None:
     machine = in_watch()
-    machine.bookmark("99", ends_initial_events=False)
+    machine.bookmark("99", 60.0, ends_initial_events=False)
     machine.failed(Unavailable("reset"), 60.0)
     machine.elapsed()
+    machine.probed("100", 62.0)
     assert machine.request == Watch("99")
 
 
 def test_stale_events_are_counted_and_do_not_move_the_position() -> None:
     machine = in_watch()
-    machine.event("MODIFIED", thing("a", 9))
+    machine.event("MODIFIED", thing("a", 9), 60.0)
     assert machine.stale_events == 1
     assert machine.resource_version == "11"
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_full_read_at_an_earlier_version_says_that_the_history_was_rewritten(streaming: bool) -> None:
+    machine: Machine = ListWatch("apps", StreamingLists(enabled=streaming), TopRng())
+    for version, rewound in (("1000", False), ("999", True), ("2000", False)):
+        if streaming:
+            machine.opened(0.0)
+            change = machine.bookmark(version, 60.0, ends_initial_events=True)
+        else:
+            change = machine.listed(version, 60.0)
+        assert change == Replace({}, version, rewound)
+        assert machine.resource_version == version
+        machine.start()
+    assert machine.rewinds == 1
+
+
+@pytest.mark.regression
+def test_replays_that_a_probe_has_cleared_are_dropped_until_something_new_comes() -> None:
+    machine = in_watch()
+    machine.event("ADDED", thing("a", 9), 60.0)
+    machine.elapsed()
+    machine.probed("12", 61.0)
+    machine.opened(62.0)
+    machine.event("ADDED", thing("a", 9), 62.0)
+    machine.bookmark("10", 62.0, ends_initial_events=False)
+    assert machine.state is State.WATCH
+    assert machine.event("ADDED", thing("b", 12), 63.0) == Apply(thing("b", 12))
+    machine.event("ADDED", thing("a", 9), 64.0)
+    assert machine.state is State.PAUSE
+    assert machine.stale_events == 4
+
+
 def test_versions_compare_as_numbers() -> None:
     machine = in_watch()
-    machine.bookmark("99", ends_initial_events=False)
-    assert machine.event("ADDED", thing("b", 100)) == Apply(thing("b", 100))
+    machine.bookmark("99", 60.0, ends_initial_events=False)
+    assert machine.event("ADDED", thing("b", 100), 60.0) == Apply(thing("b", 100))
 
 
 def test_a_short_silent_watch_is_a_failure_and_a_short_busy_one_is_not() -> None:
@@ -326,8 +397,7 @@ def test_a_short_silent_watch_is_a_failure_and_a_short_busy_one_is_not() -> None
     busy.ended(0.5)
     long.ended(1.0)
     assert silent.state is State.PAUSE
-    assert busy.request == Watch("11")
-    assert long.request == Watch("10")
+    assert busy.request == long.request == Probe()
 
 
 def test_pauses_grow_to_the_cap_and_start_over_after_two_quiet_minutes() -> None:
@@ -368,5 +438,6 @@ def test_the_last_error_is_forgotten_when_listing_or_watching_works_again() -> N
     machine.failed(Unavailable("down"), 0.0)
     assert isinstance(machine.last_error, Unavailable)
     machine.elapsed()
+    machine.probed("10", 2.0)
     machine.opened(2.0)
     assert machine.last_error is None

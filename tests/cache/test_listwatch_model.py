@@ -4,9 +4,10 @@ truth.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,6 +68,16 @@ class Server:
             if before[1]:
                 self.history.append(Event("DELETED", self._thing(name, before[0].metadata.uid)))
 
+    def backup(self) -> Callable[[], None]:
+        """What brings the present back: everything since then is lost."""
+        version, objects, history = self.version, dict(self.objects), list(self.history)
+
+        def restore() -> None:
+            self.version, self.objects, self.history = version, dict(objects), list(history)
+            self._uids += 1000  # what is created again is another object
+
+        return restore
+
     def selected(self) -> list[Thing]:
         return [obj for obj, selected in self.objects.values() if selected]
 
@@ -98,6 +109,9 @@ class Wire:
             case State.PAUSE:
                 machine.elapsed()
                 self._incoming = None
+            case State.PROBE:
+                machine.probed(str(self.server.version), self.now)
+                self._incoming = None
             case State.STREAM if not self.streaming:
                 machine.failed(Invalid("unknown option"), self.now)
             case State.OPEN if int(machine.resource_version) < self.server.compacted:
@@ -114,6 +128,10 @@ class Wire:
                     )
             case _:
                 self._receive()
+
+    def resume(self) -> None:
+        """The server was restored behind a watch that stays open."""
+        self._live_from = len(self.server.history)
 
     def fail(self, error: ApiError, *, in_stream: bool) -> None:
         if self.machine.state is State.PAUSE:
@@ -134,11 +152,12 @@ class Wire:
         if self.machine.state is State.WATCH:
             seen = self.server.history[: self._live_from]
             for event in seen[-count:] if count else ():
-                self._event(event)
+                if self.machine.state is State.WATCH:
+                    self._event(event)
 
     def bookmark(self) -> None:
         if self.machine.state is State.WATCH and self._live_from == len(self.server.history):
-            self._change(self.machine.bookmark(str(self.server.version), ends_initial_events=False))
+            self._change(self.machine.bookmark(str(self.server.version), self.now, ends_initial_events=False))
 
     def catch_up(self) -> None:
         while self.machine.state is not State.WATCH or self._live_from < len(self.server.history):
@@ -160,7 +179,7 @@ class Wire:
             case List(), Event(_, obj):
                 self.machine.item(obj)
             case Watch(), str(version):
-                self._change(self.machine.bookmark(version, ends_initial_events=True))
+                self._change(self.machine.bookmark(version, self.now, ends_initial_events=True))
             case Watch(), Event() as event:
                 self._event(event)
             case _ if self._live_from < len(self.server.history):
@@ -168,13 +187,13 @@ class Wire:
                 self._event(self.server.history[self._live_from - 1])
 
     def _event(self, event: Event) -> None:
-        self._change(self.machine.event(event.type, event.object))
+        self._change(self.machine.event(event.type, event.object, self.now))
 
     def _change(self, change: object) -> None:
 
         match change:
-            case Replace(entries, version):
-                self.told.extend(self.store.replace(entries, version))
+            case Replace(entries, version, rewound):
+                self.told.extend(self.store.replace(entries, version, rewound=rewound))
             case Apply(entry):
                 self.told.extend(self.store.apply(entry))
             case Remove(entry):
@@ -258,3 +277,44 @@ def test_the_copy_ends_as_the_truth_and_no_delta_is_lost_or_doubled(
     truth = {obj.key: obj for obj in server.selected()}
     assert {obj.key: obj for obj in wire.store.list()} == truth
     assert copy_of(wire.told) == truth
+
+
+WRITES = st.lists(st.tuples(NAMES, st.booleans()), min_size=1, max_size=6)
+
+
+@pytest.mark.regression
+@settings(max_examples=200, deadline=None)
+@given(st.booleans(), WRITES, WRITES, WRITES, st.booleans())
+def test_after_a_restore_the_copy_ends_as_the_truth_though_versions_come_again(
+    streaming: bool,
+    kept: list[tuple[str, bool]],
+    lost: list[tuple[str, bool]],
+    new: list[tuple[str, bool]],
+    watch_goes_on: bool,
+) -> None:
+    server = Server()
+    wire = Wire(server, streaming=streaming)
+    for name, selected in kept:
+        server.write(name, selected)
+    restore = server.backup()
+    for name, selected in lost:
+        server.write(name, selected)
+    wire.catch_up()
+    restore()
+    wire.resume()
+    # As long as the new history is shorter than the lost one, it can be noticed.
+    for name, selected in new[: len(lost) - 1]:
+        server.write(name, selected)
+        if watch_goes_on:
+            wire.step()
+    wire.now += 90.0
+    wire.fail(Timeout("silent"), in_stream=False)
+    wire.catch_up()
+
+    assert {obj.key: obj for obj in wire.store.list()} == {obj.key: obj for obj in server.selected()}
+    assert wire.store.resource_version == wire.machine.resource_version
+    assert wire.machine.rewinds == 1
+    for name in "abc":
+        server.delete(name)
+    wire.catch_up()
+    assert not wire.store.list()

@@ -279,3 +279,27 @@ async def test_keys_that_are_never_reconciled_again_take_no_memory_for_ever() ->
 
 def test_a_write_outside_any_reconcile_is_nobodys() -> None:
     record_own_write(WriteRecord(Widget.KIND, Key("x", "a"), "uid", "1", None, deleted=False))
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_write_that_a_restore_undid_is_waited_for_only_until_everything_was_read_anew() -> None:
+    async with SlowCache().running() as slow:
+        before = slow.api.put("x/a", "old")
+        backup = slow.api.version, dict(slow.api.objects)
+        for number in range(10):
+            slow.api.put(f"x/{number}")
+        await slow.catch_up()
+        slow.write("x/a", "lost")
+        slow.write("x/b", "lost")
+        slow.delete("x/0")
+        reading = asyncio.create_task(slow.read(timeout=300.0))
+        await asyncio.sleep(1)
+        assert not reading.done()
+        slow.api.version, slow.api.objects = backup
+        slow.api.end_streams()
+        for stream in slow.api.streams:
+            stream.live.put_nowait(None)
+        assert await reading == before
+        assert slow.cache.informer(Widget).rewinds == 1
+        assert not slow.writes

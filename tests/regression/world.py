@@ -27,6 +27,7 @@ import msgspec
 from kubeshard.apiserver import ADMINISTRATOR, ApiServer, Identity, InMemoryTransport, User
 from kubeshard.apiserver.admission.caller import AppCaller, WebhookCall, WebhookReply
 from kubeshard.apiserver.front.handlers import Front
+from kubeshard.apiserver.history import History
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.client.config import BearerToken
 from kubeshard.controller import Context, Controller, Reconciler, Result
@@ -530,6 +531,23 @@ class World:
         label = drain_label(self.ring)
         things = self.objects("sim.example", "things").items()
         return {key.name for key, obj in things if label in (obj["metadata"].get("labels") or {})}
+
+    def backup(self) -> Callable[[], None]:
+        """A snapshot of etcd. What it returns restores it: every watch is cut, and versions go on from there."""
+        store = self.server.store
+        revision = store.revision
+        objects = {resource: dict(found) for resource, found in store._objects.items()}
+
+        def restore() -> None:
+            for resource in list(store._objects):
+                store.interrupt(resource)
+            store.revision = revision
+            for resource in store._objects:
+                store._objects[resource] = dict(objects.get(resource, {}))
+                store._histories[resource] = History(revision, 10_000)
+            store._ordered.clear()
+
+        return restore
 
     # -- processes
 

@@ -324,3 +324,77 @@ def test_silence_is_normal_where_no_lease_is_held() -> None:
     book.confirm(0.0)
     book.observe(lease(holder=None), now=0.0)
     assert book.fresh(1000.0)
+
+
+# -- after a restore of etcd, versions run backwards
+
+
+def at_version(version: int, **what: object) -> Lease:
+    of = lease(**what)  # type: ignore[arg-type]  # passed on
+    return msgspec.structs.replace(
+        of, metadata=msgspec.structs.replace(of.metadata, resource_version=str(version))
+    )
+
+
+@pytest.mark.regression
+def test_only_a_consistent_read_that_was_asked_for_later_can_take_a_lease_back_to_an_earlier_version() -> (
+    None
+):
+    book = LeaseBook()
+    book.observe(at_version(1000, renewed=100.0), now=100.0)
+    older = at_version(500, renewed=40.0)
+    assert book.observe(older, now=101.0) is None
+    assert book.observe(older, now=101.0, asked=99.0) is None
+    assert book.observe(older, now=101.0, asked=100.0) is None
+    assert book.rewinds == 0
+
+    assert book.observe(older, now=103.0, asked=101.0) is not None
+    assert book.rewinds == 1
+    seen = book.shard(A, 103.0)
+    assert seen is not None
+    assert seen.lease is older
+    assert book.observe(at_version(502, renewed=104.0), now=104.0) is not None
+
+
+@pytest.mark.regression
+def test_after_a_restore_a_shard_that_renews_stays_ready_and_one_that_died_is_found_out_in_twice_its_duration() -> (
+    None
+):
+    book = LeaseBook()
+    for name in ("a", "b"):
+        book.observe(at_version(1000, name=name, renewed=90.0), now=90.0)
+    for name in ("a", "b"):
+        book.observe(at_version(500, name=name, renewed=10.0), now=100.0, asked=99.0)
+    for second in range(100, 131, 2):
+        book.observe(at_version(400 + second, name="a", renewed=float(second)), now=float(second))
+    alive, died = book.shard(A, 130.0), book.shard(Key("ns", "b"), 130.0)
+    assert alive is not None
+    assert died is not None
+    assert (alive.state, died.state) == (READY, UNCERTAIN)
+
+
+@pytest.mark.regression
+def test_a_restore_to_a_time_when_the_shard_was_dead_takes_nothing_from_it_for_twice_its_duration() -> None:
+    book = LeaseBook()
+    book.observe(at_version(1000, renewed=90.0), now=90.0)
+    taken = at_version(500, holder="shardlease-controller", duration=30)
+    book.observe(taken, now=100.0, asked=99.0)
+    book.observe(taken, now=105.0, asked=104.0)  # seen again by every later list: the time goes on
+    assert book.available("ring", 129.9) == ("a",)
+    assert book.may_live("ring", "a", 129.9)
+    assert book.available("ring", 130.0) == ()
+    assert book.observe(at_version(510, renewed=131.0), now=131.0) is not None
+    assert book.available("ring", 131.0) == ("a",)
+
+
+@pytest.mark.regression
+def test_a_lease_that_a_restore_undid_leaves_a_tombstone() -> None:
+    book = LeaseBook()
+    book.observe(at_version(1000, renewed=90.0), now=90.0)
+    assert book.forget(A, now=100.0, resource_version="500", asked=89.0) is None
+    assert book.forget(A, now=100.0, resource_version="500", asked=99.0) is not None
+    assert book.may_live("ring", "a", 200.0)
+    assert book.observe(at_version(499, renewed=50.0), now=109.0) is None, "an echo"
+    assert book.observe(at_version(501, renewed=110.0), now=110.0) is not None
+    assert book.available("ring", 111.0) == ("a",)
+    assert not book.may_live("ring", "b", 111.0)

@@ -66,6 +66,13 @@ class Watch:
             self.ended = self._cuts < self._history.cuts
         return list(self._seen(events))
 
+    @property
+    def reached(self) -> bool:
+        """Whether the store is as far as the watch. One that was opened ahead of it (it was restored from a
+        backup) sees nothing before the store has come there, not even a bookmark.
+        """
+        return self._revision <= self._store.revision
+
     def bookmark(self, *, ends_initial_events: bool = False) -> WatchEvent:
         """Where the watch has come to. Only right after `take` gave nothing."""
         if not self._initial:

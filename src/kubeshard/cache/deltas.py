@@ -25,7 +25,9 @@ class Added(NamedTuple, Generic[T]):
 
 
 class Updated(NamedTuple, Generic[T]):
-    """The same object (same UID) at another resourceVersion."""
+    """The same object (same UID) at another resourceVersion: a later one, unless the API server was restored from
+    a backup.
+    """
 
     old: T
     new: T

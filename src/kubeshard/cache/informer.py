@@ -21,7 +21,7 @@ from kubeshard.cache.deltas import Added, Delta
 from kubeshard.cache.listwatch import Advance, Apply, Remove, Replace, StreamingLists
 from kubeshard.cache.pace import Pace
 from kubeshard.cache.reflector import Reflector, Transform
-from kubeshard.cache.scope import Scope
+from kubeshard.cache.scope import ALL_NAMESPACES, Scope
 from kubeshard.cache.store import Store
 from kubeshard.client import Client
 from kubeshard.core.encoding import UndecodableObject
@@ -99,6 +99,7 @@ class Informer(Generic[T]):
         self._reflectors = [
             Reflector(client, form, scope, part, self, streaming, clock, rng, transform) for part in parts
         ]
+        self._by_part = {reflector.part: reflector for reflector in self._reflectors}
 
     def __str__(self) -> str:
         return str(self.form)
@@ -151,6 +152,18 @@ class Informer(Generic[T]):
     def full_reads(self) -> int:
         """How often everything was read, the first time included."""
         return sum(reflector.full_reads for reflector in self._reflectors)
+
+    @property
+    def rewinds(self) -> int:
+        """How often a full read showed that the server's history was rewritten: it was restored from a backup."""
+        return sum(reflector.rewinds for reflector in self._reflectors)
+
+    def read_after(self, namespace: str, moment: float) -> bool:
+        """Whether objects of the namespace were read in full by a request that began after the moment (monotonic
+        seconds). Such a read shows all that was written before, or that it was undone.
+        """
+        reflector = self._by_part.get(namespace) or self._by_part.get(ALL_NAMESPACES)
+        return reflector is not None and reflector.read_since > moment
 
     @property
     def failures(self) -> int:
@@ -209,7 +222,7 @@ class Informer(Generic[T]):
         """From the reflector: a full read. Lets others run while handlers hear of it."""
         # Handlers added from here on learn everything from the store, which is ahead of this loop.
         registrations = self._registrations
-        deltas = self.store.replace(change.entries, change.resource_version, part)
+        deltas = self.store.replace(change.entries, change.resource_version, part, rewound=change.rewound)
         self._progressed()
         pace = Pace(self._clock)
         for delta in deltas:

@@ -15,25 +15,40 @@ store:
             listed                                   Replace             OPEN at the list's version
             any error                                -                   PAUSE, then start
     OPEN    opened                                   -                   WATCH
+            refused: nobody answers                  -                   PAUSE, then PROBE
             refused: transient                       -                   PAUSE, then OPEN at the same version
             refused: Gone, any other                 -                   PAUSE, then start
+    PROBE   probed: the last version, or a later one -                   OPEN at the last version
+            probed: an earlier version               -                   start
+            refused: transient                       -                   PAUSE, then PROBE
+            refused: any other                       -                   PAUSE, then start
     WATCH   event                                    Apply, Remove       WATCH
-            event older than the last version        - (counted)         WATCH
+            event or bookmark before the last        - (counted)         PAUSE, then PROBE; WATCH after a probe
+            version                                                      until something new has come
             bookmark                                 Advance             WATCH
-            ended; silent past the read deadline     -                   OPEN at the last version
+            ended after its time                     -                   OPEN at the last version
+            ended early; silent past the deadline    -                   PROBE
             ended within 1 s without any news        -                   PAUSE, then start
-            connection broke; ERROR event: Throttled -                   PAUSE, then OPEN at the last version
+            connection broke                         -                   PAUSE, then PROBE
+            ERROR event: Throttled                   -                   PAUSE, then OPEN at the last version
             ERROR event: Gone, any other; unreadable -                   PAUSE, then start
     PAUSE   elapsed                                  -                   where the pause leads
 
+A full read and a probe are consistent (resourceVersion `""`): they show nothing older than what any API server
+had told before they were asked for. So one at an earlier version than the position proves that the history was
+rewritten: etcd was restored from a backup. Nothing else proves it. An event or bookmark that is too old may be
+a replay and is never believed; it is a reason to ask, as are silence, a broken connection, and a watch that
+the server closed early (docs/design/after-a-restore.md).
+
 "start" is STREAM, or LIST where the server does not know streaming lists: one that refused as Invalid, and
 then answered a list, is not asked again. Transient are Throttled, Unavailable, Timeout and
-UnexpectedResponse. The last version is that of the newest event or bookmark.
+UnexpectedResponse; nobody answers in the case of Unavailable and Timeout. The last version is that of the
+newest event or bookmark.
 
-Guaranteed: a full read is always consistent (resourceVersion `""`, never `"0"`: reliability T12), so the copy
-never goes back in time; nothing is replaced before a full read is complete; every error leads to a pause with
-growing, jittered length and then to another attempt, for ever. Not guaranteed: intermediate states of an
-object. Source: framework 2.5, 2.6; KEP-3157.
+Guaranteed: a full read is always consistent (never `"0"`), so the copy never goes back in time unless the
+server did; nothing is replaced before a full read is complete; every error leads to a pause with growing,
+jittered length and then to another attempt, for ever. Not guaranteed: intermediate states of an object.
+Source: framework 2.5, 2.6; KEP-3157.
 """
 
 from __future__ import annotations
@@ -66,17 +81,21 @@ FAILURES = BackoffPolicy()
 NOT_SERVED = BackoffPolicy(cap=5.0)
 """Between looks for a kind that is not installed: at most 10 s with jitter."""
 
+SHORTEST_WATCH, LONGEST_WATCH = 240.0, 480.0
+"""How long the server is asked to keep a watch open (seconds): drawn per watch, so that many do not end together."""
+
 LONGEST_RETRY_AFTER = 60.0
 """A server that asks for a longer pause is asked again after this one (seconds)."""
 
-_BROKEN = (Throttled, Unavailable, Timeout)
-_TRANSIENT = (*_BROKEN, UnexpectedResponse)
+_SILENT = (Unavailable, Timeout)
+_TRANSIENT = (Throttled, *_SILENT, UnexpectedResponse)
 
 
 class State(Enum):
     STREAM = "reading everything through a watch that begins with the existing objects"
     LIST = "reading everything through a paged list"
     OPEN = "opening a watch at a known version"
+    PROBE = "asking at which version the server is"
     WATCH = "following changes"
     PAUSE = "waiting before another attempt"
 
@@ -97,21 +116,28 @@ class Watch(NamedTuple):
     initial: bool = False
 
 
+class Probe(NamedTuple):
+    """Ask for the server's present version, consistently."""
+
+
 class Pause(NamedTuple):
     seconds: float
 
 
-Request = List | Watch | Pause
+Request = List | Watch | Probe | Pause
 
 
 # Changes: what the driver is to do to its store. An entry that could not be decoded stands for its object.
 
 
 class Replace(NamedTuple, Generic[T]):
-    """These are all objects as of the version."""
+    """These are all objects as of the version. `rewound`: it is an earlier one than was known, so equal versions
+    do not mean equal objects.
+    """
 
     entries: Mapping[Key, T | UndecodableObject]
     resource_version: str
+    rewound: bool = False
 
 
 class Apply(NamedTuple, Generic[T]):
@@ -160,10 +186,12 @@ class ListWatch(Generic[T]):
         self._streaming_refused = False  # in this round
         self._opened_at = 0.0
         self._heard = False  # something newer than its beginning on this watch
+        self._probed = False  # since something new has come
         self._after_pause: State = State.LIST
         self.resource_version = ""  # empty: unknown, a full read comes next
         self.last_error: ApiError | None = None
         self.stale_events = 0
+        self.rewinds = 0
         self.state: State
         self.request: Request
         self.start()
@@ -196,8 +224,9 @@ class ListWatch(Generic[T]):
             return None
         if self._streaming_refused:
             self._streaming.refused_by(self._group)
+        change = self._complete(resource_version)
         self._open(resource_version)
-        return self._complete(resource_version)
+        return change
 
     def opened(self, now: float) -> None:
         """The watch was accepted."""
@@ -208,7 +237,18 @@ class ListWatch(Generic[T]):
             self.state = State.WATCH
             self.last_error = None
 
-    def event(self, type_: str, entry: T | UndecodableObject) -> Apply[T] | Remove[T] | None:
+    def probed(self, resource_version: str, now: float) -> None:
+        """The server is at this version."""
+        assert self.state is State.PROBE
+        if resource_version in ("", "0"):
+            self.failed(UnexpectedResponse("the list came without a resourceVersion"), now)
+        elif compare(resource_version, self.resource_version) < 0:
+            self.start()
+        else:
+            self._probed = True
+            self._open(self.resource_version)
+
+    def event(self, type_: str, entry: T | UndecodableObject, now: float) -> Apply[T] | Remove[T] | None:
         """ADDED, MODIFIED or DELETED: an object came, changed or left."""
         key, version = entry.key, entry.metadata.resource_version
         if self.state is State.STREAM:
@@ -221,12 +261,14 @@ class ListWatch(Generic[T]):
         assert self.state is State.WATCH
         # Equal versions are no duplicates for sure: one transaction of the server can touch several objects.
         if version and compare(version, self.resource_version) < 0:
-            self.stale_events += 1
+            self._stale(version, now)
             return None
         self._move_on(version or self.resource_version)
         return Remove(entry) if type_ == "DELETED" else Apply(entry)
 
-    def bookmark(self, resource_version: str, *, ends_initial_events: bool) -> Replace[T] | Advance | None:
+    def bookmark(
+        self, resource_version: str, now: float, *, ends_initial_events: bool
+    ) -> Replace[T] | Advance | None:
         """Nothing else has happened up to this version."""
         assert self.state in (State.STREAM, State.WATCH)
         if self.state is State.STREAM:
@@ -236,6 +278,7 @@ class ListWatch(Generic[T]):
             self._heard = True
             return self._complete(resource_version)
         if compare(resource_version, self.resource_version) < 0:
+            self._stale(resource_version, now)
             return None
         self._move_on(resource_version)
         return Advance(resource_version)
@@ -247,6 +290,8 @@ class ListWatch(Generic[T]):
             self.failed(Unavailable("the watch ended before all existing objects had been sent"), now)
         elif self._was_short(now):
             self._pause(Unavailable("the watch ended at once"), now, self._beginning())
+        elif now - self._opened_at < SHORTEST_WATCH:
+            self._probe()
         else:
             self._open(self.resource_version)
 
@@ -263,10 +308,14 @@ class ListWatch(Generic[T]):
                 self._pause(error, now, State.LIST)
             case State.WATCH if isinstance(error, Timeout) and not self._was_short(now):
                 self.last_error = error
-                self._open(self.resource_version)
+                self._probe()
+            case State.OPEN | State.WATCH if isinstance(error, _SILENT):
+                self._pause(error, now, State.PROBE)
+            case State.PROBE if isinstance(error, _TRANSIENT):
+                self._pause(error, now, State.PROBE)
             case State.OPEN if isinstance(error, _TRANSIENT):
                 self._pause(error, now, State.OPEN)
-            case State.WATCH if isinstance(error, _BROKEN):
+            case State.WATCH if isinstance(error, Throttled):
                 self._pause(error, now, State.OPEN)
             case State.PAUSE:
                 raise AssertionError("nothing was asked for")
@@ -286,6 +335,8 @@ class ListWatch(Generic[T]):
         match self._after_pause:
             case State.OPEN:
                 self._open(self.resource_version)
+            case State.PROBE:
+                self._probe()
             case State.LIST:
                 self._list()
             case _:
@@ -300,19 +351,32 @@ class ListWatch(Generic[T]):
         self._buffer = {}
         self.state, self.request = State.LIST, List()
 
+    def _probe(self) -> None:
+        self.state, self.request = State.PROBE, Probe()
+
+    def _stale(self, version: str, now: float) -> None:
+        """A replay, or the history was rewritten. A probe tells; what it cleared of suspicion is a replay."""
+        self.stale_events += 1
+        if not self._probed:
+            problem = f"the watch went back from version {self.resource_version} to {version}"
+            self._pause(UnexpectedResponse(problem), now, State.PROBE)
+
     def _open(self, resource_version: str) -> None:
         self.resource_version = resource_version
         self.state, self.request = State.OPEN, Watch(resource_version)
 
     def _move_on(self, resource_version: str) -> None:
-        self._heard = self._heard or resource_version != self.resource_version
+        if resource_version != self.resource_version:
+            self._heard, self._probed = True, False
         self.resource_version = resource_version
 
     def _complete(self, resource_version: str) -> Replace[T]:
         entries, self._buffer = self._buffer, {}
+        rewound = compare(resource_version, self.resource_version) < 0
+        self.rewinds += rewound
         self.resource_version = resource_version
         self.last_error = None
-        return Replace(entries, resource_version)
+        return Replace(entries, resource_version, rewound)
 
     def _pause(self, error: ApiError, now: float, after: State) -> None:
         self._buffer = {}

@@ -7,6 +7,8 @@ waits. A write is seen by an informer when
 * the store is complete up to the written version: by its event, by any later event, by a bookmark or by a
   full read. This covers a write that moved the object out of the selector (it shows as a DELETED event, or
   not at all) and one that changed nothing;
+* or everything was read anew by a request that began after the write was answered. Versions may then even be
+  lower than before: an API server that was restored from a backup never comes to the written version again;
 * or the store lacks the object, and no pending write put it into the scope: nothing will ever show;
 * a deletion: the store lacks the UID, or has it as being deleted. (Of a deletion without a UID nothing can be
   told; nobody waits for it.)
@@ -24,7 +26,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.informer import Informer
@@ -45,12 +47,19 @@ class CacheBehind(KubeshardError):
     """The cache did not show own writes in time. Requeue: acting now would be acting on the past."""
 
 
+class _Answered(NamedTuple):
+    """A write, and when the server's answer to it came (monotonic seconds)."""
+
+    write: WriteRecord
+    at: float
+
+
 class OwnWrites:
     """The writes of one reconciled key that the cache may not have seen yet."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
-        self._pending: dict[GroupKind, dict[Key, list[WriteRecord]]] = {}
+        self._pending: dict[GroupKind, dict[Key, list[_Answered]]] = {}
 
     def __bool__(self) -> bool:
         """Whether any write is pending."""
@@ -58,7 +67,7 @@ class OwnWrites:
 
     def record(self, write: WriteRecord) -> None:
         objects = self._pending.setdefault(write.kind.group_kind, {})
-        objects.setdefault(write.key, []).append(write)
+        objects.setdefault(write.key, []).append(_Answered(write, self._clock.monotonic()))
 
     async def settled(
         self, cache: Cache, target: type[KubeObject] | Form[Any] | Kind, timeout: float = PATIENCE
@@ -84,7 +93,7 @@ class OwnWrites:
     def prune(self, cache: Cache) -> None:
         """Forgets what has been seen, without waiting."""
         for group_kind in list(self._pending):
-            kind = next(iter(self._pending[group_kind].values()))[0].kind
+            kind = next(iter(self._pending[group_kind].values()))[0].write.kind
             self._first_behind(cache, kind)
 
     def _first_behind(self, cache: Cache, kind: Kind) -> tuple[Informer[Any], WriteRecord] | None:
@@ -93,8 +102,9 @@ class OwnWrites:
         informers = list(cache.informers_of(kind))
         for key, writes in list(objects.items()):
             for informer in informers:
-                if not has_seen(informer, key, writes):
-                    return informer, writes[-1]
+                unread = [each.write for each in writes if not informer.read_after(key.namespace, each.at)]
+                if unread and not has_seen(informer, key, unread):
+                    return informer, unread[-1]
             del objects[key]
         self._pending.pop(kind.group_kind, None)
         return None

@@ -19,11 +19,14 @@ from typing import Generic, NoReturn, Protocol, TypeVar, cast
 import msgspec
 
 from kubeshard.cache.listwatch import (
+    LONGEST_WATCH,
+    SHORTEST_WATCH,
     Advance,
     Apply,
     List,
     ListWatch,
     Pause,
+    Probe,
     Remove,
     Replace,
     State,
@@ -56,9 +59,6 @@ Transform = Callable[[T], T]
 
 READ_DEADLINE = 90.0
 """Seconds without an event or bookmark after which a watch counts as dead."""
-
-WATCH_SECONDS = (240.0, 480.0)
-"""How long the server is asked to keep a watch open: drawn per watch, so that many do not end together."""
 
 PATIENCE_FOR_LOGS = 10.0
 """Seconds between two lines about a full read that takes long, or about undecodable objects."""
@@ -100,6 +100,8 @@ class Reflector(Generic[T]):
         self.full_reads = 0
         self.failures = 0
         self.unexpected_answers = 0
+        self.read_since = float("-inf")
+        """When the last full read that succeeded was begun (monotonic seconds)."""
         self.undecodable = 0
         self._client = client
         self._form = form
@@ -111,6 +113,7 @@ class Reflector(Generic[T]):
         self._transform = transform
         self._machine: ListWatch[T] = ListWatch(form.kind.group, streaming, rng)
         self._log = _log.bind(kind=str(form), **({"namespace": part} if part else {}))
+        self._asked = 0.0
         self._undecodable_log_due = 0.0
         self._reported = ""
 
@@ -122,6 +125,10 @@ class Reflector(Generic[T]):
     @property
     def stale_events(self) -> int:
         return self._machine.stale_events
+
+    @property
+    def rewinds(self) -> int:
+        return self._machine.rewinds
 
     async def run(self) -> NoReturn:
         """Lists and watches until cancelled. May be run again later."""
@@ -135,6 +142,8 @@ class Reflector(Generic[T]):
                         self._machine.elapsed()
                     case List():
                         await self._list()
+                    case Probe():
+                        await self._probe()
                     case Watch() as watch:
                         await self._watch(watch)
             except ApiError as error:
@@ -144,6 +153,7 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         machine, pace = self._machine, Pace(self._clock)
+        self._asked = self._clock.monotonic()
         stream = self._client.list(
             self._form,
             self._namespace,
@@ -161,8 +171,18 @@ class Reflector(Generic[T]):
         if replacement := machine.listed(stream.resource_version, self._clock.monotonic()):
             await self._replace(replacement)
 
+    async def _probe(self) -> None:
+        version = await self._client.current_version(
+            self._form,
+            self._namespace,
+            label_selector=self._scope.labels,
+            field_selector=self._scope.fields,
+        )
+        self._machine.probed(version, self._clock.monotonic())
+
     async def _watch(self, request: Watch) -> None:
         machine, pace = self._machine, Pace(self._clock)
+        self._asked = self._clock.monotonic()
         async with self._client.watch(
             self._form,
             self._namespace,
@@ -170,7 +190,7 @@ class Reflector(Generic[T]):
             field_selector=self._scope.fields,
             resource_version=request.resource_version,
             send_initial_events=request.initial,
-            timeout_seconds=self._rng.uniform(*WATCH_SECONDS),
+            timeout_seconds=self._rng.uniform(SHORTEST_WATCH, LONGEST_WATCH),
             idle_timeout=READ_DEADLINE,
         ) as stream:
             machine.opened(self._clock.monotonic())
@@ -178,19 +198,23 @@ class Reflector(Generic[T]):
             async for event in stream:
                 self._heard()
                 await self._event(event)
+                if machine.state is State.PAUSE:
+                    return
                 await pace.step()
         machine.ended(self._clock.monotonic())
 
     async def _event(self, event: WatchEvent[T]) -> None:
-        machine, obj = self._machine, event.object
+        machine, obj, now = self._machine, event.object, self._clock.monotonic()
         change: Replace[T] | Apply[T] | Remove[T] | Advance | None
         if event.type == "BOOKMARK":
             version = obj.metadata.resource_version
-            change = machine.bookmark(version, ends_initial_events=event.ends_initial_events)
+            change = machine.bookmark(version, now, ends_initial_events=event.ends_initial_events)
         elif not isinstance(obj, UndecodableObject):
-            change = machine.event(event.type, self._arrive(cast("T", obj)))  # of a bookmark only: metadata
+            change = machine.event(
+                event.type, self._arrive(cast("T", obj)), now
+            )  # of a bookmark only: metadata
         elif self._note(obj):
-            change = machine.event(event.type, obj)
+            change = machine.event(event.type, obj, now)
         elif machine.state is State.STREAM:
             return
         else:
@@ -202,6 +226,12 @@ class Reflector(Generic[T]):
 
     async def _replace(self, change: Replace[T]) -> None:
         self.full_reads += 1
+        self.read_since = self._asked
+        if change.rewound:
+            self._log.warning(
+                "The API server's history went back, as after a restore: everything was read anew",
+                version=change.resource_version,
+            )
         self._reported = ""
         self._log.debug("Read everything", objects=len(change.entries), version=change.resource_version)
         await self._sink.replace(change, self.part)

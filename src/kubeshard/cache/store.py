@@ -99,10 +99,15 @@ class Store(Generic[T]):
         self._indexes[name] = index
 
     def replace(
-        self, entries: Mapping[Key, T | UndecodableObject], resource_version: str, part: str = ALL_NAMESPACES
+        self,
+        entries: Mapping[Key, T | UndecodableObject],
+        resource_version: str,
+        part: str = ALL_NAMESPACES,
+        *,
+        rewound: bool = False,
     ) -> Sequence[Delta[T]]:
         """Make the part hold exactly these entries. Returns what that changed: deletions first, then the
-        rest.
+        rest. `rewound`: the server's history was rewritten, so objects of one version may differ.
         """
         initial = not self._versions[part]
         before = self._take_part(part)
@@ -124,7 +129,9 @@ class Store(Generic[T]):
             elif old.metadata.uid != entry.metadata.uid:
                 gone.append(Deleted(old, final=False))
                 come.append(Added(entry, initial))
-            elif old.metadata.resource_version != entry.metadata.resource_version:
+            elif old.metadata.resource_version != entry.metadata.resource_version or (
+                rewound and old != entry
+            ):
                 come.append(Updated(old, entry))
             else:
                 objects[name] = old  # what readers hold already, and the indexes

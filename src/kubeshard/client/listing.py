@@ -101,6 +101,13 @@ class ListStream(Generic[T]):
                 self.resource_version = splitter.metadata.resource_version
                 return
 
+    async def first_page(self) -> str:
+        """Reads one page and forgets it: the version of the snapshot. Instead of iterating."""
+        splitter = ListSplitter(self._form)
+        splitter.feed(await self._connection.send(self._request("")))
+        splitter.finish()
+        return splitter.metadata.resource_version
+
     async def _streamed(self, splitter: ListSplitter[T]) -> AsyncGenerator[T, None]:
         request = self._request("")
         async with self._connection.stream(request) as stream:

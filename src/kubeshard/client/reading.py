@@ -81,6 +81,20 @@ class Reads(View):
             on_restart=on_restart,
         )
 
+    async def current_version(
+        self,
+        target: type[T] | Form[T],
+        namespace: str | None = None,
+        *,
+        label_selector: Selector | None = None,
+        field_selector: FieldSelector | None = None,
+    ) -> str:
+        """The resourceVersion at which the kind is now, by a consistent list of one object at most."""
+        stream = self.list(
+            target, namespace, label_selector=label_selector, field_selector=field_selector, page_size=1
+        )
+        return await stream.first_page()
+
     async def list_all(
         self, target: type[T] | Form[T], namespace: str | None = None, **options: Unpack[ListOptions]
     ) -> builtins.list[T]:

@@ -27,6 +27,11 @@ COUNTERS = (
         "How often everything was read, the first time included.",
         lambda informer: informer.full_reads,
     ),
+    Series(
+        "rewinds",
+        "Full reads that showed a rewritten history: the API server was restored from a backup.",
+        lambda informer: informer.rewinds,
+    ),
     Series("failures", "Lists and watches that failed.", lambda informer: informer.failures),
     Series(
         "unexpected_answers",

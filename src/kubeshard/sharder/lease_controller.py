@@ -146,9 +146,9 @@ class ShardLeases(Reconciler[Lease]):
 
     async def _seize(self, ctx: Context, shard: Shard) -> Result | None:
         """Takes the Lease if the server, asked once more, shows the very record that was not renewed."""
-        key, duration = shard.key, shard.times.duration
+        key, duration, asked = shard.key, shard.times.duration, self._clock.monotonic()
         try:
-            self._observer.observe(await ctx.client.get(Lease, key.name, key.namespace))
+            self._observer.observe(await ctx.client.get(Lease, key.name, key.namespace), asked)
         except NotFound:
             self._observer.forget(key)
             return _after(duration)

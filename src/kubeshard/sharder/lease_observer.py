@@ -5,7 +5,8 @@ Guaranteed: the book (`sharding.leases`) is fed with everything this process see
 whichever way it came; subscribers hear of each change once, after the book has it. While the probe runs,
 the book is fresh unless the API server cannot be reached: every 5 s (3 s when the watch is silent) all
 ring-labelled Leases are listed, which is the version probe of reliability F10 and bounds the lag of a slow
-watch too. Runs in every replica.
+watch too. That is also how a restore of etcd is noticed: each of these lists is a consistent read, and shows
+Leases at earlier versions than were known when it was asked for. Runs in every replica.
 
 RBAC: list, watch on leases.
 """
@@ -65,13 +66,20 @@ class LeaseObserver:
 
     # Feeding
 
-    def observe(self, lease: Lease) -> None:
-        """A Lease as an answer of the API server showed it."""
-        self._tell(self.book.observe(lease, self._clock.monotonic()))
+    def observe(self, lease: Lease, asked: float | None = None) -> None:
+        """A Lease as an answer of the API server showed it. `asked`: of a consistent read, when it was asked for."""
+        rewinds = self.book.rewinds
+        self._tell(self.book.observe(lease, self._clock.monotonic(), asked))
+        if self.book.rewinds != rewinds:
+            _log.warning(
+                "a shard's lease went back to an earlier version, as after a restore: it is judged anew",
+                lease=str(lease.key),
+                version=lease.metadata.resource_version,
+            )
 
-    def forget(self, key: Key, resource_version: str = "") -> None:
+    def forget(self, key: Key, resource_version: str = "", asked: float | None = None) -> None:
         """The API server said that the Lease does not exist."""
-        self._tell(self.book.forget(key, self._clock.monotonic(), resource_version))
+        self._tell(self.book.forget(key, self._clock.monotonic(), resource_version, asked))
 
     def bury(self, key: Key) -> None:
         """Nobody can ever hold the deleted Lease again."""
@@ -79,17 +87,18 @@ class LeaseObserver:
 
     async def relist(self) -> None:
         """Reads all shard Leases from the server. Raises ApiError."""
-        listed = set()
+        listed, asked = set(), self._clock.monotonic()
         stream = self._client.list(Lease, label_selector=SHARD_LEASES.labels)
         async for lease in stream:
             listed.add(lease.key)
-            self.observe(lease)
+            self.observe(lease, asked)
         for key in self.book.keys() - listed:
-            self.forget(key, stream.resource_version)
+            self.forget(key, stream.resource_version, asked)
         self.book.confirm(self._clock.monotonic())
 
     async def read_shard(self, ring: str, shard: str, client: Client) -> list[Lease]:
         """All Leases of one shard, from the server, as `client` reads it. Raises ApiError."""
+        asked = self._clock.monotonic()
         stream = client.list(
             Lease,
             label_selector=Selector.equals(RING_LABEL, ring),
@@ -97,9 +106,9 @@ class LeaseObserver:
         )
         leases = [lease async for lease in stream]
         for lease in leases:
-            self.observe(lease)
+            self.observe(lease, asked)
         for key in set(self.book.leases_of(ring, shard)) - {lease.key for lease in leases}:
-            self.forget(key, stream.resource_version)
+            self.forget(key, stream.resource_version, asked)
         return leases
 
     async def run(self) -> None:

@@ -7,7 +7,10 @@ first seen counts from that sight.
 
 Guaranteed:
 - Older versions of a Lease never replace newer ones, whatever order watch events and quorum reads arrive
-  in.
+  in, with one exception: a consistent read that was asked for after the newer version had been seen. It proves
+  that the API server's history was rewritten (etcd was restored from a backup). Then the Lease is judged anew,
+  from this sight. Nobody dies of a restore: a shard that was available, and by the restored record is not, stays
+  available like one whose Lease was deleted.
 - A Lease that was held when it was deleted leaves a tombstone: its shard stays available until twice its
   duration after the last observed renewal (reliability F6, protocol 14-A23). So does, in the ring that it
   left, a Lease that was held when somebody gave it another ring's label.
@@ -25,6 +28,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+from msgspec import structs
 
 from kubeshard.core.builtin import Lease
 from kubeshard.core.names import is_label_value
@@ -95,38 +100,54 @@ class LeaseBook:
         self._left: dict[tuple[str, Key], _Record] = {}
         """Tombstones of Leases that live on in another ring, by the ring that they left."""
         self._heard: float | None = None
+        self.rewinds = 0
+        """How many Leases were seen to go back to an earlier version."""
         self._available: dict[str, tuple[float, tuple[str, ...]]] = {}  # ring -> (valid until, names)
 
     # What happened:
 
-    def observe(self, lease: Lease, now: float) -> Change | None:
-        """A Lease as a watch event, a list or a read showed it. None if that is no news."""
+    def observe(self, lease: Lease, now: float, asked: float | None = None) -> Change | None:
+        """A Lease as a watch event, a list or a read showed it. None if that is no news. `asked`: of a
+        consistent read, when it was asked for.
+        """
         self._heard = now
-        old = self._records.get(lease.key)
-        if old is not None and old.newer_or_same(lease.metadata.resource_version):
+        old, version = self._records.get(lease.key), lease.metadata.resource_version
+        rewound = old is not None and old.newer_than(version) and old.seen_before(asked)
+        if old is not None and old.newer_or_same(version) and not rewound:
             return None  # seen before, or a late echo of the deleted object
+        self.rewinds += rewound
         ring = lease.metadata.label(RING_LABEL)
         if not ring:
             return self.forget(lease.key, now) if old is not None else None
-        if old is not None and not old.deleted and old.same_record(lease):
-            new = _Record(lease, ring, old.changed)
+        if old is not None and not old.deleted and not rewound and old.same_record(lease):
+            new = _Record(lease, ring, old.changed, now)
         else:
-            new = _Record(lease, ring, now)
+            new = _Record(lease, ring, now, now)
+            if rewound and old is not None and old.ring == ring and old.state(now).available:
+                new = new if new.state(now).available else old.undone(version, now)
         if old is not None and old.ring != ring and old.state(now).available:
             self._left[old.ring, lease.key] = replace(old, deleted=True)
         self._left.pop((ring, lease.key), None)
         return self._put(lease.key, old, new, now)
 
-    def forget(self, key: Key, now: float, resource_version: str = "") -> Change | None:
-        """The Lease was deleted, or left the ring-label selector, at `resource_version` if that is known."""
+    def forget(
+        self, key: Key, now: float, resource_version: str = "", asked: float | None = None
+    ) -> Change | None:
+        """The Lease was deleted, or left the ring-label selector, at `resource_version` if that is known. `asked`:
+        of a consistent read that does not show it, when it was asked for.
+        """
         self._heard = now
         old = self._records.get(key)
-        if old is None or old.deleted or old.newer_than(resource_version):
+        if old is None or old.deleted:
             return None
-        held = old.state(now).available
-        return self._put(
-            key, old, _Record(old.lease, old.ring, old.changed, deleted=True) if held else None, now
-        )
+        rewound = old.newer_than(resource_version)
+        if rewound and not old.seen_before(asked):
+            return None
+        self.rewinds += rewound
+        if not old.state(now).available:
+            return self._put(key, old, None, now)
+        tombstone = old.undone(resource_version, now) if rewound else replace(old, deleted=True, seen=now)
+        return self._put(key, old, tombstone, now)
 
     def bury(self, key: Key, now: float) -> Change | None:
         """Ends a tombstone for good: nobody can hold the Lease again (its namespace is gone)."""
@@ -250,6 +271,8 @@ class _Record:
     ring: str
     changed: float
     """When the lease's record was last seen to change."""
+    seen: float
+    """When this version of it was seen first."""
     deleted: bool = False
 
     @property
@@ -267,6 +290,17 @@ class _Record:
 
     def newer_or_same(self, resource_version: str) -> bool:
         return bool(resource_version) and compare(self.lease.metadata.resource_version, resource_version) >= 0
+
+    def seen_before(self, asked: float | None) -> bool:
+        """Whether a consistent read asked for then shows this version or a later one: unless history was rewritten."""
+        return asked is not None and self.seen < asked
+
+    def undone(self, version: str, now: float) -> _Record:
+        """The tombstone of a record that a restore undid. The Lease is at `version` now."""
+        lease = structs.replace(
+            self.lease, metadata=structs.replace(self.lease.metadata, resource_version=version)
+        )
+        return _Record(lease, self.ring, now, now, deleted=True)
 
     def times(self, now: float) -> LeaseTimes:
         spec = self.lease.spec

@@ -41,7 +41,8 @@ async def event_stream(
                 return
             if loop.time() >= next_bookmark:
                 next_bookmark += BOOKMARK_SECONDS
-                yield _line(watch.bookmark(), format_)
+                if watch.reached:
+                    yield _line(watch.bookmark(), format_)
             try:
                 async with asyncio.timeout_at(min(end, next_bookmark)):
                     await changed.wait()

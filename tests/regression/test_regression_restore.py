@@ -1,0 +1,93 @@
+"""etcd is restored from a backup: versions run backwards, and everybody finds back to the truth."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from world import Process, Thing, Touch, World
+
+from kubeshard.core import MergePatch
+from kubeshard.testing.virtual_time import virtual_time
+
+pytestmark = pytest.mark.regression
+
+
+async def running(world: World) -> dict[str, Process]:
+    await world.install()
+    await world.make_ring()
+    processes = {"x0": world.sharder("x0")}
+    for name in ("s0", "s1"):
+        processes[name] = world.shard(name, Touch())
+    await world.make_things(6)
+    await world.until(lambda: world.all_owned("s0", "s1"), within=30)
+    await world.until(lambda: len(world.owners("", "configmaps")) == 6, within=10)
+    return processes
+
+
+async def lose_a_minute(world: World) -> None:
+    """What is written in a minute is lost, renewals of Leases included."""
+    restore = world.backup()
+    await world.make_things(2, prefix="lost")
+    await asyncio.sleep(60)
+    assert world.all_owned("s0", "s1")
+    restore()
+
+
+def child(world: World, name: str) -> str:
+    for key, obj in world.objects("", "configmaps").items():
+        if key.name == f"c-{name}":
+            return obj["data"]["v"]
+    return ""
+
+
+async def work_goes_on(world: World, within: float) -> None:
+    """A change of an old object, and a new one, reach their shards."""
+    async with world.admin() as client:
+        await client.patch(Thing, "t0", "team", MergePatch({"spec": {"v": 7}}))
+    await world.make_things(2, prefix="new")
+    await world.until(lambda: child(world, "t0") == "7" and child(world, "new0") == "0", within=within)
+    assert world.all_owned("s0", "s1")
+
+
+@virtual_time
+async def test_nobody_is_declared_dead_because_of_a_restore_and_the_work_goes_on() -> None:
+    async with World() as world:
+        processes = await running(world)
+        owners = world.owners()
+        await lose_a_minute(world)
+        await work_goes_on(world, within=20)
+        assert {name: world.owners()[name] for name in owners} == owners
+        await asyncio.sleep(120)
+        assert {name: world.owners()[name] for name in owners} == owners
+        assert not [process.dead for process in processes.values() if process.dead]
+
+
+@virtual_time
+async def test_after_an_outage_a_restore_is_noticed_as_soon_as_somebody_answers() -> None:
+    async with World() as world:
+        processes = await running(world)
+        restore = world.backup()
+        await asyncio.sleep(60)
+        for process in processes.values():
+            for network in process.networks:
+                network.down = True
+                network.abort()
+        await asyncio.sleep(5)
+        restore()
+        for process in processes.values():
+            process.cut_off(down=False)
+        await work_goes_on(world, within=15)
+        assert not [process.dead for process in processes.values() if process.dead]
+
+
+@virtual_time
+async def test_a_shard_that_died_in_a_restore_is_found_out_in_twice_its_leases_duration() -> None:
+    async with World() as world:
+        processes = await running(world)
+        await lose_a_minute(world)
+        processes["s0"].kill()
+        assert "s0" in world.owners().values()
+        # Twice 15 s from the first list, which comes in 5 s, and the moves.
+        await world.until(lambda: "s0" not in world.owners().values(), within=38)
+        await world.until(lambda: world.all_owned("s1"), within=5)
