@@ -85,28 +85,21 @@ def test_a_bite_ends_the_process_without_any_clean_up(kind: str) -> None:
     assert process.returncode == EXIT_CODE
 
 
-def test_a_process_that_is_pid_1_is_told_so() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("a PID namespace of one's own needs root")
-    try:
-        shell = subprocess.run(
-            [
-                "unshare",
-                "--pid",
-                "--fork",
-                sys.executable,
-                "-c",
-                "import logging; logging.basicConfig()" + PRELUDE,
-            ],
-            capture_output=True,
-            text=True,
-            timeout=20,
-        )
-    except FileNotFoundError:
-        pytest.skip("no unshare")
-    if "unshare" in shell.stderr:
-        pytest.skip("namespaces are not permitted here")
-    assert "run it under an init" in shell.stderr
+def test_without_a_kernel_timer_a_thread_ends_the_process_whatever_the_others_wait_for() -> None:
+    process, deadline = start(
+        "dog = ExitWatchdog(); at = deadline(0.6); dog.arm(at - 0.4); dog.arm(at); threading.Lock().acquire()\n"
+        "forever = threading.Lock(); forever.acquire(); forever.acquire()"
+    )
+    assert died_at(process) >= deadline
+    assert process.returncode == EXIT_CODE
+
+
+def test_a_thread_that_was_called_off_ends_nothing() -> None:
+    process, _ = start(
+        "dog = ExitWatchdog(); dog.arm(deadline(0.2)); dog.disarm(); time.sleep(0.4); sys.exit(3)"
+    )
+    died_at(process)
+    assert process.returncode == 3
 
 
 def test_deadlines_are_counted_on_the_clock_of_the_library() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import pytest
@@ -126,6 +127,48 @@ async def test_without_a_proven_stop_the_lease_is_left_to_expire_under_the_kerne
     assert world.spec.holder_identity == ME.name
     assert world.watchdog.deadline is not None
     assert world.now < world.watchdog.deadline <= world.now + 10
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_the_process_is_bitten_also_when_the_reset_of_its_connections_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    order: list[str] = []
+
+    def fails() -> None:
+        order.append(f"reset, may write: {may_write(tenure)}, told: {told.called}")
+        raise RuntimeError("set changed size during iteration")
+
+    class Told:
+        called = False
+
+        def __init__(self, post: Callable[..., None]) -> None:
+            self._post = post
+
+        def __call__(self, *args: object) -> None:
+            self.called = True
+            self._post(*args)
+
+    def refuses(deadline: float) -> None:
+        order.append("arm")
+        raise OSError("no timer")
+
+    monkeypatch.setattr(world.server, "abort", fails)
+    async with world.lease().held(world.health) as tenure:
+        told = Told(tenure._in_main_loop)
+        monkeypatch.setattr(tenure, "_in_main_loop", told)
+        world.sick = "unwell"
+        await asyncio.sleep(4)
+        monkeypatch.setattr(world.watchdog, "arm", refuses)
+        await asyncio.sleep(30)
+        assert not may_write(tenure)
+        assert not tenure.gate.is_open
+        assert await tenure.lost()
+        assert order[:2] == ["arm", "reset, may write: False, told: True"]
+        assert world.watchdog.bitten_at is not None
+        tenure.stopped_cleanly()
 
 
 @virtual_time

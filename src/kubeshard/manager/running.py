@@ -23,6 +23,7 @@ from kubeshard.controller.in_flight import follow_thread
 from kubeshard.core import KubeshardError
 from kubeshard.manager.ending import ending_of
 from kubeshard.manager.manager import Manager
+from kubeshard.runtime.init_process import leave_init_to_a_parent
 from kubeshard.runtime.logs import get_logger, setup
 from kubeshard.runtime.loop import loop_factory
 from kubeshard.runtime.threads import FollowedExecutor
@@ -36,7 +37,10 @@ def run(manager: Manager | AbstractAsyncContextManager[Manager]) -> None:
 
     A context manager makes the manager inside the event loop, together with what it needs (a client), and is left when
     the manager has ended. A program that has not set up logging gets text lines on standard error.
+
+    As process 1 of a container the program goes on as a child of a small init: see `kubeshard.runtime.init_process`.
     """
+    leave_init_to_a_parent()
     if not logging.getLogger().handlers:
         setup()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:

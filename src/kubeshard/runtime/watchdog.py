@@ -6,9 +6,7 @@ on with a write in its hand. A POSIX timer on CLOCK_BOOTTIME whose signal is SIG
 suspend, needs no capability and reaches stopped processes.
 
 Not covered: a hypervisor that stops the guest (its clock stops too), and a process that is number 1 of its
-PID namespace - the kernel drops signals that such a process gets from within. Run a container's entry point
-under an init (`tini`, `docker run --init`, `shareProcessNamespace: true`); `KernelWatchdog` says so in the
-log, and then only the keeper's own thread (`bite`) stands behind the deadline.
+PID namespace - the kernel drops signals that such a process gets from within (`kubeshard.runtime.init_process`).
 """
 
 from __future__ import annotations
@@ -16,12 +14,17 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
+from collections.abc import Callable
 from typing import Any, Protocol
 
+from kubeshard.runtime.clock import SYSTEM_CLOCK
 from kubeshard.runtime.logs import get_logger
 
 EXIT_CODE = 137
 """What a shell reports for SIGKILL, so that both ways to die look alike."""
+
+_LOOK_AGAIN = 1.0
 
 _log = get_logger("kubeshard.runtime")
 
@@ -53,19 +56,47 @@ class NoWatchdog:
 
 
 class ExitWatchdog:
-    """Where there is no kernel timer: the process ends when its own code notices the deadline. Does not cover
-    a stopped process, nor C code that holds the interpreter lock.
+    """Where there is no kernel timer: a thread of the process ends it at the deadline. Does not cover a stopped
+    process, which may do a little more before the thread gets its turn, nor C code that holds the interpreter lock.
+
+    `clock` and `leave` are for tests.
     """
 
-    def arm(self, deadline: float) -> None: ...
+    def __init__(
+        self, clock: Callable[[], float] = SYSTEM_CLOCK.boottime, leave: Callable[[int], object] = os._exit
+    ) -> None:
+        self._clock = clock
+        self._leave = leave
+        self._changed = threading.Condition()
+        self._deadline: float | None = None
+        self._thread: threading.Thread | None = None
 
-    def disarm(self) -> None: ...
+    def arm(self, deadline: float) -> None:
+        with self._changed:
+            self._deadline = deadline
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def disarm(self) -> None:
+        with self._changed:
+            self._deadline = None
 
     def bite(self) -> None:
-        os._exit(EXIT_CODE)
+        self._leave(EXIT_CODE)
+
+    def _watch(self) -> None:
+        with self._changed:
+            while True:
+                left = None if self._deadline is None else self._deadline - self._clock()
+                if left is not None and left <= 0:
+                    return self.bite()
+                # The system may sleep through a wait, whose clock stops then: look at the time often.
+                self._changed.wait(left if left is None else min(left, _LOOK_AGAIN))
 
 
-class KernelWatchdog(ExitWatchdog):
+class KernelWatchdog:
     """One kernel timer per instance. Raises OSError when the kernel refuses one. 64-bit Linux only."""
 
     def __init__(self) -> None:
@@ -73,17 +104,15 @@ class KernelWatchdog(ExitWatchdog):
         self._timer = ctypes.c_void_p()
         event = _SigEvent(sigev_signo=_SIGKILL, sigev_notify=_SIGEV_SIGNAL)
         self._check(self._libc.timer_create(_CLOCK_BOOTTIME, ctypes.byref(event), ctypes.byref(self._timer)))
-        if os.getpid() == 1:
-            _log.warning(
-                "this process is PID 1 of its container, where the kernel drops the watchdog's signal: "
-                "run it under an init (tini, docker --init, shareProcessNamespace)"
-            )
 
     def arm(self, deadline: float) -> None:
         self._set(max(deadline, 1e-9))
 
     def disarm(self) -> None:
         self._set(0.0)
+
+    def bite(self) -> None:
+        os._exit(EXIT_CODE)
 
     def _set(self, deadline: float) -> None:
         """An absolute time that has passed fires at once; zero disarms (timer_settime(2))."""
@@ -99,7 +128,7 @@ class KernelWatchdog(ExitWatchdog):
 
 def default_watchdog() -> Watchdog:
     """The kernel's where there is one, else that of the process itself. A kernel that refuses (a sandbox that
-    knows no timers) is logged, not fatal.
+    knows no timers) is logged, not fatal. Not for a process that is an init (`is_init`).
     """
     if sys.platform == "linux" and sys.maxsize > 2**32:
         try:

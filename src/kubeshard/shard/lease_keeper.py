@@ -209,15 +209,24 @@ class LeaseKeeper:
         self._listener.on_renewed(self._machine.begin_until, self._machine.work_until)
 
     def _tell_if_lost(self) -> None:
-        """Work has to be left by the deadline, or `stop_margin` after a foreign holder was seen. Told once."""
+        """Work has to be left by the deadline, or `stop_margin` after a foreign holder was seen. Told once.
+
+        Whatever fails here, the end comes: by the watchdog, which is armed first, and by `_see_the_end`.
+        """
         machine = self._machine
         if machine.state is not State.LOST or self._end is not None:
             return
         assert machine.deadline is not None
         self._end = min(machine.deadline, self._clock.boottime() + self._timing.stop_margin)
-        self._watchdog.arm(self._end)
+        try:
+            self._watchdog.arm(self._end)
+        except OSError as error:  # what was armed at the last renewal still is
+            _log.crash("the watchdog could not be armed anew", error)
         _log.error("shard lease lost", lease=str(self._shard), reason=machine.reason)
-        self._listener.on_lost(machine.reason)
+        try:
+            self._listener.on_lost(machine.reason)
+        except Exception as error:
+            _log.crash("the loss of the shard lease could not be told", error)
 
     async def _conclude(self) -> None:
         machine = self._machine

@@ -22,7 +22,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from kubeshard.client import Client
+from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.init_process import is_init
 from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 from kubeshard.runtime.thread import LoopRunner, LoopThread
 from kubeshard.runtime.watchdog import Watchdog, default_watchdog
@@ -34,6 +36,12 @@ from kubeshard.shard.timing import LeaseTiming
 
 USER_AGENT = "shard-lease"
 """Suffix of the user agent of the Lease's requests (protocol 6.1)."""
+
+AS_INIT = (
+    "a shard must not be process 1 of its container: the kernel would not kill it when its time is over. Use "
+    "kubeshard.manager.run before any thread has started, which puts an init above it; or an init of the container: "
+    "tini, docker run --init, shareProcessNamespace: true"
+)
 
 
 class ShardLease:
@@ -77,8 +85,11 @@ class ShardLease:
         """Enters when the Lease is ours. It is renewed while `health`, called from the keeper's thread, gives
         None.
 
-        Raises ConfigurationError for a Lease that belongs to somebody who is no shard of this name.
+        Raises ConfigurationError for a Lease that belongs to somebody who is no shard of this name, and in process
+        1 of a container, where the kernel's watchdog does nothing.
         """
+        if self._watchdog is None and is_init():
+            raise ConfigurationError(AS_INIT)
         tenure = ShardTenure(self._clock, asyncio.get_running_loop(), self._client.transport.abort)
         keeper = LeaseKeeper(
             self.shard,

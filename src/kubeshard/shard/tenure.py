@@ -1,7 +1,8 @@
 """The right to act for a shard, while it lasts.
 
 Guaranteed: once the right is over it never comes back to this object, whatever the keeper still says; `check`
-knows of the end at its very moment, also while the main loop has not heard of it yet.
+knows of the end at its very moment, also while the main loop has not heard of it yet. The loss stops new work and
+cancels the present one before connections are reset, so a reset that fails or hangs holds up neither.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from contextlib import suppress
 from kubeshard.controller import Gate
 from kubeshard.core.errors import NotOurs
 from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import get_logger
+
+_log = get_logger("kubeshard.shard")
 
 
 class ShardTenure:
@@ -88,8 +92,11 @@ class ShardTenure:
 
     def on_lost(self, reason: str) -> None:
         self._over = True
-        self._abort()
         self._in_main_loop(self._lose, reason)
+        try:
+            self._abort()
+        except Exception as error:
+            _log.crash("connections could not be reset", error)
 
     def _open(self, until: float) -> None:
         self._acquired.set()

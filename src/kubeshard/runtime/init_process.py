@@ -1,0 +1,98 @@
+"""PID 1 of a container: a small init above the program.
+
+The kernel drops signals that process 1 of a PID namespace sends to itself, also the SIGKILL of a watchdog's timer,
+and lets it ignore most others. Somebody has to be process 1, though. Where a container has no init (tini,
+`docker run --init`, `shareProcessNamespace: true`), a program that is number 1 splits: the child goes on as the
+program, and the parent becomes an init.
+
+The init does three things: it hands signals on to the program, reaps orphans, and ends with the program's exit code
+(128 + number for a signal, as a shell says it); with it the kernel ends whatever else is in the container. It is a
+fresh, small interpreter, so that it does not keep a second copy of the program's memory.
+
+Linux only. Uses nothing but the standard library: the init runs this file as a program.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Set
+from contextlib import suppress
+
+_NOT_HANDED_ON = {
+    *(signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGTTIN, signal.SIGTTOU),
+    *(
+        signal.SIGSEGV,
+        signal.SIGBUS,
+        signal.SIGILL,
+        signal.SIGFPE,
+        signal.SIGABRT,
+        signal.SIGTRAP,
+        signal.SIGSYS,
+    ),
+}
+"""Nobody can take them, or they are this process's own business."""
+
+_FROM_THE_KERNEL = 0x80
+
+
+def is_init() -> bool:
+    """Whether this process is number 1, so that no watchdog's signal reaches it."""
+    return sys.platform == "linux" and os.getpid() == 1
+
+
+def leave_init_to_a_parent() -> bool:
+    """In process 1: goes on as the child of an init; elsewhere nothing. To be called before there are threads and
+    event loops. False where there are threads already: a fork would break them, so nothing was done.
+    """
+    if not is_init():
+        return True
+    if threading.active_count() > 1:
+        return False
+    handed_on = signal.valid_signals() - _NOT_HANDED_ON
+    # Blocked, signals wait for whoever asks for them: none is lost on the way from this program to the init.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*handed_on, signal.SIGCHLD})
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    child = os.fork()
+    if child:
+        with suppress(OSError):
+            os.execv(sys.executable, [sys.executable, "-I", "-S", __file__, str(child)])  # noqa: S606 - no shell wanted
+        os._exit(serve(child))  # no interpreter, no file: this one then
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return True
+
+
+def serve(program: int) -> int:
+    """What an init does, until the program (a child) ends. All that is waited for must be blocked. The exit code."""
+    waited_for: Set[int] = {*(signal.valid_signals() - _NOT_HANDED_ON), signal.SIGCHLD}
+    while True:
+        received = signal.sigwaitinfo(waited_for)
+        if received.si_signo == signal.SIGCHLD:
+            code = _reaped(program)
+            if code is not None:
+                return code
+        # A terminal tells the whole foreground process group itself.
+        elif received.si_code != _FROM_THE_KERNEL:
+            with suppress(ProcessLookupError):
+                os.kill(program, received.si_signo)
+
+
+def _reaped(program: int) -> int | None:
+    """Collects all that have ended. The program's exit code, if it is among them."""
+    code = None
+    with suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                break
+            if pid == program:
+                code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code is not None and code < 0 else code
+
+
+if __name__ == "__main__":
+    sys.exit(serve(int(sys.argv[1])))
