@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from kubeshard.controller import Context
+from kubeshard.controller.rewrites import Rewrites
 from kubeshard.core import (
     AlreadyExists,
     Conflict,
@@ -110,6 +111,7 @@ class Run:
         self.client = server
         self.log = get_logger("test")
         self.clock = self
+        self.rewrites = Rewrites()
         self.events: list[tuple[str, str, str]] = []
         self.unreadable: dict[type, Exception] = {}
         self._namespace = namespace

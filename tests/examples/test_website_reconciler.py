@@ -210,8 +210,8 @@ async def test_without_hosts_there_is_one_rule_for_all() -> None:
     world = World()
     await world.reconcile()
     (rule,) = world.raw("Ingress")["spec"]["rules"]
-    assert set(rule) == {"http"}
-    assert "tls" not in world.raw("Ingress")["spec"]
+    assert rule["host"] == ""
+    assert world.raw("Ingress")["spec"]["tls"] == []
 
 
 async def test_service_and_deployment_are_those_of_the_reference() -> None:

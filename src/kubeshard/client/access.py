@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubeshard.core.objects import KubeObject, Struct, field
 
 
-class ResourceAttributes(Struct):
+class ResourceAttributes(Struct, omit_defaults=True):
     verb: str = ""
     group: str = ""
     resource: str = ""
@@ -18,7 +18,7 @@ class AccessReviewSpec(Struct):
     resource_attributes: ResourceAttributes | None = None
 
 
-class AccessReviewStatus(Struct):
+class AccessReviewStatus(Struct, omit_defaults=True):
     allowed: bool = False
     reason: str = ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Literal, NamedTuple, Protocol, TypedDict
 
 import msgspec
@@ -115,7 +116,7 @@ class Preconditions(Struct):
     resource_version: str | None = None
 
 
-class DeleteOptions(Struct):
+class DeleteOptions(Struct, omit_defaults=True):
     """metav1.DeleteOptions."""
 
     preconditions: Preconditions | None = None
@@ -144,11 +145,22 @@ def record_of_deletion(kind: Kind, key: Key, uid: str | None, body: bytes) -> Wr
     return record_of(kind, metadata, deleted=not kept)
 
 
-def apply_body(obj: KubeObject) -> dict[str, Any]:
-    """The fields that an object states, without what only the server sets."""
+def apply_body(obj: KubeObject, subresource: str | None = None) -> dict[str, Any]:
+    """The fields that an object states, without what only the server sets. A status at its default states
+    something in the subresource only: elsewhere it stands for nobody having thought of it.
+    """
     body = to_dict(obj)
+    if subresource is None and "status" in body and body["status"] == _default_status(type(obj)):
+        del body["status"]
     metadata = {name: value for name, value in body["metadata"].items() if name not in _SERVERS_OWN}
     return {**body, "metadata": metadata}
+
+
+@cache
+def _default_status(type_: type[KubeObject]) -> Any:
+    (field,) = (field for field in msgspec.structs.fields(type_) if field.name == "status")
+    factory = field.default_factory
+    return None if factory is msgspec.NODEFAULT else msgspec.to_builtins(factory())
 
 
 _SERVERS_OWN = frozenset(

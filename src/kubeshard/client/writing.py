@@ -166,8 +166,8 @@ class Writes(View):
         """
         if isinstance(obj, Mapping):
             return await self.apply_manifest(obj, **options)
-        meta = obj.metadata
-        return await self.patch(type(obj), meta.name, meta.namespace, ApplyPatch(apply_body(obj)), **options)
+        meta, body = obj.metadata, ApplyPatch(apply_body(obj, options.get("subresource")))
+        return await self.patch(type(obj), meta.name, meta.namespace, body, **options)
 
     async def apply_manifest(
         self, manifest: Mapping[str, Any], **options: Unpack[PatchOptions]

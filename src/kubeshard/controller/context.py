@@ -14,6 +14,7 @@ from kubeshard.client import Client
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.in_flight import Run
 from kubeshard.controller.reader import ControllerReader, check_place
+from kubeshard.controller.rewrites import Rewrites
 from kubeshard.core import Form, Key, Kind, KubeObject, NotFound, Selector, UndecodableObject, form_of
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
@@ -65,6 +66,7 @@ class Context:
         threads: Threads,
         reconcile_id: str = "",
         reasons: tuple[str, ...] = (),
+        rewrites: Rewrites | None = None,
     ) -> None:
         self.key = key
         self.form = form
@@ -74,6 +76,8 @@ class Context:
         self.clock = clock
         self.reconcile_id = reconcile_id
         self.reasons = reasons
+        self.rewrites = rewrites or Rewrites()
+        """For `ensure`: what the API server makes of what the controller sends."""
         self.fresh: Callable[[Kind], bool] = _none
         """Of which kinds `get` and `list` ask the API server instead of the cache."""
         self.undecodable: UndecodableObject | None = None

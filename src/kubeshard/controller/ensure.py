@@ -1,19 +1,19 @@
 """Create-or-patch of one dependent object (framework 2.14c).
 
-Guaranteed: the object exists and every field that its class declares is as desired; labels, annotations and
-owner references that others set are kept, and so are all fields that the class does not declare; nothing is
-sent when the cached object already is as desired. Not guaranteed: foreign fields inside the items of a list
-whose length changes.
+Guaranteed: the object exists and is as `desired` says (`kubeshard.core.overlay` is the table); what `desired` does
+not say is kept: fields that its class does not declare or that are left at None, labels, annotations and owner
+references of others. A second `ensure` of the same sends nothing: neither for what the server adds, nor for what
+it stores in its own form (`1000m` as `1`; what is not known beforehand is learned from its answer, see
+`kubeshard.controller.rewrites`). Not guaranteed: foreign fields inside the items of a list whose items have no
+names and whose length changes.
 
-The comparison is exact because a class declares only the fields its controller cares about: server defaults
-in other fields are never decoded, so they never look like a difference. A merge patch replaces lists whole;
-where it would replace objects in a list, the server's object is read first, so that what others set inside
-them (a container's resources, a port's nodePort) stays.
+A merge patch replaces lists whole; where it would replace objects in a list, the server's object is read first,
+so that what others set inside them (a container's resources, a port's nodePort) stays.
 
 Owner: the object is written with a controller reference to it and is refused (`AlreadyControlled`) if another
-controller owns it. A create that finds the name taken raises `AlreadyExists`: the cache is behind, or the
-object left it; the worker requeues quietly (protocol 14-A8). RBAC: `get`, `list`, `watch` (the cache),
-`create` and `patch` on the kind.
+controller owns it, or if the owner cannot own it (`IllegalOwner`, which is not retried). A create that finds the
+name taken raises `AlreadyExists`: the cache is behind, or the object left it; the worker requeues quietly
+(protocol 14-A8). RBAC: `get`, `list`, `watch` (the cache), `create` and `patch` on the kind.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import msgspec
 
 from kubeshard.controller.context import Context
 from kubeshard.core import (
+    UNSET,
     Conflict,
     KubeObject,
     MergePatch,
@@ -33,9 +34,11 @@ from kubeshard.core import (
     controller_of,
     controller_reference,
     encode,
+    form_of,
     merge_patch,
     to_dict,
 )
+from kubeshard.core.overlay import overlaid, pairs
 from kubeshard.core.owners import with_owner
 
 T = TypeVar("T", bound=KubeObject)
@@ -50,46 +53,67 @@ class Outcome(Enum):
 async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -> tuple[T, Outcome]:
     """Make `desired` so, and say what it took. Its status, if it has one, is left alone.
 
-    Raises AlreadyControlled, AlreadyExists, Conflict (the cached object is stale), NotOurs and other
+    Raises AlreadyControlled, IllegalOwner, AlreadyExists, Conflict (the cached object is stale), NotOurs and other
     ApiErrors.
     """
+    kind = form_of(type(desired)).kind
     live = await ctx.get(type(desired), desired.metadata.name, desired.metadata.namespace)
     if live is None:
-        if owner is not None:
-            metadata = with_owner(desired.metadata, owner, controller=True)
-            desired = msgspec.structs.replace(desired, metadata=metadata)
-        return await ctx.client.create(desired), Outcome.CREATED
+        created = await ctx.client.create(_new(desired, owner))
+        _learn(ctx, None, created, desired, owner)
+        return created, Outcome.CREATED
     target = merged(live, desired, owner)
-    if target == live:
+    if target is live:
         return live, Outcome.UNCHANGED
-    patch = merge_patch(to_dict(live), to_dict(target))
-    if _replaces_items(patch):
-        patch = await _exact_patch(ctx, live, target)
+    had = to_dict(live)
+    declared = ctx.rewrites.without_known(kind, merge_patch(had, to_dict(target)), had)
+    if not declared:
+        return live, Outcome.UNCHANGED
+    patch = await _exact_patch(ctx, live, target) if _replaces_items(declared) else declared
     patched = await ctx.client.patch(
         type(desired), live.metadata.name, live.metadata.namespace, MergePatch(patch), base=live
     )
+    _learn(ctx, declared, patched, desired, owner)
     return patched, Outcome.PATCHED
 
 
 def merged(live: T, desired: T, owner: KubeObject | None = None) -> T:
-    """The live object with what `desired` declares: metadata merged, all other fields but status taken over."""
+    """The live object with what `desired` says: metadata merged, status left alone. `live` itself where it is so
+    already.
+    """
     metadata = _merged_metadata(live.metadata, desired.metadata)
     if owner is not None and controller_of(metadata) != controller_reference(owner):
         metadata = with_owner(metadata, owner, controller=True)
-    fields = {
-        name: getattr(desired, name)
-        for name in desired.__struct_fields__
-        if name not in ("metadata", "status")
-    }
-    return msgspec.structs.replace(live, metadata=metadata, **fields)
+    target = overlaid(live, desired, without=("metadata", "status"))
+    return target if metadata is live.metadata else msgspec.structs.replace(target, metadata=metadata)
+
+
+def _new(desired: T, owner: KubeObject | None) -> T:
+    changes: dict[str, Any] = {}
+    if owner is not None:
+        changes["metadata"] = with_owner(desired.metadata, owner, controller=True)
+    if "status" in desired.__struct_fields__:
+        changes["status"] = UNSET
+    return msgspec.structs.replace(desired, **changes) if changes else desired
+
+
+def _learn(
+    ctx: Context, sent: Mapping[str, Any] | None, answer: T, desired: T, owner: KubeObject | None
+) -> None:
+    target = merged(answer, desired, owner)
+    if target is not answer:
+        has = to_dict(answer)
+        ctx.rewrites.learn(answer.KIND, sent, merge_patch(has, to_dict(target)), has)
 
 
 def _merged_metadata(live: ObjectMeta, desired: ObjectMeta) -> ObjectMeta:
-    return msgspec.structs.replace(
-        live,
-        labels={**(live.labels or {}), **(desired.labels or {})} or None,
-        annotations={**(live.annotations or {}), **(desired.annotations or {})} or None,
-    )
+    changes = {
+        name: {**(have or {}), **wish}
+        for name in ("labels", "annotations")
+        if (wish := getattr(desired, name))
+        and any((have := getattr(live, name)) is None or have.get(key) != wish[key] for key in wish)
+    }
+    return msgspec.structs.replace(live, **changes) if changes else live
 
 
 def _replaces_items(patch: Any) -> bool:
@@ -119,7 +143,10 @@ def _updated(whole: Any, old: Any, new: Any) -> Any:
         case Mapping(), Mapping(), Mapping():
             kept = {key: value for key, value in whole.items() if key not in old or key in new}
             return kept | {key: _updated(whole.get(key), old.get(key), value) for key, value in new.items()}
-        case list(), list(), list() if len(whole) == len(old) == len(new):
-            return [_updated(*items) for items in zip(whole, old, new, strict=True)]
+        case list(), list(), list() if len(whole) == len(old):
+            return [
+                item if place is None else _updated(whole[place], old[place], item)
+                for place, item in zip(pairs(old, new), new, strict=True)
+            ]
         case _:
             return new

@@ -39,7 +39,7 @@ REMEMBERED = 4096
 """Series, and objects with a bucket, that are kept in mind."""
 
 
-class ObjectReference(Struct):
+class ObjectReference(Struct, omit_defaults=True):
     """The object an event is about. Without resourceVersion: the same trouble with a newer version is the
     same.
     """
@@ -56,7 +56,7 @@ class Series(Struct):
     last_observed_time: str
 
 
-class Event(KubeObject, group="events.k8s.io", version="v1"):
+class Event(KubeObject, group="events.k8s.io", version="v1", omit_defaults=True):
     """`events.k8s.io/v1`."""
 
     event_time: str | None = None

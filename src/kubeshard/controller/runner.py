@@ -37,6 +37,7 @@ from kubeshard.controller.mapping import KeysOf, mapped_by, to_itself, to_owner
 from kubeshard.controller.metrics import ControllerMetrics, NoMetrics
 from kubeshard.controller.outcomes import Ending, Outcome, leaves, of_error, of_result
 from kubeshard.controller.reader import ControllerReader
+from kubeshard.controller.rewrites import Rewrites
 from kubeshard.controller.stale import advice, is_persistent
 from kubeshard.controller.syncing import Inputs, Trouble, until_answered
 from kubeshard.controller.triggers import Trigger
@@ -93,6 +94,7 @@ class ControllerRunner:
         self._inputs = Inputs(self._informers, clock)
         self._parked: dict[Key, None] = {}
         """Keys that came while a kind was missing."""
+        self._rewrites = Rewrites()
         self._reconcile = composed(controller, self._inputs.check)
         self.queue: WorkQueue[Key] = WorkQueue(
             controller.name,
@@ -306,6 +308,7 @@ class ControllerRunner:
                 threads=self._threads,
                 reconcile_id=reconcile_id,
                 reasons=self.queue.reasons(key),
+                rewrites=self._rewrites,
             )
             ctx.undecodable = undecodable
             return await self._reconcile(ctx, obj)

@@ -27,6 +27,7 @@ from kubeshard.core.errors import (
 )
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import (
+    UNSET,
     Form,
     Key,
     KubeObject,
@@ -34,6 +35,7 @@ from kubeshard.core.objects import (
     OwnerReference,
     PartialObject,
     Struct,
+    UnsetType,
     field,
     form_of,
     metadata_only,
@@ -55,6 +57,7 @@ from kubeshard.core.selectors import (
 )
 
 __all__ = [
+    "UNSET",
     "AlreadyControlled",
     "AlreadyExists",
     "ApiError",
@@ -100,6 +103,7 @@ __all__ = [
     "Unavailable",
     "UndecodableObject",
     "UnexpectedResponse",
+    "UnsetType",
     "controller_of",
     "controller_reference",
     "decode",

@@ -12,7 +12,7 @@ from kubeshard.core.objects import KubeObject, Struct, field
 class LeaseSpec(Struct):
     """`coordination.k8s.io/v1` LeaseSpec. Times are MicroTime text (`kubeshard.core.times`).
 
-    Defaults are None, so that the empty holder of a released Lease is encoded (protocol 15.1).
+    The empty holder of a released Lease is encoded: None and `""` are different.
     """
 
     holder_identity: str | None = None
@@ -28,7 +28,7 @@ class Lease(KubeObject, group="coordination.k8s.io", version="v1", complete=True
     spec: LeaseSpec = field(default_factory=LeaseSpec)
 
 
-class NamespaceStatus(Struct):
+class NamespaceStatus(Struct, omit_defaults=True):
     phase: str = ""
 
 
@@ -36,7 +36,7 @@ class Namespace(KubeObject, version="v1", namespaced=False):
     status: NamespaceStatus = field(default_factory=NamespaceStatus)
 
 
-class Secret(KubeObject, version="v1", complete=True):
+class Secret(KubeObject, version="v1", complete=True, omit_defaults=True):
     """Values of `data` are base64."""
 
     data: Mapping[str, str] | None = None

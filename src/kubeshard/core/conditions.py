@@ -9,7 +9,7 @@ import msgspec
 from kubeshard.core.objects import Struct
 
 
-class Condition(Struct, omit_defaults=False):
+class Condition(Struct):
     """One observation. `status` is `True`, `False` or `Unknown`; `reason` is one CamelCase word for programs,
     `message` a sentence for people. All fields are always encoded: the usual schema requires even an empty
     message.

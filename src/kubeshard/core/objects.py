@@ -14,16 +14,19 @@ PUT; all others are written by patch or server-side apply of declared fields.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+import sys
+from collections.abc import Hashable, Mapping
+from functools import cache, partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast, dataclass_transform
 
 import msgspec
-from msgspec import field
+from msgspec import UNSET, UnsetType, field
 
 from kubeshard.core.kinds import Kind, default_plural
 
 __all__ = [
+    "UNSET",
     "Form",
     "Key",
     "KubeObject",
@@ -31,22 +34,109 @@ __all__ = [
     "OwnerReference",
     "PartialObject",
     "Struct",
+    "UnsetType",
     "field",
     "form_of",
     "metadata_only",
 ]
 
 
+class _StructMeta(msgspec.StructMeta):
+    """Makes the encoder leave out None and `UNSET` where they are a field's default, and nothing else.
+
+    msgspec's `omit_defaults` leaves out what is identical to the default, and 0, `""`, `()` and True are
+    everywhere the same object. So all other defaults become factories, whose values it always encodes. They are
+    C functions: decoding calls no Python code for an absent field.
+    """
+
+    def __new__(
+        mcls,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        omit_defaults: bool | None = None,
+        kw_only: bool = True,
+        **config: Any,
+    ) -> Any:
+        if omit_defaults is None:
+            omit_defaults = next((base._OMIT for base in bases if isinstance(base, _StructMeta)), None)
+        if omit_defaults is None:
+            namespace = {**namespace, **_encoded_defaults(namespace)}
+        cls: Any = super().__new__(
+            mcls,
+            name,
+            bases,
+            namespace,
+            omit_defaults=omit_defaults is not False,
+            kw_only=kw_only,  # msgspec does not inherit it
+            **config,
+        )
+        cls._OMIT = omit_defaults
+        return cls
+
+    _OMIT: bool | None
+
+
+def _encoded_defaults(namespace: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _encoded(namespace[name])
+        for name, hint in _annotations(namespace).items()
+        if name in namespace and "ClassVar" not in str(hint)
+    }
+
+
+def _encoded(default: Any) -> Any:
+    """The default of a field, as one that the encoder does not leave out unless it is None or UNSET."""
+    name = None
+    if isinstance(default, _Field):
+        name = default.name
+        if default.default_factory in _CONTAINERS:
+            return field(default_factory=partial(default.default_factory), name=name)
+        if default.default is msgspec.NODEFAULT:
+            return default
+        default = default.default
+    container: Any = type(default)
+    if container in _CONTAINERS and not default:
+        return field(default_factory=partial(container), name=name)
+    if default is None or default is UNSET or not isinstance(default, Hashable):
+        return field(default=default, name=name)
+    return field(default_factory=repeat(default).__next__, name=name)
+
+
+_CONTAINERS = (list, dict, set)
+_Field: Any = type(field(default=None))
+
+
+def _annotations(namespace: Mapping[str, Any]) -> Mapping[str, Any]:
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format, call_annotate_function, get_annotate_from_class_namespace
+
+        annotate = get_annotate_from_class_namespace(namespace)
+        if annotate is not None:
+            return call_annotate_function(annotate, Format.FORWARDREF)
+    found: Mapping[str, Any] = namespace.get("__annotations__", {})
+    return found
+
+
 # `dataclass_transform` tells type checkers what msgspec inherits at run time: subclasses are frozen and
 # keyword-only.
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-class Struct(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """Base of all parts of API objects: frozen, untracked by the collector, camelCase on the wire, defaults
-    omitted.
+class Struct(msgspec.Struct, metaclass=_StructMeta, frozen=True, gc=False, rename="camel"):
+    """Base of all parts of API objects: frozen, untracked by the collector, camelCase on the wire.
+
+    What is encoded, and so sent, is every field that is not left at a default of None or `UNSET`: a class default
+    is a value like any other. None where it is not the default is encoded as null, which removes a field:
+
+        replicas: int = 1                                 # always sent; 1 is what this program wants
+        replicas: int | None = None                       # sent when set, else the server's or others' to decide
+        replicas: int | None | UnsetType = UNSET          # as before, and None removes it
+
+    A class with `omit_defaults=True` leaves out whatever equals its default, as `omitempty` does in Go.
     """
 
 
-class OwnerReference(Struct):
+class OwnerReference(Struct, omit_defaults=True):
     """`metadata.ownerReferences[]`."""
 
     api_version: str = ""
@@ -57,7 +147,7 @@ class OwnerReference(Struct):
     block_owner_deletion: bool | None = None
 
 
-class ObjectMeta(Struct):
+class ObjectMeta(Struct, omit_defaults=True):
     """The part of `metadata` that controllers use. Mappings and tuples are shared with caches: never mutate
     them.
     """
@@ -104,7 +194,7 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class _KindMeta(msgspec.StructMeta):
+class _KindMeta(_StructMeta):
     def __new__(
         mcls,
         name: str,
@@ -133,13 +223,11 @@ class KubeObject(
     metaclass=_KindMeta,
     frozen=True,
     gc=False,
-    kw_only=True,
     rename="camel",
-    omit_defaults=True,
 ):
-    """Base of all kinds. Class arguments: `group` (`""` = core), `version` (required for a concrete kind),
-    `kind` (default: the class name), `plural`, `namespaced` (default True), `complete` (the class declares
-    every field: PUT is allowed).
+    """Base of all kinds; what is encoded is as of `Struct`. Class arguments: `group` (`""` = core), `version`
+    (required for a concrete kind), `kind` (default: the class name), `plural`, `namespaced` (default True),
+    `complete` (the class declares every field: PUT is allowed).
     """
 
     if TYPE_CHECKING:
@@ -153,6 +241,7 @@ class KubeObject(
             plural: str = "",
             namespaced: bool = True,
             complete: bool = False,
+            omit_defaults: bool | None = None,
         ) -> None: ...
 
     KIND: ClassVar[Kind]

@@ -21,7 +21,7 @@ class InvalidSelector(ValueError):
     """A selector that the API server would refuse; the message names the field, key or operator."""
 
 
-class LabelSelectorRequirement(Struct):
+class LabelSelectorRequirement(Struct, omit_defaults=True):
     """`matchExpressions[]`. `operator` is `In`, `NotIn`, `Exists` or `DoesNotExist`."""
 
     key: str = ""
@@ -29,7 +29,7 @@ class LabelSelectorRequirement(Struct):
     values: tuple[str, ...] = ()
 
 
-class LabelSelector(Struct):
+class LabelSelector(Struct, omit_defaults=True):
     """metav1.LabelSelector as it stands in specs. Empty selects everything."""
 
     match_labels: Mapping[str, str] | None = None

@@ -47,18 +47,18 @@ _THROTTLED = Page(429, "Too Many Requests\n")
 _UNAVAILABLE = Page(503, "Service Unavailable\n")
 
 
-class UserInfo(Struct):
+class UserInfo(Struct, omit_defaults=True):
     username: str = ""
     uid: str = ""
     groups: tuple[str, ...] = ()
     extra: Mapping[str, tuple[str, ...]] | None = None
 
 
-class TokenReviewSpec(Struct):
+class TokenReviewSpec(Struct, omit_defaults=True):
     token: str = ""
 
 
-class TokenReviewStatus(Struct):
+class TokenReviewStatus(Struct, omit_defaults=True):
     authenticated: bool = False
     user: UserInfo = field(default_factory=UserInfo)
 
@@ -68,12 +68,12 @@ class TokenReview(KubeObject, group="authentication.k8s.io", version="v1", names
     status: TokenReviewStatus = field(default_factory=TokenReviewStatus)
 
 
-class NonResourceAttributes(Struct):
+class NonResourceAttributes(Struct, omit_defaults=True):
     path: str = ""
     verb: str = ""
 
 
-class SubjectAccessReviewSpec(Struct):
+class SubjectAccessReviewSpec(Struct, omit_defaults=True):
     user: str = ""
     uid: str = ""
     groups: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class SubjectAccessReviewSpec(Struct):
     )
 
 
-class SubjectAccessReviewStatus(Struct):
+class SubjectAccessReviewStatus(Struct, omit_defaults=True):
     allowed: bool = False
 
 

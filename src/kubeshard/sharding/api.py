@@ -22,7 +22,7 @@ say.
 """
 
 
-class RingGroupResource(Struct, omit_defaults=False):
+class RingGroupResource(Struct):
     """A resource of a ring. Both fields are required by the schema; the core group is `""`."""
 
     group: str = ""
@@ -45,7 +45,7 @@ class ControllerRingSpec(Struct):
     """Replaces the sharder's default selector entirely; `{}` selects every namespace, kube-system too."""
 
 
-class ControllerRingStatus(Struct, omit_defaults=False):
+class ControllerRingStatus(Struct):
     """Zeros are encoded: the schema requires both numbers."""
 
     observed_generation: int = 0

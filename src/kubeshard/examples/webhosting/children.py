@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.objects import UNSET, ObjectMeta, UnsetType
 from kubeshard.examples.webhosting import pages
 from kubeshard.examples.webhosting.api import OPERATOR, SKIP_WORKLOAD_LABEL, Theme, Website
 from kubeshard.examples.webhosting.config import IngressConfig
@@ -73,7 +73,7 @@ def service(website: Website) -> Service:
 
 
 def ingress(website: Website, config: IngressConfig, live: Ingress | None) -> Ingress:
-    """`live` tells the ingress class to keep: one that the operator did not choose is not its to change."""
+    """`live` tells whether the ingress class is the operator's to take away; one that others chose stays."""
     http = HTTPIngressRule(
         paths=(
             IngressPath(
@@ -87,11 +87,11 @@ def ingress(website: Website, config: IngressConfig, live: Ingress | None) -> In
             ),
         )
     )
-    current_class = live.spec.ingress_class_name if live else None
+    ingress_class: str | UnsetType | None = UNSET
     if skips_workload(website):
-        ingress_class: str | None = FAKE_INGRESS_CLASS
-    else:
-        ingress_class = None if current_class == FAKE_INGRESS_CLASS else current_class
+        ingress_class = FAKE_INGRESS_CLASS
+    elif live is not None and live.spec.ingress_class_name == FAKE_INGRESS_CLASS:
+        ingress_class = None
     return Ingress(
         metadata=_metadata(website, annotations=config.annotations),
         spec=IngressSpec(

@@ -1,15 +1,15 @@
 """The built-in kinds that a Website owns, with the fields that the operator sets or reads and no others.
 
 Because decoding drops what is not declared, a live object equals the desired one exactly when all fields the
-operator cares about are as it wants them: server defaults and foreign fields never look like a difference
-(protocol 15.3).
+operator cares about are as it wants them: server defaults and foreign fields never look like a difference. What
+has a default other than None the operator always sets, be it to the default.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kubeshard.core.objects import KubeObject, Struct, field
+from kubeshard.core.objects import UNSET, KubeObject, Struct, UnsetType, field
 
 
 class ServerFiles(KubeObject, group="", version="v1", kind="ConfigMap"):
@@ -69,7 +69,8 @@ class IngressTLS(Struct):
 
 
 class IngressSpec(Struct):
-    ingress_class_name: str | None = None
+    ingress_class_name: str | UnsetType | None = UNSET
+    """UNSET: whoever it is that chose one; None: there shall be none."""
     rules: tuple[IngressRule, ...] = ()
     tls: tuple[IngressTLS, ...] = ()
 

@@ -1,0 +1,108 @@
+"""What the API server makes of values that were sent.
+
+It stores some values otherwise than they came: a time in another zone, a field that the schema does not know, a
+default where an empty string was sent. Comparing the wish with what is stored finds the difference for ever.
+So `ensure` looks at each answer: what it would send again at once is what the server will not store, and is not
+sent again while the server has what it made of it.
+
+Guaranteed: only values that were sent in the very request are learned, so what another writer changed meanwhile
+is not taken for the server's doing. Not guaranteed: that nothing is learned twice. The memory is bounded and
+ends with the process, and each value that was forgotten costs a request that changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from kubeshard.core import Kind
+from kubeshard.core.patches import pointer
+from kubeshard.runtime.logs import get_logger
+
+REMEMBERED = 4096
+"""Values; the oldest are forgotten first."""
+
+_log = get_logger("kubeshard.controller")
+
+_Path = tuple[str, ...]
+
+
+class Rewrites:
+    """The memory of one controller."""
+
+    def __init__(self) -> None:
+        self._stored: OrderedDict[tuple[Kind, _Path, bytes], bytes] = OrderedDict()
+        """What the server made of a value at a place."""
+        self._told: set[tuple[Kind, _Path]] = set()
+
+    def without_known(self, kind: Kind, patch: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
+        """The merge patch without the values that are known to become what `live` has already."""
+        return self._left(kind, patch, live, ()) if self._stored else dict(patch)
+
+    def learn(
+        self, kind: Kind, sent: Mapping[str, Any] | None, again: Mapping[str, Any], answer: Mapping[str, Any]
+    ) -> None:
+        """`again` is the merge patch that the answer to `sent` (None: a create) would lead to."""
+        for path, value in _leaves(again):
+            if sent is not None and not _sets(sent, path):
+                continue
+            entry = (kind, path, _json(value))
+            self._stored[entry] = _json(_at(answer, path))
+            self._stored.move_to_end(entry)
+            if len(self._stored) > REMEMBERED:
+                self._stored.popitem(last=False)
+            if (kind, path) not in self._told and len(self._told) < REMEMBERED:
+                self._told.add((kind, path))
+                _log.warning(
+                    "The API server does not store a field as it was sent; "
+                    "write what it stores, or leave the field to it",
+                    kind=kind,
+                    field=pointer(*path),
+                )
+
+    def _left(
+        self, kind: Kind, patch: Mapping[str, Any], live: Mapping[str, Any], path: _Path
+    ) -> dict[str, Any]:
+        left = {}
+        for name, value in patch.items():
+            place, have = (*path, name), live.get(name)
+            if self._stored.get((kind, place, _json(value))) == _json(have):
+                continue
+            if isinstance(value, Mapping) and isinstance(have, Mapping):
+                value = self._left(kind, value, have, place)
+                if not value:
+                    continue
+            left[name] = value
+        return left
+
+
+def _leaves(patch: Mapping[str, Any], path: _Path = ()) -> Iterator[tuple[_Path, Any]]:
+    for name, value in patch.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, (*path, name))
+        else:
+            yield (*path, name), value
+
+
+def _sets(patch: Any, path: _Path) -> bool:
+    """Whether a merge patch says what stands at a place."""
+    for name in path:
+        if not isinstance(patch, Mapping):
+            return True
+        if name not in patch:
+            return False
+        patch = patch[name]
+    return True
+
+
+def _at(document: Any, path: _Path) -> Any:
+    for name in path:
+        document = document.get(name) if isinstance(document, Mapping) else None
+    return document
+
+
+def _json(value: Any) -> bytes:
+    return msgspec.json.encode(value, order="deterministic")

@@ -1,0 +1,172 @@
+"""What an object becomes when somebody's wish is laid over it.
+
+| part of the wish | what becomes of the live value |
+|---|---|
+| a field left at its default of None or UNSET, a default of a class that omits defaults | kept |
+| None where it is not the default | removed |
+| a struct | its fields, each by these rules |
+| a map whose members are declared as `Any` | the members that the wish names, each by these rules; None removes |
+| another map | exactly the wish; members that are in both by these rules |
+| a list | exactly the wish; items that are in both by these rules |
+| a quantity of the same amount | kept |
+| another value | the wish |
+
+The first row is what a create does not send either (see `Struct`). Items are in both lists when their `name` is;
+where not all items have names of their own, when they have the same place in lists of the same length. An empty
+map or list is there where none is: the API server makes no difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import UNSET
+
+from kubeshard.core.quantities import FIELDS as QUANTITIES
+from kubeshard.core.quantities import same_quantity
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+_ABSENT = (None, UNSET)
+
+
+def overlaid(live: S, wish: S, *, without: Sequence[str] = ()) -> S:
+    """`live` with what `wish` says, but for the fields `without`; `live` itself where that changes nothing."""
+    changes = {}
+    for name, unsaid, exact, any_member, quantity in _fields(type(wish)):
+        value, have = getattr(wish, name), getattr(live, name)
+        if (exact and value == have) or value is UNSET or name in without:
+            continue
+        if unsaid is not _SAID and value == unsaid:
+            continue
+        new = _laid_over(have, value, any_member, quantity)
+        if new is not have:
+            changes[name] = new
+    return msgspec.structs.replace(live, **changes) if changes else live
+
+
+def pairs(old: Sequence[Any], new: Sequence[Any]) -> list[int | None]:
+    """For each new item the place of the old one that it is the successor of, if any."""
+    places = _by_name(old)
+    if places is not None and _by_name(new) is not None:
+        return [places.get(_name(item)) for item in new]
+    return list(range(len(new))) if len(old) == len(new) else [None] * len(new)
+
+
+class _Field(NamedTuple):
+    name: str
+    unsaid: Any
+    """The value that is not sent; `_SAID` where all are."""
+    exact: bool
+    """Whether equal values are the same JSON: where anything may stand, True equals 1. A look at this first is why
+    an object that is as wished costs about what comparing it costs.
+    """
+    any_member: bool
+    """Whether members of the map, or of maps within it, are declared as `Any`."""
+    quantity: bool
+
+
+_SAID: Any = object()
+
+
+@cache
+def _fields(type_: type[msgspec.Struct]) -> tuple[_Field, ...]:
+    hints = _hints(type_)
+    omits = type_.__struct_config__.omit_defaults
+    return tuple(
+        _Field(
+            field.name,
+            _unsaid(field) if omits else UNSET,
+            field.name in hints and _is_exact(hints[field.name]),
+            _has_any(hints.get(field.name)),
+            field.encode_name in QUANTITIES,
+        )
+        for field in msgspec.structs.fields(type_)
+    )
+
+
+def _unsaid(field: msgspec.structs.FieldInfo) -> Any:
+    """The default, if the encoder leaves it out."""
+    if field.default is not msgspec.NODEFAULT:
+        return field.default
+    return field.default_factory() if field.default_factory in (list, dict, set) else _SAID
+
+
+def _has_any(hint: Any) -> bool:
+    return hint is Any or (get_origin(hint) is not None and any(map(_has_any, get_args(hint))))
+
+
+def _is_exact(hint: Any) -> bool:
+    todo, seen = [hint], set[Any]()
+    while todo:
+        hint = todo.pop()
+        if hint is Any:
+            return False
+        todo += get_args(hint)
+        if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint not in seen:
+            seen.add(hint)
+            hints = _hints(hint)
+            if hints.keys() < set(hint.__struct_fields__):
+                return False
+            todo += hints.values()
+    return True
+
+
+def _hints(type_: type[msgspec.Struct]) -> dict[str, Any]:
+    try:
+        return get_type_hints(type_)
+    except NameError:  # names of a function in which the class stands
+        return {}
+
+
+def _laid_over(live: Any, wish: Any, any_member: bool, quantity: bool) -> Any:
+    match wish:
+        case None:
+            return live if live in _ABSENT else None
+        case msgspec.Struct():
+            return overlaid(live, wish) if type(live) is type(wish) else wish
+        case Mapping():
+            return _map(live, wish, any_member, quantity)
+        case list() | tuple():
+            return _list(live, wish, any_member)
+    same = live == wish and isinstance(live, bool) == isinstance(wish, bool)
+    return live if same or (quantity and same_quantity(live, wish)) else wish
+
+
+def _map(live: Any, wish: Mapping[Any, Any], any_member: bool, quantity: bool) -> Any:
+    if not isinstance(live, Mapping):
+        return live if not wish and live in _ABSENT else wish
+    new = dict(live) if any_member else {}
+    for key, value in wish.items():
+        if value is None and any_member:
+            new.pop(key, None)
+        elif key in live:
+            new[key] = _laid_over(live[key], value, any_member, quantity or key in QUANTITIES)
+        else:
+            new[key] = value
+    return live if new.keys() == live.keys() and all(new[key] is live[key] for key in new) else new
+
+
+def _list(live: Any, wish: Sequence[Any], any_member: bool) -> Any:
+    if not isinstance(live, list | tuple):
+        return live if not wish and live in _ABSENT else wish
+    new = [
+        item if place is None else _laid_over(live[place], item, any_member, quantity=False)
+        for place, item in zip(pairs(live, wish), wish, strict=True)
+    ]
+    same = len(new) == len(live) and all(a is b for a, b in zip(new, live, strict=True))
+    return live if same else type(live)(new)
+
+
+def _by_name(items: Sequence[Any]) -> dict[str, int] | None:
+    """The places of items by name, if each has one of its own."""
+    places = {name: place for place, item in enumerate(items) if (name := _name(item))}
+    return places if len(places) == len(items) else None
+
+
+def _name(item: Any) -> Any:
+    name = item.get("name") if isinstance(item, Mapping) else getattr(item, "name", None)
+    return name if isinstance(name, str) else None

@@ -1,0 +1,29 @@
+"""`ensure` without a manager: a context that reads the server itself, and counts what is written."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from kubeshard.client import Client
+from kubeshard.controller import Context
+from kubeshard.controller.ensure import Outcome, ensure
+from kubeshard.controller.rewrites import Rewrites
+from kubeshard.core import KubeObject, NotFound
+
+
+class Ensuring:
+    """One process of a controller. Another one knows nothing of what this one has learned."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.rewrites = Rewrites()
+
+    async def get(self, target: Any, name: str, namespace: str | None = None) -> Any:
+        try:
+            return await self.client.get(target, name, namespace or "")
+        except NotFound:
+            return None
+
+    async def __call__(self, desired: KubeObject, owner: KubeObject | None = None) -> Outcome:
+        _, outcome = await ensure(cast(Context, self), desired, owner=owner)
+        return outcome

@@ -1,0 +1,75 @@
+"""What `ensure` learns from answers, and what it must not learn."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubeshard.controller import rewrites
+from kubeshard.controller.rewrites import Rewrites
+from kubeshard.core import ConfigMap, Namespace
+
+KIND = ConfigMap.KIND
+
+
+def test_what_the_server_made_of_a_value_is_not_sent_again() -> None:
+    memory = Rewrites()
+    memory.learn(KIND, None, {"a": {"b": "sent", "c": 1}}, {"a": {"b": "stored"}})
+    patch = {"a": {"b": "sent", "c": 1}}
+    assert memory.without_known(KIND, patch, {"a": {"b": "stored"}}) == {}
+    assert memory.without_known(KIND, {**patch, "d": 1}, {"a": {"b": "stored"}}) == {"d": 1}
+
+
+def test_another_wish_another_state_another_place_and_another_kind_are_sent() -> None:
+    memory = Rewrites()
+    memory.learn(KIND, None, {"a": "sent"}, {"a": "stored"})
+    for patch, live in [
+        ({"a": "other"}, {"a": "stored"}),
+        ({"a": "sent"}, {"a": "changed since"}),
+        ({"a": "sent"}, {}),
+        ({"b": "sent"}, {"b": "stored"}),
+        ({"a": None}, {"a": "stored"}),
+    ]:
+        assert memory.without_known(KIND, patch, live) == patch
+    assert memory.without_known(Namespace.KIND, {"a": "sent"}, {"a": "stored"}) == {"a": "sent"}
+
+
+def test_what_others_changed_meanwhile_is_not_learned() -> None:
+    memory = Rewrites()
+    memory.learn(
+        KIND, {"spec": {"mine": 1}}, {"spec": {"mine": 1, "theirs": 3}}, {"spec": {"mine": 2, "theirs": 5}}
+    )
+    assert memory.without_known(
+        KIND, {"spec": {"mine": 1, "theirs": 3}}, {"spec": {"mine": 2, "theirs": 5}}
+    ) == {"spec": {"theirs": 3}}
+
+
+def test_a_field_that_the_server_puts_back_is_not_removed_for_ever() -> None:
+    memory = Rewrites()
+    memory.learn(KIND, {"a": None}, {"a": None}, {"a": "default"})
+    assert memory.without_known(KIND, {"a": None}, {"a": "default"}) == {}
+
+
+def test_lists_are_learned_as_a_whole() -> None:
+    memory = Rewrites()
+    sent, stored = [{"name": "x", "size": ""}], [{"name": "x", "size": "large"}]
+    memory.learn(KIND, {"items": sent}, {"items": sent}, {"items": stored})
+    assert memory.without_known(KIND, {"items": sent}, {"items": stored}) == {}
+    assert memory.without_known(KIND, {"items": [*sent, {"name": "y"}]}, {"items": stored}) != {}
+
+
+def test_the_author_is_told_once_which_field_and_no_values(caplog: pytest.LogCaptureFixture) -> None:
+    memory = Rewrites()
+    for number in range(3):
+        memory.learn(KIND, None, {"data": {"a/b": f"secret{number}"}}, {"data": {"a/b": "S"}})
+    (record,) = caplog.records
+    assert vars(record)["fields"] == {"kind": KIND, "field": "/data/a~1b"}
+    assert "secret" not in str(vars(record))
+
+
+def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewrites, "REMEMBERED", 2)
+    memory = Rewrites()
+    for number in range(3):
+        memory.learn(KIND, None, {"a": number}, {"a": "stored"})
+    assert memory.without_known(KIND, {"a": 0}, {"a": "stored"}) == {"a": 0}
+    assert memory.without_known(KIND, {"a": 2}, {"a": "stored"}) == {}
