@@ -199,6 +199,36 @@ async def test_a_loop_that_does_not_turn_shows_from_another_thread() -> None:
     assert vitals.unfit() == "the event loop has not turned for 1.4 s"
 
 
+class Jumping(VirtualClock):
+    """Goes on by itself when something blocks the loop."""
+
+    blocked = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.blocked
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_the_longest_lag_of_the_last_minute_is_a_metric() -> None:
+    clock = Jumping()
+    vitals = Vitals(clock, lambda: (), lambda: ())
+    assert vitals.lag() == 0
+    run = asyncio.create_task(vitals.run())
+    await asyncio.sleep(10)
+    for late in (2.0, 5.0, 1.0):
+        await asyncio.sleep(1)
+        clock.blocked += late
+    await asyncio.sleep(1)
+    assert vitals.longest_lag() == pytest.approx(5.0)
+    await asyncio.sleep(61)
+    assert vitals.longest_lag() == 0
+    run.cancel()
+    await asyncio.wait([run])
+    await asyncio.sleep(10)
+    assert vitals.lag() == 0
+
+
 # -- metrics (framework 2.17)
 
 

@@ -152,6 +152,7 @@ class Manager:
         """Those of what the ring shards."""
         hearing = Hearing(clock)
         self._vitals = Vitals(clock, lambda: hearing.of(runner.primary for runner in self._main), self._due)
+        self.metrics.watch_loop(self._vitals.longest_lag)
         self._kinds = Kinds(
             lambda: self._cache.informers if self._cache else None, lambda: self._runners, clock
         )
@@ -184,6 +185,10 @@ class Manager:
     def on_ending(self, bound: Callable[[float | None], None]) -> None:
         """`bound` is called when the end begins, with the seconds that it may take (None: any number)."""
         self._stop.ending = bound
+
+    def lag(self) -> float:
+        """By how many seconds the event loop is late; 0 unless `run` runs. Any thread may ask."""
+        return self._vitals.lag()
 
     @property
     def cache(self) -> Cache:

@@ -8,7 +8,7 @@ report to. The two queue gauges that grow while nothing happens are computed whe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from prometheus_client import (
@@ -80,6 +80,15 @@ class Metrics:
     def watch_queue(self, queue: WorkQueue[Any]) -> None:
         """Exposes the queue's gauges that are computed."""
         self._queues.computed[queue.name] = queue
+
+    def watch_loop(self, longest_lag: Callable[[], float]) -> None:
+        """Exposes by how much the event loop was late."""
+        lag = Gauge(
+            "kubeshard_event_loop_lag_seconds",
+            "By how much the event loop was late within the last minute, at most.",
+            registry=self.registry,
+        )
+        lag.set_function(longest_lag)
 
     def request(self, method: str, host: str, code: int, seconds: float) -> None:
         """A client observer."""

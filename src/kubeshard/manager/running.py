@@ -26,17 +26,19 @@ from kubeshard.manager.manager import Manager
 from kubeshard.runtime.init_process import leave_init_to_a_parent
 from kubeshard.runtime.logs import get_logger, setup
 from kubeshard.runtime.loop import loop_factory
+from kubeshard.runtime.loop_watch import LoopWatch
 from kubeshard.runtime.threads import FollowedExecutor
 
 _log = get_logger("kubeshard.manager")
 
 
-def run(manager: Manager | AbstractAsyncContextManager[Manager]) -> None:
+def run(manager: Manager | AbstractAsyncContextManager[Manager], *, blocked_after: float = 1.0) -> None:
     """Runs the manager until it ends. Raises SystemExit unless it ended in order. On uvloop where that is installed
     (`pip install 'kubeshard[speed]'`).
 
     A context manager makes the manager inside the event loop, together with what it needs (a client), and is left when
-    the manager has ended. A program that has not set up logging gets text lines on standard error.
+    the manager has ended. A program that has not set up logging gets text lines on standard error. A thread names in
+    the log what blocks the event loop for longer than `blocked_after` seconds; 0: none does.
 
     As process 1 of a container the program goes on as a child of a small init: see `kubeshard.runtime.init_process`.
     """
@@ -44,17 +46,18 @@ def run(manager: Manager | AbstractAsyncContextManager[Manager]) -> None:
     if not logging.getLogger().handlers:
         setup()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        code = runner.run(_main(manager))
+        code = runner.run(_main(manager, blocked_after))
     if code:
         sys.exit(code)
 
 
-async def _main(source: Manager | AbstractAsyncContextManager[Manager]) -> int:
+async def _main(source: Manager | AbstractAsyncContextManager[Manager], blocked_after: float) -> int:
     asyncio.get_running_loop().set_default_executor(FollowedExecutor(follow_thread))
     try:
         async with nullcontext(source) if isinstance(source, Manager) else source as manager:
             _handle_signals(manager)
-            await manager.run()
+            with LoopWatch(manager.lag, blocked_after) if blocked_after else nullcontext():
+                await manager.run()
     except KubeshardError as error:
         code, line = ending_of(error)
         print(line, file=sys.stderr)

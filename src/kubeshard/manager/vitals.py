@@ -21,6 +21,7 @@ controller only owns or maps neither; there the controller stops (`controller.sy
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ from kubeshard.runtime.clock import Clock
 BEAT = 0.25
 LOOP_LAG = 1.0
 OVERDUE = 10.0
+LAG_MEMORY = 60.0
 
 
 class Record(NamedTuple):
@@ -72,12 +74,38 @@ class Vitals:
         self._heard = heard
         self._due = due
         self._record = Record(float("-inf"), None, None)
+        self._runs = False
+        self._lags: deque[tuple[float, float]] = deque()
+        """Of the last minute: when, and by how much the loop was late; each less than the one before."""
 
     async def run(self) -> None:
         """Publishes until cancelled."""
-        while True:
-            self._record = Record(self._clock.monotonic(), _earliest(self._heard()), _earliest(self._due()))
-            await asyncio.sleep(BEAT)
+        self._runs = True
+        try:
+            while True:
+                now = self._clock.monotonic()
+                self._record = Record(now, _earliest(self._heard()), _earliest(self._due()))
+                await asyncio.sleep(BEAT)
+                self._note(self._clock.monotonic() - now - BEAT)
+        finally:
+            self._runs = False
+
+    def lag(self) -> float:
+        """By how many seconds the loop is late; 0 while nothing is published. Any thread may ask."""
+        return max(0.0, self._clock.monotonic() - self._record.beat - BEAT) if self._runs else 0.0
+
+    def longest_lag(self) -> float:
+        """By how many seconds the loop was late within the last minute, at most."""
+        earliest = self._clock.monotonic() - LAG_MEMORY
+        return max([self.lag(), *(lag for when, lag in self._lags if when >= earliest)])
+
+    def _note(self, lag: float) -> None:
+        now = self._clock.monotonic()
+        while self._lags and (self._lags[-1][1] <= lag):
+            self._lags.pop()
+        while self._lags and self._lags[0][0] < now - LAG_MEMORY:
+            self._lags.popleft()
+        self._lags.append((now, max(lag, 0.0)))
 
     def unfit(self) -> str | None:
         """Why the process is unfit, or None. Any thread may ask."""
