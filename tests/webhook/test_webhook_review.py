@@ -13,6 +13,7 @@ from kubeshard.webhook.review import (
     UnexpectedObject,
     decode_review,
     encode_review,
+    prepared,
 )
 
 
@@ -193,6 +194,20 @@ def test_a_patch_is_base64_of_a_compact_json_array() -> None:
     assert response["patchType"] == "JSONPatch"
     assert response["warnings"] == ["careful"]
     assert response["status"] == {"code": 200, "message": "m"}
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        AdmissionAnswer(),
+        AdmissionAnswer(message='"uid":""', patch=({"op": "add", "path": "/a", "value": "ü"},)),
+        AdmissionAnswer(allowed=False, code=403, message="no", warnings=("a", "b")),
+    ],
+)
+def test_a_prepared_answer_reads_the_same(answer: AdmissionAnswer, version: str) -> None:
+    review = decode_review(encoded({**body(uid='"\\ü'), "apiVersion": f"admission.k8s.io/{version}"}))
+    assert encode_review(review, prepared(answer)) == encode_review(review, answer)
 
 
 def test_a_denial_says_so() -> None:

@@ -55,9 +55,16 @@ from kubeshard.sharder.acknowledgement import acknowledges
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import ResourceNotInRing, RingEntry, RingResources
 from kubeshard.sharding.names import ring_of_webhook_path
-from kubeshard.sharding.planner import ALREADY_ASSIGNED, NO_SHARD, Action, RingView, TypeMeta, plan
+from kubeshard.sharding.planner import ALREADY_ASSIGNED, ASSIGNING, NO_SHARD, Action, RingView, TypeMeta, plan
 from kubeshard.sharding.ring import ring_of
-from kubeshard.webhook.review import AdmissionAnswer, AdmissionRequest, UnexpectedObject, UserInfo
+from kubeshard.webhook.review import (
+    AdmissionAnswer,
+    AdmissionRequest,
+    PreparedAnswer,
+    UnexpectedObject,
+    UserInfo,
+    prepared,
+)
 
 POD_NAME_CLAIM = "authentication.kubernetes.io/pod-name"
 
@@ -182,9 +189,7 @@ class ShardAdmission:
             return self._leave_unassigned(request, ring.name, "stale", STALE)
         if not request.dry_run:
             self._count_assignment(ring, resource)
-        label = add(ring.pointer, decision.target)
-        operations = (label,) if meta.labels is not None else (add("/metadata/labels", {}), label)
-        return AdmissionAnswer(message=decision.reason, patch=operations)
+        return ring.assigning(decision.target, labelled=meta.labels is not None)
 
     def _ring(self, path: str) -> _Ring:
         """Raises ValueError for another path, LookupError for an unknown ring, both with the protocol's
@@ -315,6 +320,7 @@ class _Ring:
     pointer: str = field(init=False)
     """Of the shard label."""
     assignments: dict[GroupResource, Counter] = field(default_factory=dict, compare=False)
+    answers: dict[tuple[str, bool], PreparedAnswer] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         resources = RingResources(self.ring.spec.resources)
@@ -327,6 +333,16 @@ class _Ring:
     def name(self) -> str:
         return self.ring.name
 
+    def assigning(self, shard: str, *, labelled: bool) -> PreparedAnswer:
+        """The answer that adds the label of a shard, to an object that has labels already or has none."""
+        answer = self.answers.get((shard, labelled))
+        if answer is None:
+            label = add(self.pointer, shard)
+            operations = (label,) if labelled else (add("/metadata/labels", {}), label)
+            answer = prepared(AdmissionAnswer(message=ASSIGNING, patch=operations))
+            self.answers[shard, labelled] = answer
+        return answer
+
     def made_of(
         self,
         ring: ControllerRing,
@@ -334,5 +350,5 @@ class _Ring:
         owner_kinds: Mapping[GroupResource, frozenset[GroupKind]],
         error: str,
     ) -> bool:
-        same = self.ring is ring and self.owner_kinds is owner_kinds
+        same = self.ring is ring and (self.owner_kinds is owner_kinds or self.owner_kinds == owner_kinds)
         return same and self.available == available and self.error == error
