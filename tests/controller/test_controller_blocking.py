@@ -18,7 +18,7 @@ from kubeshard.controller.in_flight import follow_thread
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.core import Key
 from kubeshard.core.patches import MergePatch
-from kubeshard.runtime.threads import FollowedExecutor, Threads
+from kubeshard.runtime.threads import FollowedExecutor, Threads, wait_in_thread
 
 A = Key("ns", "a")
 PATIENCE = 20.0
@@ -120,13 +120,12 @@ class Blocking(BlockingReconciler[Site]):
     def __init__(self) -> None:
         self.seen: list[Any] = []
         self.ended: BaseException | None = None
-        self.waits = threading.Event()
 
     def reconcile(self, ctx: Context, obj: Site) -> Result | None:
         try:
             written = ctx.wait(ctx.client.patch(Site, "a", "ns", MergePatch({})))
             self.seen.append((threading.current_thread().name, written.metadata.name))
-            self.waits.set()
+            ctx.event(obj, "Normal", "Written", "from a thread")
             ctx.wait(asyncio.sleep(3600))
         except BaseException as error:
             self.ended = error
@@ -150,6 +149,7 @@ async def test_a_plain_function_reconciles_in_a_thread_and_ends_at_its_next_wait
         await until(lambda: made.recorded.outcomes)
         assert blocking.seen[0] == ("blocking", "a")
         assert isinstance(blocking.ended, asyncio.CancelledError)
+        assert made.recorded.events == [("Normal", "Written")]
         assert made.recorded.labels[0] == "error"
     finally:
         running.cancel()
@@ -187,3 +187,9 @@ async def test_looking_up_names_is_no_work_of_a_run() -> None:
     assert followed == []
     await asyncio.to_thread(len, "")
     assert len(followed) == 1
+
+
+@on_a_real_loop
+async def test_a_thread_with_an_event_loop_is_told_to_await() -> None:
+    with pytest.raises(RuntimeError, match="await the coroutine"):
+        wait_in_thread(asyncio.sleep(0), asyncio.get_running_loop())

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import msgspec
 import pytest
-from world import Thing, Touch, World
+from world import Process, Thing, Touch, World
 
 from kubeshard.core import ApiError
 from kubeshard.core.patches import MergePatch
@@ -23,6 +23,12 @@ def name_that_takes(*things: str) -> str:
     keys = [f"sim.example/Thing/team/{thing}" for thing in things]
     names = (f"n{number}" for number in range(3000))
     return next(n for n in names if all(HashRing(["s0", n]).owner(key) == n for key in keys))
+
+
+def undecodable(process: Process) -> float | None:
+    assert process.manager is not None
+    labels = {"kind": "Thing.v1.sim.example"}
+    return process.manager.metrics.registry.get_sample_value("kubeshard_informer_undecodable_objects", labels)
 
 
 async def start(world: World) -> None:
@@ -71,6 +77,8 @@ async def test_an_object_that_does_not_fit_the_controllers_class_is_handed_over(
             path = "/apis/sim.example/v1/namespaces/team/things"
             await client.raw("POST", path, msgspec.json.encode(odd))
         await world.until(lambda: world.all_owned("s0"), within=10)
+        await asyncio.sleep(1)
+        assert undecodable(world.processes["s0"]) == 1
         other = name_that_takes("odd")
         world.shard(other, Touch())
         await world.until(lambda: world.all_owned(other), within=15)

@@ -156,7 +156,8 @@ class Context:
 
     def wait(self, work: Coroutine[Any, Any, R]) -> R:
         """In a thread of `run_blocking`, or in a `BlockingReconciler`: runs `work` (`ctx.client.patch(...)`,
-        `ctx.get(...)`) in the event loop and returns its result. Raises CancelledError once the run is over.
+        `ctx.get(...)`) in the event loop and returns its result. Raises CancelledError once the run is over,
+        RuntimeError outside of such threads.
         """
         return self.run.wait(work)
 
@@ -171,9 +172,11 @@ class Context:
         related: KubeObject | ObjectReference | None = None,
     ) -> None:
         """Tells people what happened to an object, in their words: `kubectl describe` shows it. Sent in the
-        background; similar events are aggregated. RBAC: `create` and `patch` on `events` in `events.k8s.io`.
+        background; similar events are aggregated. From any thread. RBAC: `create` and `patch` on `events` in
+        `events.k8s.io`.
         """
-        self._events.event(regarding, type, reason, message, action=action, related=related)
+        record = partial(self._events.event, regarding, type, reason, message, action=action, related=related)
+        self.run.in_loop(record)
 
     def reading_live(self, kinds: Callable[[Kind], bool] = lambda _: True) -> Context:
         """This run with a context that is `fresh` for the kinds: for the first reconcile after the object became

@@ -29,7 +29,7 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from kubeshard.core import GroupKind, Key, NotOurs
-from kubeshard.runtime.threads import Call, wait_in_thread
+from kubeshard.runtime.threads import Call, call_in_loop, wait_in_thread
 
 T = TypeVar("T")
 
@@ -216,6 +216,10 @@ class Run:
                 self._waits.discard(task)
 
         return wait_in_thread(worked(), self._loop)
+
+    def in_loop(self, callback: Callable[[], object]) -> None:
+        """Calls it in the event loop's thread: at once, or soon where this is another one."""
+        call_in_loop(callback, self._loop)
 
     @property
     def threads(self) -> int:

@@ -55,7 +55,8 @@ class Reconciler(Protocol[T_contra]):
 class BlockingReconciler(Generic[T_contra]):
     """A reconciler whose methods block: each run has a thread, and a controller as many at once as workers.
 
-    As `Reconciler`, but with plain functions. What is asynchronous in the context is done with `ctx.wait`:
+    As `Reconciler`, but with plain functions. What is asynchronous in the context is done with `ctx.wait`; of the
+    rest `log` and `event` may be used, but not `cache`, which belongs to the event loop's thread:
 
         def reconcile(self, ctx: Context, obj: Website) -> Result | None:
             ctx.wait(ctx.client.patch(...))

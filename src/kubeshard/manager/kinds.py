@@ -8,11 +8,13 @@ by a restart.
 | metric | |
 |---|---|
 | `kubeshard_controller_waiting{controller,kind}` | 1 while the controller waits for the kind |
+| `kubeshard_informer_undecodable_objects{kind}` | objects of the kind that do not fit their class |
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -110,6 +112,17 @@ class Kinds(Collector):
             for kind in dict.fromkeys(map(str, runner.informers)):
                 waiting.add_metric((runner.name, kind), float(kind in missing))
         yield waiting
+        undecodable = GaugeMetricFamily(
+            "kubeshard_informer_undecodable_objects",
+            "Cached objects that do not fit their class: nobody reads or reconciles them.",
+            labels=("kind",),
+        )
+        counts: Counter[str] = Counter()
+        for informer in self._informers() or ():
+            counts[str(informer)] += len(informer.store.undecodable)
+        for kind, count in counts.items():
+            undecodable.add_metric((kind,), count)
+        yield undecodable
 
     # The log
 

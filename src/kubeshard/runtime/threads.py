@@ -77,8 +77,30 @@ class FollowedExecutor(ThreadPoolExecutor):
 
 
 def wait_in_thread(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-    """Blocks the calling thread until the loop, of another one, has done `work`. Raises what it raises."""
+    """Blocks the calling thread until the loop, of another one, has done `work`. Raises what it raises, and
+    RuntimeError in a thread that has a running loop, which must not be blocked.
+    """
+    if _has_loop():
+        work.close()
+        raise RuntimeError("this is an event loop's thread: await the coroutine instead")
     try:
         return asyncio.run_coroutine_threadsafe(work, loop).result()
     except CancelledError:
         raise asyncio.CancelledError from None
+
+
+def call_in_loop(callback: Callable[[], object], loop: asyncio.AbstractEventLoop) -> None:
+    """Now in the loop's thread, soon from others; not at all once the loop is closed."""
+    if _has_loop():
+        callback()
+    else:
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(callback)
+
+
+def _has_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
