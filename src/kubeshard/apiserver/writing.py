@@ -176,6 +176,7 @@ class Writes(Reads, Receives, Admitting):
             meta["name"] = generated_name(prefix, self.rng.token())
         meta |= {"uid": self.rng.token(), "creationTimestamp": self.now()}
         strategy.prepare_create(obj)
+        strategy.stamp(obj, None, options.user, self.now())
         if self.check_write is not None:
             self.check_write(options.user, target, obj, None)
         obj = in_order({**obj, "metadata": without_empty(obj["metadata"])})
@@ -237,6 +238,7 @@ class Writes(Reads, Receives, Admitting):
         self._check_version(target, new, live, replaces)
         keep_servers_own(new, live)
         strategy.prepare_update(new, live, target.subresource)
+        strategy.stamp(new, live, options.user, self.now())
         if self.check_write is not None:
             self.check_write(options.user, target, new, live)
         new["metadata"] = without_empty(

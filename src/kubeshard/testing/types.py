@@ -24,10 +24,11 @@ from kubeshard.testing.zeros import AUDIT_POLICY, learn_zeros
 
 GROUPS = (
     "", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling", "batch",
+    "certificates.k8s.io",
     "networking.k8s.io", "policy", "rbac.authorization.k8s.io", "storage.k8s.io", "admissionregistration.k8s.io",
     "apiextensions.k8s.io", "scheduling.k8s.io", "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io",
 )  # fmt: skip
-"""In the order of the server. Not served: aggregation, certificates, flow control and devices."""
+"""In the order of the server. Not served: aggregation, flow control and devices."""
 
 _PREFIXES = (
     "io.k8s.api.",

@@ -27,6 +27,7 @@ from kubeshard.apiserver.identity.escalation import check_no_escalation
 from kubeshard.apiserver.identity.impersonation import Impersonation, Wanted
 from kubeshard.apiserver.identity.rbac import Rbac
 from kubeshard.apiserver.identity.refusals import not_allowed
+from kubeshard.apiserver.identity.signers import check_signer
 from kubeshard.apiserver.identity.user import User
 from kubeshard.apiserver.model import Target
 from kubeshard.apiserver.objects import Object
@@ -79,6 +80,7 @@ class Identity:
     def _check_write(self, user: User, target: Target, new: Object, old: Object | None) -> None:
         """An apply or replace that creates needs the right to create, too."""
         check_no_escalation(self._rbac, user, target, new, old)
+        check_signer(self.authorizer, user, target, new, old)
         if old is None and target.name:
             resource = target.group_resource
             create = Attributes(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kubeshard.apiserver.objects import Object
 from kubeshard.apiserver.printing.columns import AGE, NAME, Column, Printer, at, count, text
+from kubeshard.apiserver.printing.durations import human_duration
 
 
 def _subjects(name: str, kind: str) -> Column:
@@ -79,5 +80,29 @@ POLICY_BINDINGS = Printer(
         text("PolicyName", "spec.policyName", "Which policy it puts to work"),
         Column("ParamRef", _param, "With which parameters"),
         AGE,
+    )
+)
+
+
+def _requested_duration(obj: Object, _: float) -> str:
+    seconds = at(obj, "spec.expirationSeconds")
+    return "<none>" if seconds is None else human_duration(seconds)
+
+
+def _decision(obj: Object, _: float) -> str:
+    said = {condition["type"] for condition in at(obj, "status.conditions", ())}
+    words = ["Denied" if "Denied" in said else "Approved" if "Approved" in said else "Pending"]
+    words += ["Failed"] if "Failed" in said else []
+    return ",".join(words + (["Issued"] if at(obj, "status.certificate") else []))
+
+
+SIGNING_REQUESTS = Printer(
+    (
+        NAME,
+        AGE,
+        text("SignerName", "spec.signerName", "Who is to sign it"),
+        text("Requestor", "spec.username", "Who asks for it"),
+        Column("RequestedDuration", _requested_duration, "How long it is to be valid"),
+        Column("Condition", _decision, "What has been decided, and done"),
     )
 )

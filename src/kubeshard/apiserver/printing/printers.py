@@ -51,6 +51,7 @@ _PRINTERS: Mapping[str, Printer] = {
     "horizontalpodautoscalers.autoscaling": autoscaling.HORIZONTAL_POD_AUTOSCALERS,
     "cronjobs.batch": workloads.CRON_JOBS,
     "jobs.batch": workloads.JOBS,
+    "certificatesigningrequests.certificates.k8s.io": policies.SIGNING_REQUESTS,
     "leases.coordination.k8s.io": cluster.LEASES,
     "endpointslices.discovery.k8s.io": network.ENDPOINT_SLICES,
     "ingressclasses.networking.k8s.io": network.INGRESS_CLASSES,

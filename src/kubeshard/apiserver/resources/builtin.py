@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from kubeshard.apiserver.resources.admission_policies import AdmissionPolicies, PolicyBindings
 from kubeshard.apiserver.resources.autoscalers import Autoscalers
 from kubeshard.apiserver.resources.batch import CronJobs, Jobs
+from kubeshard.apiserver.resources.certificates import SigningRequests
 from kubeshard.apiserver.resources.claims import Claims
 from kubeshard.apiserver.resources.configuration import ConfigMaps, Secrets
 from kubeshard.apiserver.resources.definitions import Definitions
@@ -64,6 +65,7 @@ _RULES: Mapping[GroupKind, type[Typed]] = {
     GroupKind("", "ResourceQuota"): Quotas,
     GroupKind("", "LimitRange"): LimitRanges,
     GroupKind("discovery.k8s.io", "EndpointSlice"): EndpointSlices,
+    GroupKind("certificates.k8s.io", "CertificateSigningRequest"): SigningRequests,
     GroupKind("networking.k8s.io", "Ingress"): Ingresses,
     GroupKind("networking.k8s.io", "IngressClass"): IngressClasses,
     GroupKind("networking.k8s.io", "NetworkPolicy"): NetworkPolicies,

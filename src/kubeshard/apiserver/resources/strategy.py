@@ -14,6 +14,7 @@ from typing import Any
 
 from kubeshard.apiserver.apply.shape import SCALAR, Path, Shape, shape_of
 from kubeshard.apiserver.apply.typed_shape import shape_of_type
+from kubeshard.apiserver.identity.user import User
 from kubeshard.apiserver.metadata import NameRule, subdomain_name, without_empty
 from kubeshard.apiserver.objects import Object
 from kubeshard.apiserver.schema.catalog import object_meta
@@ -121,6 +122,9 @@ class Strategy:
             _restore(new, old, "status")
         if self.counts_generations and _counted(new, self.subresources) != _counted(old, self.subresources):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def stamp(self, new: Object, old: Object | None, user: User, now: str) -> None:
+        """What the server writes of who asks and when, after `prepare_create` (`old` is None) or `prepare_update`."""
 
     def resets(self, subresource: str, path: Path) -> bool:
         """Whether `prepare_update` takes a change of this field back."""
