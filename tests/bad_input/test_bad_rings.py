@@ -128,15 +128,15 @@ class Views:
         self.reports = RingReports()
         self.book = LeaseBook()
         names = ("default", "kube-system", "sharding-system")
-        namespaces = [
-            Namespace(metadata=ObjectMeta(name=name, labels={"kubernetes.io/metadata.name": name}))
+        namespaces = {
+            name: Namespace(metadata=ObjectMeta(name=name, labels={"kubernetes.io/metadata.name": name}))
             for name in names
-        ]
+        }
 
-        def listed(_: Any, labels: Any) -> list[Namespace]:
-            return [namespace for namespace in namespaces if labels.matches(namespace.metadata.labels)]
+        def get(kind: Any, name: str) -> Any:
+            return (namespaces if kind is Namespace else self.rings).get(name)
 
-        cache: Any = SimpleNamespace(get=lambda _, name: self.rings.get(name), list=listed)
+        cache: Any = SimpleNamespace(get=get)
         kinds: Any = SimpleNamespace(learned=0, owner_kinds=lambda _: {})
         observer: Any = SimpleNamespace(book=self.book)
         self.views = RingViews(

@@ -15,8 +15,12 @@ async def test_a_ring_of_three_shards_owns_every_object_and_its_children_follow(
         await world.make_things(12)
         await world.until(lambda: world.all_owned("s0", "s1", "s2"), within=30)
         await world.until(lambda: len(world.owners("", "configmaps")) == 12, within=10)
-        children, things = world.owners("", "configmaps"), world.owners()
-        assert children == {f"c-{name}": owner for name, owner in things.items()}
+
+        def followed() -> bool:
+            children, things = world.owners("", "configmaps"), world.owners()
+            return children == {f"c-{name}": owner for name, owner in things.items()}
+
+        await world.until(followed, within=10)
         assert not any(process.dead for process in shards)
 
 

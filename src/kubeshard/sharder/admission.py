@@ -40,6 +40,7 @@ Reasons: `ring`, `object`, `resource`, `key`, `generate_name`, `leases`, `stale`
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -213,6 +214,18 @@ class ShardAdmission:
             known = _Ring(ring, available, owner_kinds, error)
             self._rings[name] = known
         return known
+
+    def forget(self, ring: str) -> None:
+        """The ring is gone, and what was counted for it."""
+        self._rings.pop(ring, None)
+        for place in [place for place in self._logged if place[0] == ring]:
+            del self._logged[place]
+        for metric in (self._assignments, self._unassigned, self._restored):
+            for family in metric.collect():
+                for values in {tuple(sample.labels.values()) for sample in family.samples}:
+                    if values[0] == ring:
+                        with suppress(KeyError):
+                            metric.remove(*values)
 
     def _count_assignment(self, ring: _Ring, resource: GroupResource) -> None:
         counter = ring.assignments.get(resource)

@@ -11,12 +11,13 @@ subjectaccessreviews.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
 from kubeshard.cache import Cache
+from kubeshard.cache.deltas import Deleted, Delta
 from kubeshard.client import Client
 from kubeshard.controller import Controller
 from kubeshard.manager import Manager, Runnable, run
@@ -79,6 +80,8 @@ def build_sharder(
         clock=clock,
     )
     views.declare()
+    forgetful: list[Callable[[str], None]] = [views.forget, metrics.forget, reports.forget]
+    cache.declare(ControllerRing).add_handler(lambda delta: _forget(delta, forgetful))
     registry.register(StateCollector(cache))
     address = config.webhook.server.address
     certificates = _certificates(config, sharder, clock, rng) if address else None
@@ -86,8 +89,19 @@ def build_sharder(
     if address and certificates:
         host, port = address
         admission = ShardAdmission(
-            views, sharders=config.sharders, strict=config.strict, registry=registry, clock=clock
+            views,
+            sharders=config.sharders,
+            shard_users=lambda ring: config.shard_users.get(ring.name, ()),
+            strict=config.strict,
+            registry=registry,
+            clock=clock,
         )
+        forgetful.append(admission.forget)
+
+        async def prepared() -> None:
+            await cache.synced()
+            await kinds.tried()
+
         servers.append(
             WebhookServer(
                 {WEBHOOK_PATH_PREFIX: Webhook(admission, on_failure="Ignore")},
@@ -96,7 +110,7 @@ def build_sharder(
                 port=port,
                 reuse_port=config.webhook.server.reuse_port,
                 server_name=serving_names(config.webhook.config.client_config)[0],
-                after=cache.synced,
+                after=prepared,
                 registry=registry,
                 clock=clock,
             )
@@ -224,6 +238,13 @@ def _assignments(
         clock=clock,
     )
     return assignment_controller(assignments, sharder.sync_period)
+
+
+def _forget(delta: Delta[ControllerRing], forgetful: Iterable[Callable[[str], None]]) -> None:
+    """Whatever is remembered of rings, in any replica, goes with them."""
+    if isinstance(delta, Deleted):
+        for forget in forgetful:
+            forget(delta.object.name)
 
 
 def _certificates(config: SharderConfig, client: Client, clock: Clock, rng: Rng) -> CertificateSource:

@@ -6,8 +6,8 @@ variables: `manager.config_file`.
 
 kubeshard's own fields, which the reference ignores: `compat: strict` (the strict parity switch of
 reliability 0.2), `sharders` (user names of other sharders whose moves the webhook lets pass during a
-migration, reliability 1.6), `webhook.server.bindAddress` and `webhook.server.reusePort` (several sharders on
-one host).
+migration, reliability 1.6), `shardUsers` (user names of a ring's shards), `webhook.server.bindAddress` and
+`webhook.server.reusePort` (several sharders on one host).
 """
 
 from __future__ import annotations
@@ -117,6 +117,11 @@ class SharderConfig(ComponentConfig):
     """The strict parity switch."""
     sharders: tuple[str, ...] = (f"system:serviceaccount:{SYSTEM_NAMESPACE}:sharder",)
     """User names whose removal of a shard label is a move: this sharder's and others' during a migration."""
+
+    shard_users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By ring, the user names of its shards, where shards are not named after their pods: only they may acknowledge a
+    drain. Rings without any trust the drain label alone.
+    """
 
     @property
     def strict(self) -> bool:

@@ -1,18 +1,19 @@
-"""Which kind a ring's resource is: group, preferred version, kind, scope. Learned from discovery,
-remembered.
+"""Which kind a ring's resource is: group, preferred version, kind, scope. Learned from discovery, remembered as long
+as a ring has the resource.
 
-Guaranteed: what was learned stays until the server denies it; asking never invents a kind. Not guaranteed:
-that every resource is known at once; until its kind is known, a controlled resource accepts any controller
-(protocol 14-A6). RBAC: none beyond what every authenticated user has.
+Guaranteed: what was learned stays until the server denies it, or no ring needs it; asking never invents a kind; an
+API group that does not answer keeps no other group's kinds from being learned. Not guaranteed: that every resource
+is known at once; until its kind is known, a controlled resource accepts any controller (protocol 14-A6), which is
+why a webhook waits for `tried`. RBAC: none beyond what every authenticated user has.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections import defaultdict
 
 from kubeshard.cache import Cache
-from kubeshard.cache.deltas import Deleted, Delta, Updated
+from kubeshard.cache.deltas import Delta, Updated
 from kubeshard.client import Client
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
@@ -20,6 +21,8 @@ from kubeshard.sharding import ControllerRing, RingResources
 
 RETRY = 10.0
 """Seconds until a resource that is not served is asked for again."""
+PATIENCE = 5.0
+"""Seconds after which `tried` waits no longer for groups that do not answer."""
 
 
 class ResourceKinds:
@@ -28,11 +31,16 @@ class ResourceKinds:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._kinds: dict[GroupResource, Kind] = {}
+        self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """By group: whoever asks second finds the answer remembered."""
+        self._untried: set[GroupResource] = set()
+        self._tried = asyncio.Event()
         self.learned = 0
 
     async def learn(self, resource: GroupResource) -> Kind:
         """The kind, from the server. Raises KindNotServed and other ApiErrors."""
-        kind = await self._client.discovery.kind(resource.group, resource=resource.resource)
+        async with self._asking[resource.group]:
+            kind = await self._client.discovery.kind(resource.group, resource=resource.resource)
         if self._kinds.get(resource) != kind:
             self._kinds[resource] = kind
             self.learned += 1
@@ -48,36 +56,66 @@ class ResourceKinds:
             self._client.discovery.forget(resource.group)
             self.learned += 1
 
+    async def tried(self) -> None:
+        """Waits until `keep_learning` has asked for the kinds of all rings that there were when it began."""
+        await self._tried.wait()
+
     async def keep_learning(self, cache: Cache) -> None:
         """Learns the kinds of all rings' resources, and of new ones as they come. Until cancelled; in every
         replica.
         """
-        unknown: dict[GroupResource, None] = {}
-        wake = asyncio.Event()
+        rings = cache.declare(ControllerRing)
+        changed = asyncio.Event()
 
         def note(delta: Delta[ControllerRing]) -> None:
-            if isinstance(delta, Deleted):
-                return
-            ring = delta.new if isinstance(delta, Updated) else delta.object
-            unknown.update(
-                dict.fromkeys(entry.resource for entry in RingResources(ring.spec.resources).entries)
-            )
-            wake.set()
+            if not isinstance(delta, Updated) or delta.old.spec != delta.new.spec:
+                changed.set()
 
-        registration = cache.declare(ControllerRing).add_handler(note)
+        await rings.synced()
+        registration = rings.add_handler(note)
+        timer = asyncio.get_running_loop().call_later(PATIENCE, self._tried.set)
+        learning: dict[GroupResource, asyncio.Task[None]] = {}
         try:
-            while True:
-                await wake.wait()
-                wake.clear()
-                for resource in list(unknown):
-                    with suppress(ApiError):
-                        await self.kind(resource)
-                        del unknown[resource]
-                if unknown:
-                    await asyncio.sleep(RETRY)
-                    wake.set()
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    changed.clear()
+                    wanted = _resources(cache)
+                    for resource in learning.keys() - wanted:
+                        learning.pop(resource).cancel()
+                        self._let_go(resource)
+                    new = wanted - learning.keys()
+                    self._untried |= new
+                    for resource in new:
+                        learning[resource] = group.create_task(self._learn_patiently(resource))
+                    self._note_tried()
+                    await changed.wait()
         finally:
+            timer.cancel()
             registration.remove()
+
+    async def _learn_patiently(self, resource: GroupResource) -> None:
+        while True:
+            try:
+                await self.kind(resource)
+                return
+            except ApiError:
+                pass
+            finally:
+                self._untried.discard(resource)
+                self._note_tried()
+            await asyncio.sleep(RETRY)
+
+    def _note_tried(self) -> None:
+        if not self._untried:
+            self._tried.set()
+
+    def _let_go(self, resource: GroupResource) -> None:
+        """No ring has the resource any more."""
+        self._untried.discard(resource)
+        if self._kinds.pop(resource, None) is not None:
+            self.learned += 1
+        if not any(known.group == resource.group for known in self._kinds):
+            self._asking.pop(resource.group, None)
 
     def owner_kinds(self, resources: RingResources) -> dict[GroupResource, frozenset[GroupKind]]:
         """Per controlled resource the kinds of the main resources that list it, where all of them are
@@ -88,3 +126,12 @@ class ResourceKinds:
             for entry in resources.entries
             if not entry.main and entry.owners <= self._kinds.keys()
         }
+
+
+def _resources(cache: Cache) -> set[GroupResource]:
+    """Of all rings."""
+    return {
+        entry.resource
+        for ring in cache.list(ControllerRing)
+        for entry in RingResources(ring.spec.resources).entries
+    }

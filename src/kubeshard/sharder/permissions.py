@@ -44,6 +44,7 @@ class Permissions:
 
     def keep(self, ring: str, resources: Collection[GroupResource]) -> None:
         """The ring has these resources only: what was asked about others is forgotten."""
+        self._reports.keep(ring, resources)
         for question in [q for q in self._asked if q[0] == ring and q[1] not in resources]:
             del self._asked[question]
 

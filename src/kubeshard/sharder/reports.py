@@ -7,7 +7,7 @@ The controllers of one sharder note their findings here; the ring controller wri
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from kubeshard.core.conditions import Condition
@@ -74,6 +74,12 @@ class RingReports:
 
     def forget(self, ring: str) -> None:
         self._reports.pop(ring, None)
+
+    def keep(self, ring: str, resources: Collection[GroupResource]) -> None:
+        """The ring has these resources only."""
+        if (report := self._reports.get(ring)) is not None:
+            report.unresolved = {r: text for r, text in report.unresolved.items() if r in resources}
+            report.missing_verbs = {r: verbs for r, verbs in report.missing_verbs.items() if r in resources}
 
     def resolved(self, ring: str, resource: GroupResource, problem: str = "") -> None:
         """A resource could be found and read, or why not."""

@@ -1,7 +1,8 @@
 """The rings as this replica sees them now: what webhook, resync and watch decide on.
 
 Guaranteed: a view is made of what the caches and the lease book show at the moment it is asked for, and is
-remembered until one of these changes, so asking per object is cheap and equal views are the same object.
+remembered until one of these changes, so asking per object is cheap and equal views are the same object. Which
+namespaces are selected is looked up when it is asked, so namespaces that come and go cost nothing.
 Answers come from memory. A ring with an invalid namespace selector keeps its last good one, and selects no
 namespace where this process never saw one (reliability 4.1).
 `controller_sharding_ring_calculations_total` counts real calculations of a hash ring (protocol 14-B4).
@@ -9,9 +10,10 @@ namespace where this process never saw one (reliability 4.1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from kubeshard.cache import Cache
+from kubeshard.cache.deltas import Delta, Updated
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
@@ -59,8 +61,15 @@ class RingViews:
 
     def declare(self) -> None:
         """Before the cache runs."""
-        self._cache.declare(ControllerRing).add_handler(lambda _: self._views.clear())
-        self._cache.declare(Namespace).add_handler(lambda _: self._views.clear())
+        self._cache.declare(ControllerRing).add_handler(self._ring_changed)
+        self._cache.declare(Namespace).add_handler(self._namespace_changed)
+
+    def _ring_changed(self, delta: Delta[ControllerRing]) -> None:
+        self._views.pop((delta.new if isinstance(delta, Updated) else delta.object).name, None)
+
+    def _namespace_changed(self, delta: Delta[Namespace]) -> None:
+        if (delta.new if isinstance(delta, Updated) else delta.object).metadata.name in _SYSTEM_NAMESPACES:
+            self._views.clear()  # what is reported of it
 
     def ring(self, name: str) -> ControllerRing | None:
         """None, too, for a name that fits into no label key: where the definition in force lacks our rule, such
@@ -134,13 +143,13 @@ class RingViews:
             self._calculated(name)
         return known
 
-    def _namespaces(self, ring: ControllerRing) -> frozenset[str] | None:
+    def _namespaces(self, ring: ControllerRing) -> Container[str] | None:
         selector = self._selector(ring)
         if selector is None:
-            return frozenset()
-        namespaces = self._cache.list(Namespace, labels=selector)
-        selected = frozenset(namespace.metadata.name for namespace in namespaces)
-        self._reports.system_namespaces(ring.name, tuple(sorted(selected & _SYSTEM_NAMESPACES)))
+            return ()
+        selected = _Selected(self._cache, selector)
+        system = tuple(name for name in sorted(_SYSTEM_NAMESPACES) if name in selected)
+        self._reports.system_namespaces(ring.name, system)
         return selected if selector else None
 
     def _selector(self, ring: ControllerRing) -> Selector | None:
@@ -154,3 +163,15 @@ class RingViews:
         self._reports.selector(ring.name)
         self._selectors[ring.name] = selector
         return selector
+
+
+class _Selected:
+    """The namespaces that a selector selects, as they are whenever asked."""
+
+    def __init__(self, cache: Cache, selector: Selector) -> None:
+        self._cache = cache
+        self._selector = selector
+
+    def __contains__(self, name: object) -> bool:
+        namespace = self._cache.get(Namespace, str(name))
+        return namespace is not None and self._selector.matches(namespace.metadata.labels)

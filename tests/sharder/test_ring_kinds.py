@@ -1,0 +1,137 @@
+"""What the rings' resources are, learned in the background."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
+from kubeshard.client import KindNotServed
+from kubeshard.core.kinds import GroupKind, GroupResource, Kind
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.sharder.kinds import PATIENCE, RETRY, ResourceKinds
+from kubeshard.sharding import (
+    ControllerRing,
+    ControllerRingSpec,
+    RingGroupResource,
+    RingResource,
+    RingResources,
+)
+from kubeshard.testing.virtual_time import virtual_time
+
+SECRETS = RingResource(
+    group="", resource="secrets", controlled_resources=(RingGroupResource(group="", resource="configmaps"),)
+)
+HANGING = RingResource(group="hangs.example", resource="things")
+
+
+def ring(name: str, *resources: RingResource) -> ControllerRing:
+    return ControllerRing(metadata=ObjectMeta(name=name), spec=ControllerRingSpec(resources=resources))
+
+
+class World:
+    """A server on which one group hangs, and a cache of rings."""
+
+    def __init__(self, *rings: ControllerRing) -> None:
+        self.rings = {each.name: each for each in rings}
+        self.asked: list[str] = []
+        self.served = {"secrets": "Secret", "configmaps": "ConfigMap"}
+        self.handlers: list[Any] = []
+        client: Any = SimpleNamespace(discovery=SimpleNamespace(kind=self._kind, forget=lambda _: None))
+        self.kinds = ResourceKinds(client)
+        informer = SimpleNamespace(synced=self._synced, add_handler=self._add_handler)
+        cache: Any = SimpleNamespace(declare=lambda _: informer, list=lambda _: list(self.rings.values()))
+        self.running = asyncio.create_task(self.kinds.keep_learning(cache))
+
+    async def _synced(self) -> None: ...
+
+    def _add_handler(self, handler: Any) -> Any:
+        self.handlers.append(handler)
+        return SimpleNamespace(remove=lambda: None)
+
+    async def _kind(self, group: str, *, resource: str) -> Kind:
+        self.asked.append(resource)
+        if group == "hangs.example":
+            await asyncio.sleep(60.0)
+        if resource not in self.served:
+            raise KindNotServed("no")
+        return Kind(group, "v1", self.served[resource], resource)
+
+    def tell(self, delta: Delta[ControllerRing]) -> None:
+        for handler in self.handlers:
+            handler(delta)
+
+    def owner_kinds(self) -> dict[GroupResource, frozenset[GroupKind]]:
+        return self.kinds.owner_kinds(RingResources([SECRETS]))
+
+
+@virtual_time
+async def test_a_group_that_hangs_keeps_no_other_from_being_learned_and_a_webhook_only_shortly() -> None:
+    world = World(ring("bad", HANGING), ring("good", SECRETS))
+    async with asyncio.timeout(PATIENCE + 0.1):
+        await world.kinds.tried()
+    assert world.owner_kinds() == {GroupResource("", "configmaps"): frozenset({GroupKind("", "Secret")})}
+
+
+@virtual_time
+async def test_a_webhook_waits_until_every_kind_was_asked_for() -> None:
+    world = World(ring("good", SECRETS))
+    async with asyncio.timeout(0.1):
+        await world.kinds.tried()
+    assert set(world.asked) == {"secrets", "configmaps"}
+    assert world.owner_kinds()
+
+
+@virtual_time
+async def test_without_rings_nothing_is_waited_for() -> None:
+    world = World()
+    async with asyncio.timeout(0.1):
+        await world.kinds.tried()
+
+
+@virtual_time
+async def test_a_kind_that_is_not_served_is_asked_for_again() -> None:
+    world = World(ring("early", RingResource(group="", resource="pods")))
+    await asyncio.sleep(1.0)
+    world.served["pods"] = "Pod"
+    await asyncio.sleep(RETRY)
+    assert await world.kinds.kind(GroupResource("", "pods")) == Kind("", "v1", "Pod", "pods")
+    assert world.asked == ["pods", "pods"]
+
+
+@pytest.mark.parametrize("how", ["deleted", "changed"])
+@virtual_time
+async def test_kinds_that_no_ring_needs_are_forgotten_and_not_asked_for_any_more(how: str) -> None:
+    gone, pods = ring("ring", SECRETS, HANGING), RingResource(group="", resource="pods")
+    world = World(gone, ring("other", pods))
+    await asyncio.sleep(1.0)
+    if how == "deleted":
+        del world.rings["ring"]
+        world.tell(Deleted(gone))
+    else:
+        world.rings["ring"] = changed = msgspec.structs.replace(
+            gone, spec=ControllerRingSpec(resources=(pods,))
+        )
+        world.tell(Updated(gone, changed))
+    await asyncio.sleep(0.0)
+    await asyncio.sleep(1.0)
+    assert set(world.kinds._kinds) == set()
+    assert world.owner_kinds() == {}
+    world.asked.clear()
+    await asyncio.sleep(200.0)
+    assert set(world.asked) == {"pods"}
+    assert not world.running.done()
+
+
+@virtual_time
+async def test_a_new_rings_kinds_are_learned_at_once() -> None:
+    world = World()
+    await asyncio.sleep(1.0)
+    world.rings["new"] = new = ring("new", SECRETS)
+    world.tell(Added(new))
+    await asyncio.sleep(0.1)
+    assert world.owner_kinds()
