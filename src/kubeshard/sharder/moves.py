@@ -83,6 +83,8 @@ class Job(NamedTuple):
     draining: Container[str] = ()
     read: float | None = None
     """When (monotonic) the object had been read; None: just now."""
+    view: RingView | None = None
+    """With which the mover decided; None before it did."""
 
     @property
     def key(self) -> Key:
@@ -178,7 +180,7 @@ class Mover:
             draining = UnknownOwners()  # nobody has looked at those that own it now
         type_ = TypeMeta(job.kind.api_version, job.kind.kind)
         decision = plan(view, entry, type_, meta, draining=draining)
-        return job._replace(entry=entry, meta=meta, decision=decision, draining=draining)
+        return job._replace(entry=entry, meta=meta, decision=decision, draining=draining, view=view)
 
     async def _carry_out(self, job: Job) -> Outcome:
         error: ApiError = Conflict("the object changes all the time", code=409, reason="Conflict")
@@ -287,14 +289,20 @@ class Mover:
     async def _patch(self, job: Job, patch: MergePatch | JsonPatch, still: Still | None = None) -> ObjectMeta:
         def check() -> None:
             """Just before the bytes leave: this is still what is to be done, and still may be done."""
-            now = self._decided(job, job.meta)
-            if now is None or now.decision != job.decision or not (still is None or still()):
+            if not self._stands(job) or not (still is None or still()):
                 raise _Outdated
 
         client = self._writes.checked(check)
         return (
             await client.patch(metadata_only(job.kind), job.meta.name, job.meta.namespace, patch)
         ).metadata
+
+    def _stands(self, job: Job) -> bool:
+        """Whether the decision would be the same now. A main object's depends on nothing but the view."""
+        if job.entry.main and self._view(job.ring) is job.view:
+            return True
+        now = self._decided(job, job.meta)
+        return now is not None and now.decision == job.decision
 
 
 class _Outdated(Exception):
