@@ -496,3 +496,32 @@ def test_a_released_lease_is_written_with_an_empty_holder_present() -> None:
         "holderIdentity": "",
         "leaseDurationSeconds": 1,
     }
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_an_outage_is_told_once_however_it_shows(caplog: pytest.LogCaptureFixture) -> None:
+    async def in_turns(verb: str) -> None:
+        if len(store.requests) % 2:
+            raise Unavailable(f"connection {len(store.requests)} refused")
+        await forever(verb)
+
+    store = LeaseStore()
+    store.trouble = in_turns
+    waiting = asyncio.create_task(Candidate(store, "a").run())
+    await asyncio.sleep(600)
+    waiting.cancel()
+    lines = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert [line.__dict__["fields"]["trouble"] for line in lines] == ["no answer"]
+    assert len(store.requests) > 50
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_being_unfit_to_lead_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    clock = VirtualClock()
+    leading = Candidate(LeaseStore(), "a").elector
+    async with leading.held(lambda: f"a worker is {clock.monotonic():.0f} s over its limit") as leadership:
+        await leadership.lost()
+    lines = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert [line.__dict__["fields"]["trouble"] for line in lines] == ["unfit to lead"]

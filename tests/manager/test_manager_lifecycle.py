@@ -337,9 +337,11 @@ def test_names_of_controllers_are_unique() -> None:
         Manager([controller(), controller()])
 
 
-def test_a_wrong_address_is_refused_in_words() -> None:
-    with pytest.raises(ConfigurationError, match="bind address 'localhost' is not of the form"):
-        Manager(metrics_address="localhost")
+@pytest.mark.regression
+@pytest.mark.parametrize("field", ["metrics_address", "health_address"])
+def test_a_wrong_address_is_refused_at_once_with_the_name_of_its_field(field: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{field}: bind address 'localhost' is not of the form"):
+        Manager(**{field: "localhost"})  # type: ignore[arg-type]
 
 
 @virtual_time

@@ -96,6 +96,9 @@ def test_unknown_fields_are_told_and_never_fatal(tmp_path: Path) -> None:
         ("controller: {sharder: {concurrentMoves: 0}}", "controller.sharder.concurrentMoves"),
         ("controller: {sharder: {syncPeriod: 5x}}", "controller.sharder.syncPeriod"),
         ("leaderElection: {resourceLock: endpoints}", "leaderElection.resourceLock"),
+        ("metrics: {bindAddress: localhost}", "metrics.bindAddress"),
+        ("health: {bindAddress: '::1:8081'}", "health.bindAddress"),
+        ("webhook: {server: {bindAddress: ':99999'}}", "webhook.server.bindAddress"),
         ("compat: maybe", "compat"),
         ("webhook: {config: {clientConfig: {url: x, service: {name: y}}}}", "webhook.config.clientConfig"),
         (

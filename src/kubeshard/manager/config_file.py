@@ -25,6 +25,7 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import Struct, field
 from kubeshard.manager.elector import ElectionTiming
 from kubeshard.manager.leader_election import LeaderElection
+from kubeshard.manager.listener import check_bind_address
 from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 
 C = TypeVar("C", bound=msgspec.Struct)
@@ -155,6 +156,8 @@ def load_component(
     election = config.leader_election
     if election.resource_lock != "leases":
         raise ConfigurationError('field leaderElection.resourceLock: only "leases" is supported')
+    check_bind_address("field health.bindAddress", config.health_address)
+    check_bind_address("field metrics.bindAddress", config.metrics_address)
     election = msgspec.structs.replace(
         election,
         leader_elect=boolean(environment, "LEADER_ELECT", election.leader_elect),

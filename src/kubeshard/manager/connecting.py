@@ -34,5 +34,9 @@ async def connected(
         except ApiError as error:
             if not patient or isinstance(error, Unauthorized):
                 raise
-            _log.warning("The cluster does not answer yet", error=error)
+            _log.warning(
+                "The cluster does not answer yet; waiting for it",
+                error=error,
+                advice="check its address, the network, and the certificate authority of the kubeconfig",
+            )
         yield client

@@ -27,7 +27,17 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kubeshard.controller.gate import Gate
-from kubeshard.core import AlreadyExists, Conflict, KubeshardError, Lease, NotFound, NotOurs
+from kubeshard.core import (
+    AlreadyExists,
+    Conflict,
+    KubeshardError,
+    Lease,
+    NotFound,
+    NotOurs,
+    Throttled,
+    Timeout,
+    Unavailable,
+)
 from kubeshard.manager.elector import (
     Action,
     Create,
@@ -44,6 +54,8 @@ from kubeshard.runtime.environ import hostname
 from kubeshard.runtime.logs import error_line, get_logger
 from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 from kubeshard.runtime.watchdog import NoWatchdog, Watchdog
+
+_NO_ANSWER = (Throttled, Timeout, TimeoutError, Unavailable)
 
 _log = get_logger("kubeshard.leaderelection")
 
@@ -210,7 +222,7 @@ class LeaderElector:
             while self._elector.state is State.LEADING:
                 deadline = self._elector.deadline
                 if unfit := health():
-                    self._report(f"unfit to lead: {unfit}")
+                    self._report("unfit to lead", unfit)
                 await self._step(fit=not unfit)
                 if self._elector.deadline > deadline:
                     leadership.renewed()
@@ -250,7 +262,9 @@ class LeaderElector:
                 await self._request(action, started)
         except (TimeoutError, KubeshardError) as error:
             self._elector.failed(self._clock.boottime())
-            self._report(error_line(error))
+            self._report(
+                "no answer" if isinstance(error, _NO_ANSWER) else error_line(error), error_line(error)
+            )
         else:
             self._trouble = ""
         self._notice_leader()
@@ -289,7 +303,8 @@ class LeaderElector:
             self._leader = self._elector.leader
             self._log.info("New leader", leader=self._leader or "nobody")
 
-    def _report(self, trouble: str) -> None:
+    def _report(self, trouble: str, detail: str) -> None:
+        """Once, until it is another trouble or none."""
         if trouble != self._trouble:
             self._trouble = trouble
-            self._log.warning("Leader election is in trouble", error=trouble)
+            self._log.warning("Leader election is in trouble", trouble=trouble, error=detail)

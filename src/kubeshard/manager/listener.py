@@ -9,16 +9,23 @@ from kubeshard.core import ConfigurationError
 from kubeshard.runtime.asgi import AsgiApp, AsgiServer, ListenError, MissingExtraError, parse_bind_address
 
 
-class Listener:
-    """`address` is `host:port` or `:port`; None or `"0"` is nowhere. Raises ConfigurationError for any other text."""
+def check_bind_address(field: str, address: str | None) -> tuple[str, int] | None:
+    """Host and port; None for nowhere, which is None or `"0"`. Raises ConfigurationError, which begins with `field`,
+    for what is neither that nor `host:port` or `:port`.
+    """
+    if address in (None, "0"):
+        return None
+    try:
+        return parse_bind_address(address or "")
+    except ValueError as error:
+        raise ConfigurationError(f"{field}: {error}") from error
 
-    def __init__(self, address: str | None, ssl_context: ssl.SSLContext | None = None) -> None:
-        self._place: tuple[str, int] | None = None
-        if address not in (None, "0"):
-            try:
-                self._place = parse_bind_address(address or "")
-            except ValueError as error:
-                raise ConfigurationError(str(error)) from error
+
+class Listener:
+    """What listens at `address`, which the user knows as `field`. Raises as `check_bind_address`."""
+
+    def __init__(self, field: str, address: str | None, ssl_context: ssl.SSLContext | None = None) -> None:
+        self._place = check_bind_address(field, address)
         self._ssl = ssl_context
         self.port = 0
         """The real one, once it is open."""

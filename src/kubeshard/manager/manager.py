@@ -89,7 +89,7 @@ class Manager:
     makes metrics HTTPS, `metrics_auth` asks the API server who may read them. `liveness` and `readiness` are further
     checks by name. `graceful_timeout`: seconds for reconciles to end after a stop; 0 none, negative any number.
 
-    Raises ValueError for controllers of one name.
+    Raises ValueError for controllers of one name, ConfigurationError for an address that is none.
     """
 
     def __init__(
@@ -133,9 +133,9 @@ class Manager:
         self._sharding = sharding
         self._runnables = tuple(runnables)
         self._servers = tuple(servers)
-        self._metrics_page = Listener(metrics_address, metrics_ssl)
+        self._metrics_page = Listener("metrics_address", metrics_address, metrics_ssl)
         self._metrics_auth = metrics_auth
-        self._health_page = Listener(health_address)
+        self._health_page = Listener("health_address", health_address)
         self._liveness = dict(liveness or {})
         self._readiness = dict(readiness or {})
         self._clock = clock

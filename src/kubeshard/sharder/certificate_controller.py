@@ -121,6 +121,7 @@ class SharedCertificate:
         """Waits for an API server that cannot be reached. Raises ConfigurationError for what waiting does not
         mend: missing rights or namespace, a foreign Secret.
         """
+        told: type[ApiError] | None = None
         while True:
             try:
                 return await self._synchronise(serving)
@@ -135,7 +136,9 @@ class SharedCertificate:
                     f"{missing}, or configure certificate files"
                 ) from error
             except ApiError as error:
-                _LOG.warning("Cannot get the webhook certificate yet", error=error)
+                if type(error) is not told:
+                    told = type(error)
+                    _LOG.warning("Cannot get the webhook certificate yet; trying again", error=error)
                 await asyncio.sleep(self._rng.uniform(1.0, 3.0))
 
     async def run(self, serving: ServingCertificate) -> None:
