@@ -11,6 +11,7 @@ import pytest
 from kubeshard.runtime.asgi import (
     AsgiApp,
     AsgiServer,
+    DirectAnswer,
     Limits,
     ListenError,
     MissingExtraError,
@@ -74,15 +75,14 @@ class DirectEcho:
         assert (await receive())["more_body"] is False
         await answer(send, b"later")
 
-    def direct(
-        self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]], body: bytes
-    ) -> bytes | AsgiApp:
+    def direct(self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]]) -> DirectAnswer | None:
         assert method == b"POST"
         assert (b"host", b"x") in headers
         if url == b"/later":
-            return self.later
-        if url != b"/":
-            return self
+            return lambda _: self.later
+        return self.answer if url == b"/" else None
+
+    def answer(self, body: bytes) -> bytes:
         self.direct_answers += 1
         return body
 
@@ -256,6 +256,33 @@ async def test_what_arrives_in_one_piece_is_answered_directly_and_all_answers_ke
         await reader.readuntil(b"400")
     assert (await until_closed(reader)) is not None
     writer.close()
+
+
+async def test_a_head_that_was_seen_before_is_answered_as_if_it_were_new() -> None:
+    app = DirectEcho()
+    chunked = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    later = b"POST /later HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n"
+    async with AsgiServer(app) as server:
+        reader, writer = await connect(server)
+
+        async def said(request: bytes) -> bytes:
+            writer.write(request)
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+            return await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
+
+        for body in (b"first", b"other", b"third"):
+            assert await said(POST + b"\r\n" + body) == body
+            assert await said(chunked + b"5\r\n" + body + b"\r\n0\r\n\r\n") == body
+            assert await said(later + body) == b"later"
+        assert app.direct_answers == 6
+        # The end of a head is not a head, even where it came alone once.
+        writer.write(b"POST / HTTP/1.1\r\n")
+        await asyncio.sleep(0.02)
+        assert await said(b"host: x\r\ncontent-length: 5\r\n\r\nsplit") == b"split"
+        writer.write(b"host: x\r\ncontent-length: 5\r\n\r\nsplit")
+        assert (await until_closed(reader)).startswith(b"HTTP/1.1 400 ")
+        writer.close()
 
 
 @pytest.mark.parametrize("end", [b"HTTP/1.0\r\n", b"HTTP/1.1\r\nconnection: close\r\n"])

@@ -34,7 +34,7 @@ Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 """An ASGI 3 application. Only `http` scopes are ever sent: there is no lifespan and no websocket."""
 
-DirectAnswer = Callable[[bytes, bytes, list[tuple[bytes, bytes]], bytes], bytes | AsgiApp]
+DirectAnswer = Callable[[bytes], bytes | AsgiApp]
 """See `DirectApp.direct`."""
 
 
@@ -43,14 +43,14 @@ class DirectApp(Protocol):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
-    def direct(
-        self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]], body: bytes
-    ) -> bytes | AsgiApp:
-        """The body of the answer 200 of type application/json, or the application that is to answer instead
-        (`self`, or one that knows what has been found out so far); the latter is called with the whole request.
+    def direct(self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]]) -> DirectAnswer | None:
+        """What answers requests that begin so, given their body; None: call the application as always.
 
-        Asked only about requests that arrived in one piece. Names of headers are in lower case. Must not raise and
-        must not block.
+        The answer is the body of a response 200 of type application/json, or the application that is to answer
+        instead (this one, or one that knows what has been found out so far), which is called with the whole
+        request. Asked only about requests that arrived in one piece; what it returns is kept, and asked about other
+        requests with the same head, on any connection. Names of headers are in lower case. Neither may raise or
+        block.
         """
         ...
 

@@ -17,6 +17,7 @@ import asyncio
 import enum
 import logging
 import ssl
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn import Config
@@ -37,6 +38,13 @@ _LAST_STEPS = 0.5
 """How long a request may go on once its connection is lost."""
 
 
+_HEADS = 1024
+_HEAD_BYTES = 2048
+"""What is remembered of heads: so many, and of no greater length."""
+
+Direct = Callable[[bytes, bytes, list[tuple[bytes, bytes]]], "DirectAnswer | None"]
+
+
 class _Waiting(enum.Enum):
     """What of a request is missing at the end of the bytes received so far."""
 
@@ -50,7 +58,10 @@ class Connections:
 
     def __init__(self, app: AsgiApp, limits: Limits) -> None:
         self.limits = limits
-        self.direct: DirectAnswer | None = getattr(app, "direct", None)
+        self.direct: Direct | None = getattr(app, "direct", None)
+        self.heads: dict[bytes, tuple[DirectAnswer, int]] = {}
+        """Heads of requests, up to the empty line, with what answers their bodies, and the length of these. Clients
+        send the same few over and over: such a request need not be parsed again."""
         self.state = ServerState()
         self.config = Config(
             app,
@@ -112,12 +123,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._timed: _Waiting = _Waiting.NOTHING
         self._timer: asyncio.TimerHandle | None = None
         self._header_bytes = 0
-        self._chunk_bytes = 0
+        self._chunk = b""
+        self._afresh = False
+        """Whether the bytes received last began with a request."""
         self._extensions: dict[str, Any] = {}
         self._direct = connections.direct
         self._held = False
         """Whether a request has begun of which uvicorn has not been told: it may be answered directly."""
         self._held_body = b""
+        self._instead: AsgiApp | None = None
+        """What is to answer the request that has just arrived, where its direct answer says so."""
         self._idle_since = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         """Of a connection whose last answer was a direct one; uvicorn has one of its own for the others. Not moved
@@ -144,8 +159,20 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._all.lost()
 
     def data_received(self, data: bytes) -> None:
-        self._chunk_bytes = len(data)
+        self._afresh = self._missing is _Waiting.NOTHING
+        if self._afresh and self._direct is not None:
+            head, found, body = data.partition(b"\r\n\r\n")
+            known = self._all.heads.get(head)
+            if known is not None and found and len(body) == known[1] and self._may_answer():
+                self._unset_keepalive_if_required()
+                answer = known[0](body)
+                if isinstance(answer, bytes):
+                    self._answer(answer)
+                    return
+                self._instead = answer
+        self._chunk = data
         super().data_received(data)
+        self._chunk = b""
         if self._missing is _Waiting.HEADERS:
             self._header_bytes += len(data)
             if self._header_bytes > self._limits.max_header_bytes:
@@ -171,7 +198,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._missing = _Waiting.BODY
-        if self._header_bytes + self._chunk_bytes > self._limits.max_header_bytes:
+        if self._header_bytes + len(self._chunk) > self._limits.max_header_bytes:
             # What was received may be headers, or headers and body.
             self._header_bytes = len(self.url) + sum(
                 len(name) + len(value) + 4 for name, value in self.headers
@@ -215,27 +242,53 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _answered_directly(self) -> bool:
         """Answers the request that is held, or hands it over."""
+        instead, self._instead = self._instead, None
+        if self.parser.should_upgrade():
+            self._direct = None
         if (
-            self._direct is None
-            or self._busy()
-            or self.flow.write_paused
-            or self.parser.should_upgrade()
+            instead is not None
+            or self._direct is None
+            or not self._may_answer()
             or not self.parser.should_keep_alive()
-            or len(self.connections) > self._limits.max_connections
-            or self.transport.is_closing()
         ):
-            self._hand_over()
+            self._hand_over(instead)
             return False
-        answer = self._direct(self.parser.get_method(), self.url, self.headers, self._held_body)
+        direct = self._direct(self.parser.get_method(), self.url, self.headers)
+        answer = direct(self._held_body) if direct is not None else None
+        if direct is not None:
+            self._remember(direct)
         if not isinstance(answer, bytes):
             self._hand_over(answer)
             return False
         self._held = False
-        self.transport.write(b"%b%d\r\n\r\n%b" % (_HEAD, len(answer), answer))
+        self._answer(answer)
+        return True
+
+    def _may_answer(self) -> bool:
+        """Whether an answer may be written now: none is due before it, and the client reads what it gets."""
+        return not (
+            self._busy()
+            or self.flow.write_paused
+            or len(self.connections) > self._limits.max_connections
+            or self.transport.is_closing()
+        )
+
+    def _answer(self, body: bytes) -> None:
+        self.transport.write(b"%b%d\r\n\r\n%b" % (_HEAD, len(body), body))
         self._idle_since = self.loop.time()
         if self._idle_timer is None:
             self._idle_timer = self.loop.call_later(self._limits.keep_alive, self._close_if_idle)
-        return True
+
+    def _remember(self, direct: DirectAnswer) -> None:
+        """The head of the request that was held, if there was nothing else in the last bytes, and nothing of it before
+        them. A body in chunks differs from what it is made of.
+        """
+        head, _, body = self._chunk.partition(b"\r\n\r\n")
+        if self._afresh and body == self._held_body and len(head) <= _HEAD_BYTES:
+            heads = self._all.heads
+            if len(heads) >= _HEADS:
+                heads.clear()
+            heads[head] = direct, len(body)
 
     def _busy(self) -> bool:
         """Whether a request that was handed over has not been answered yet."""

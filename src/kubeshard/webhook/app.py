@@ -27,9 +27,10 @@ import asyncio
 import re
 from collections.abc import Awaitable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from kubeshard.runtime.asgi import AsgiApp, Message, Receive, Scope, Send
+from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Message, Receive, Scope, Send
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.webhook.metrics import RouteMetrics, WebhookMetrics
@@ -49,8 +50,6 @@ MAX_IN_FLIGHT = 256
 
 MAX_PATIENCE = 30.0
 """Seconds that an `async` handler has; no API server waits longer."""
-
-_URLS = 1024
 
 _TIMEOUT = re.compile(rb"(?:^|&)timeout=(\d{1,9}(?:\.\d{1,9})?)s(?:&|$)")
 
@@ -97,7 +96,6 @@ class AdmissionApp:
         self._max_in_flight = max_in_flight
         self._clock = clock
         self._in_flight = 0
-        self._urls: dict[bytes, tuple[_Route, str]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
@@ -112,16 +110,23 @@ class AdmissionApp:
             return
         await self._answer(route, send, self._read(route.webhook, scope, receive, path))
 
-    def direct(
-        self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]], body: bytes
-    ) -> bytes | AsgiApp:
-        """See `DirectApp`: the answer of a handler that is no `async` one to a proper request."""
-        known = self._urls.get(url) or self._learned(url)
-        if known is None or method != b"POST" or not _is_plain_json(headers) or len(body) > self._max_body:
+    def direct(self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]]) -> DirectAnswer | None:
+        """See `DirectApp`: what answers proper requests, as far as their handler is no `async` one."""
+        path = url.partition(b"?")[0].decode("latin-1")
+        route = self._route(path)
+        if (
+            route is None
+            or method != b"POST"
+            or not path.isascii()
+            or "%" in path
+            or not _is_plain_json(headers)
+        ):
+            return None
+        return partial(self._answer_directly, route, path)
+
+    def _answer_directly(self, route: _Route, path: str, body: bytes) -> bytes | AsgiApp:
+        if self._in_flight >= self._max_in_flight or len(body) > self._max_body:
             return self
-        if self._in_flight >= self._max_in_flight:
-            return self
-        route, path = known
         began = self._clock.monotonic()
         found: bytes | Awaitable[AdmissionAnswer] | _Refused
         try:
@@ -142,17 +147,6 @@ class AdmissionApp:
 
     def _route(self, path: str) -> _Route | None:
         return next((route for route in self._routes if path.startswith(route.prefix)), None)
-
-    def _learned(self, url: bytes) -> tuple[_Route, str] | None:
-        """The route and path of a URL, remembered: API servers use a handful."""
-        path = url.partition(b"?")[0].decode("latin-1")
-        route = self._route(path)
-        if route is None or not path.isascii() or "%" in path:
-            return None
-        if len(self._urls) >= _URLS:
-            self._urls.clear()
-        self._urls[url] = route, path
-        return route, path
 
     async def _answer(self, route: _Route, send: Send, work: Coroutine[Any, Any, bytes | None]) -> None:
         began = self._clock.monotonic()
