@@ -4,9 +4,9 @@ import asyncio
 
 import msgspec
 import pytest
-from scripted_client import ScriptedClient, Widget
+from scripted_client import ScriptedClient, Widget, WidgetSpec
 
-from kubeshard.cache import Added, Cache, Deleted, OutsideScope, Scope, UndeclaredKind
+from kubeshard.cache import Added, Cache, Deleted, OutsideScope, Scope, UndeclaredIndex, UndeclaredKind
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import Selector
@@ -88,7 +88,7 @@ async def test_lists_select_by_namespace_index_and_labels() -> None:
         assert cache.list(Widget, index=("color", "red")) == [a, b]
         assert cache.list(Widget, "y", index=("color", "red")) == [b]
         assert cache.list(Widget, labels=Selector.equals("tier", "1")) == [a, c]
-        with pytest.raises(KeyError):
+        with pytest.raises(UndeclaredIndex, match=r"^Widget.*: there is no index 'owner'"):
             cache.list(Widget, index=("owner", "x"))
 
 
@@ -127,20 +127,64 @@ async def test_an_error_of_the_block_passes_as_it_is() -> None:
             raise KeyError("the block's own")
 
 
+@pytest.mark.regression
 @virtual_time
-async def test_a_bug_in_an_index_function_ends_the_block() -> None:
-    def broken(_: Widget) -> list[str]:
-        raise RuntimeError("bug")
+async def test_an_index_function_that_raises_ends_nothing_and_names_index_and_object(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(widget: Widget) -> list[str]:
+        return [widget.metadata.annotations["must"]]  # type: ignore[index]  # the mistake
 
     api = ScriptedClient()
     cache = Cache(api.client, clock=VirtualClock())
-    cache.add_index(Widget, "broken", broken)
-    with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012 - the block is what ends
+    cache.add_index(Widget, "owner", broken)
+    async with cache.running():
+        await cache.synced()
+        for number in range(5):
+            api.put(f"x/{number}")
+        sound = api.put("x/sound", annotations={"must": "me"})
+        await settle()
+        assert cache.list(Widget, index=("owner", "me")) == [sound]
+        assert len(cache.list(Widget)) == 6
+        assert cache.get(Widget, "0", "x") is not None
+        assert cache.informer(Widget).index_errors == 5
+    (record,) = [record for record in caplog.records if "index function" in record.getMessage()]
+    fields = record.fields  # type: ignore[attr-defined]  # of our logs
+    assert (fields["index"], fields["object"], fields["kind"]) == ("owner", "x/0", "Widget.v1.example.com")
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("mistake", ["raises", "returns nothing", "renames"])
+def test_a_transform_that_fails_ends_nothing_and_the_object_is_stored_as_it_came(mistake: str) -> None:
+    def transform(widget: Widget) -> Widget:
+        if widget.metadata.name == "sound":
+            return msgspec.structs.replace(widget, spec=WidgetSpec(color="changed"))
+        if mistake == "raises":
+            raise KeyError("bug")
+        if mistake == "renames":
+            metadata = msgspec.structs.replace(widget.metadata, name="another")
+            return msgspec.structs.replace(widget, metadata=metadata)
+        return None  # type: ignore[return-value]  # the mistake
+
+    @virtual_time
+    async def check() -> None:
+        api = ScriptedClient()
+        came = api.put("x/a", "red")
+        api.put("x/sound", "red")
+        cache = Cache(api.client, clock=VirtualClock(), transforms={Widget.KIND: transform})
+        informer = cache.declare(Widget)
         async with cache.running():
             await cache.synced()
-            api.put("x/a")
-            await asyncio.sleep(60)
-    assert caught.group_contains(RuntimeError, match="bug")
+            later = api.put("x/b", "red")
+            await settle()
+            assert cache.get(Widget, "a", "x") == came
+            assert cache.get(Widget, "b", "x") == later
+            sound = cache.get(Widget, "sound", "x")
+            assert sound is not None
+            assert sound.spec.color == "changed"
+            assert informer.transform_errors == 2
+
+    check()
 
 
 @virtual_time

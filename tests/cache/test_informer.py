@@ -12,7 +12,9 @@ import pytest
 from scripted_client import Request, ScriptedClient, Widget, unreadable
 
 from kubeshard.cache import Added, Cache, Deleted, Delta, Informer, Scope, Updated
+from kubeshard.cache.reflector import READ_DEADLINE
 from kubeshard.client.watching import WatchEvent
+from kubeshard.controller.syncing import SILENCE
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import (
     ApiError,
@@ -155,14 +157,21 @@ async def test_what_was_missed_behind_a_compaction_is_found_by_a_full_read() -> 
 async def test_a_silent_watch_is_noticed_and_reopened_at_the_same_version() -> None:
     api = ScriptedClient()
     async with watching(api) as (informer, _):
-        await asyncio.sleep(91)
+        await asyncio.sleep(76)
         assert api.requests == [
             Request(0.0, "stream"),
-            Request(90.0, "probe"),
-            Request(90.0, "watch", "100"),
+            Request(75.0, "probe"),
+            Request(75.0, "watch", "100"),
         ]
-        assert informer.last_heard == 90.0
+        assert informer.last_heard == 75.0
         assert informer.full_reads == 1
+
+
+@pytest.mark.regression
+def test_a_quiet_watch_is_not_cut_before_its_bookmark_and_reopened_before_it_counts_as_deaf() -> None:
+    bookmark = 60.0
+    assert bookmark + 15 <= READ_DEADLINE
+    assert SILENCE >= READ_DEADLINE + 15
 
 
 @virtual_time

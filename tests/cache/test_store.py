@@ -4,9 +4,10 @@ from collections.abc import Iterable
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kubeshard.cache.deltas import Added, Deleted, Updated
-from kubeshard.cache.store import Store
+from kubeshard.cache.store import Store, UndeclaredIndex
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, PartialObject, Struct, field, form_of
 
@@ -139,18 +140,70 @@ def test_an_index_name_is_taken_once_and_an_unknown_one_is_an_error() -> None:
     store.add_index("node", by_node)
     with pytest.raises(ValueError, match="node"):
         store.add_index("node", by_node)
-    with pytest.raises(KeyError):
+    with pytest.raises(UndeclaredIndex, match=r"no index 'owner': declare it.*there are node"):
         store.by_index("owner", "x")
 
 
-def test_an_index_function_that_raises_is_not_hidden() -> None:
-    def broken(_: Pod) -> Iterable[str]:
-        raise RuntimeError("bug")
+@pytest.mark.regression
+def test_an_index_that_fails_on_an_object_finds_the_others_and_the_object_stays_readable() -> None:
+    failures: list[tuple[str, Key, str]] = []
+    store: Store[Pod] = Store(index_failed=lambda name, key, error: failures.append((name, key, str(error))))
 
-    store = filled()
-    store.add_index("broken", broken)
-    with pytest.raises(RuntimeError):
-        store.apply(pod("x/a", 101))
+    def by_annotation(pod: Pod) -> Iterable[str]:
+        return (pod.metadata.annotations["must"],) if pod.metadata.annotations else by_nothing()
+
+    def by_nothing() -> Iterable[str]:
+        raise RuntimeError("no annotations")
+
+    sound = replace(pod("x/a", 1), metadata=replace(pod("x/a", 1).metadata, annotations={"must": "v"}))
+    store.replace({sound.key: sound}, "10")
+    store.add_index("must", by_annotation)
+    broken = pod("x/b", 11)
+    assert store.apply(broken) == (Added(broken),)
+    assert failures == [("must", broken.key, "no annotations")]
+    assert store.get(broken.key) is broken
+    assert store.by_index("must", "v") == [sound]
+    assert store.unfiled("must") == {broken.key}
+
+    worse = pod("x/a", 12)
+    store.apply(worse)
+    assert store.by_index("must", "v") == []
+    better = replace(pod("x/b", 13), metadata=replace(pod("x/b", 13).metadata, annotations={"must": "v"}))
+    store.apply(better)
+    assert store.by_index("must", "v") == [better]
+    assert store.unfiled("must") == {worse.key}
+    store.remove(pod("x/a", 14))
+    assert store.unfiled("must") == frozenset()
+
+
+@pytest.mark.regression
+def test_an_index_that_begins_to_fail_leaves_no_ghosts() -> None:
+    fails = False
+
+    def moody(pod: Pod) -> Iterable[str]:
+        if fails:
+            raise RuntimeError("not today")
+        return by_node(pod)
+
+    store = filled(pod("x/a", 1, node="n1"), pod("x/b", 2, node="n1"))
+    store.add_index("node", moody)
+    fails = True
+    store.apply(pod("x/a", 101, node="n2"))
+    store.remove(pod("x/b", 102))
+    fails = False
+    assert store.by_index("node", "n1") == []
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("answer", ["n1", None, [7], [["n1"]]])
+def test_an_index_function_returns_strings_and_says_so(answer: object) -> None:
+    failures: list[str] = []
+    store: Store[Pod] = Store(
+        index_failed=lambda name, key, error: failures.append(f"{type(error).__name__}")
+    )
+    store.add_index("node", lambda pod: answer)  # type: ignore[arg-type,return-value]  # the mistake
+    store.apply(pod("x/a", 101))
+    assert failures == ["TypeError"]
 
 
 def test_the_version_follows_lists_events_and_bookmarks_and_only_a_list_sets_it_back() -> None:

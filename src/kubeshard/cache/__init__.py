@@ -16,7 +16,7 @@ from kubeshard.cache.informer import Handler, Informer, Registration
 from kubeshard.cache.own_writes import CacheBehind, OwnWrites, WriteBook, record_own_write
 from kubeshard.cache.reflector import Transform
 from kubeshard.cache.scope import Scope
-from kubeshard.cache.store import IndexFunction, Store
+from kubeshard.cache.store import IndexFunction, Store, UndeclaredIndex
 
 __all__ = [
     "Added",
@@ -33,6 +33,7 @@ __all__ = [
     "Scope",
     "Store",
     "Transform",
+    "UndeclaredIndex",
     "UndeclaredKind",
     "Updated",
     "WriteBook",

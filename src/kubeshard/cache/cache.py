@@ -20,7 +20,7 @@ from kubeshard.cache.informer import Informer
 from kubeshard.cache.listwatch import StreamingLists
 from kubeshard.cache.reflector import PATIENCE_FOR_LOGS, Transform
 from kubeshard.cache.scope import Scope
-from kubeshard.cache.store import IndexFunction
+from kubeshard.cache.store import IndexFunction, UndeclaredIndex
 from kubeshard.client import Client
 from kubeshard.core.errors import KubeshardError
 from kubeshard.core.kinds import GroupKind, Kind
@@ -143,11 +143,15 @@ class Cache:
         """A snapshot of all objects, or of those in one namespace, under one (index name, value), matching
         labels.
 
-        Raises UndeclaredKind, OutsideScope, and KeyError for an index that was never added.
+        An object for which the index function raises is not found by the index (`IndexFunction`). Raises
+        UndeclaredKind, OutsideScope, UndeclaredIndex.
         """
         informer = self.informer(target, scope)
         namespace = _within(informer, namespace)
-        found = informer.store.by_index(*index, namespace) if index else informer.store.list(namespace)
+        try:
+            found = informer.store.by_index(*index, namespace) if index else informer.store.list(namespace)
+        except UndeclaredIndex as error:
+            raise UndeclaredIndex(f"{informer}: {error}") from None
         return [obj for obj in found if labels.matches(obj.metadata.labels)] if labels else found
 
     def informer(self, target: type[T] | Form[T], scope: Scope | None = None) -> Informer[T]:

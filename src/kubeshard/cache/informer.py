@@ -20,13 +20,13 @@ from typing import Generic, TypeVar
 from kubeshard.cache.deltas import Added, Delta
 from kubeshard.cache.listwatch import Advance, Apply, Remove, Replace, StreamingLists
 from kubeshard.cache.pace import Pace
-from kubeshard.cache.reflector import Reflector, Transform
+from kubeshard.cache.reflector import PATIENCE_FOR_LOGS, Reflector, Transform
 from kubeshard.cache.scope import ALL_NAMESPACES, Scope
 from kubeshard.cache.store import Store
 from kubeshard.client import Client
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError
-from kubeshard.core.objects import Form, KubeObject
+from kubeshard.core.objects import Form, Key, KubeObject
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
@@ -87,8 +87,11 @@ class Informer(Generic[T]):
         parts = scope.parts(form.kind)
         self.form = form
         self.scope = scope
-        self.store: Store[T] = Store(parts)
+        self.store: Store[T] = Store(parts, index_failed=self._index_failed)
         self.handler_errors = 0
+        self.index_errors = 0
+        """Calls of index functions that raised."""
+        self._index_log_due = 0.0
         self._clock = clock
         self._registrations: tuple[Registration[T], ...] = ()
         self._unsynced = set(parts)
@@ -176,6 +179,11 @@ class Informer(Generic[T]):
         return sum(reflector.unexpected_answers for reflector in self._reflectors)
 
     @property
+    def transform_errors(self) -> int:
+        """Objects that are stored as they came, because the transform raised or returned something else."""
+        return sum(reflector.transform_errors for reflector in self._reflectors)
+
+    @property
     def undecodable(self) -> int:
         """Objects that did not fit their class, counted each time they came."""
         return sum(reflector.undecodable for reflector in self._reflectors)
@@ -196,9 +204,7 @@ class Informer(Generic[T]):
     # Running
 
     async def run(self) -> None:
-        """Lists and watches until cancelled. Raises only what is a bug, such as an index function that
-        raises.
-        """
+        """Lists and watches until cancelled. Raises only what is a bug."""
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors:
                 group.create_task(reflector.run(), name=f"reflector {self.form} {reflector.part}".rstrip())
@@ -234,6 +240,20 @@ class Informer(Generic[T]):
         self._unsynced.discard(part)
         if not self._unsynced:
             self._synced.set()
+
+    def _index_failed(self, name: str, key: Key, error: Exception) -> None:
+        self.index_errors += 1
+        now = self._clock.monotonic()
+        if now >= self._index_log_due:
+            self._index_log_due = now + PATIENCE_FOR_LOGS
+            _log.crash(
+                "An index function failed; the index does not find the object",
+                error,
+                kind=str(self.form),
+                index=name,
+                object=str(key),
+                so_far=self.index_errors,
+            )
 
     def _tell(self, registrations: Iterable[Registration[T]], delta: Delta[T]) -> None:
         for registration in registrations:

@@ -55,10 +55,14 @@ from kubeshard.runtime.rng import Rng
 T = TypeVar("T", bound=KubeObject)
 
 Transform = Callable[[T], T]
-"""Changes an object before it is stored. Pure; leaves name, namespace, UID and resourceVersion alone."""
+"""Changes an object before it is stored. Pure; leaves name, namespace, UID and resourceVersion alone. Where it
+raises, or returns something else, the object is stored as it came.
+"""
 
-READ_DEADLINE = 90.0
-"""Seconds without an event or bookmark after which a watch counts as dead."""
+READ_DEADLINE = 75.0
+"""Seconds without an event or bookmark after which a watch counts as dead. A bookmark is due every minute, so that a
+healthy watch is not cut; and 15 s are left for a new watch before others take the informer for deaf (90 s).
+"""
 
 PATIENCE_FOR_LOGS = 10.0
 """Seconds between two lines about a full read that takes long, or about undecodable objects."""
@@ -103,6 +107,7 @@ class Reflector(Generic[T]):
         self.read_since = float("-inf")
         """When the last full read that succeeded was begun (monotonic seconds)."""
         self.undecodable = 0
+        self.transform_errors = 0
         self._client = client
         self._form = form
         self._scope = scope
@@ -115,6 +120,7 @@ class Reflector(Generic[T]):
         self._log = _log.bind(kind=str(form), **({"namespace": part} if part else {}))
         self._asked = 0.0
         self._undecodable_log_due = 0.0
+        self._transform_log_due = 0.0
         self._reported = ""
 
     @property
@@ -239,7 +245,22 @@ class Reflector(Generic[T]):
     def _arrive(self, obj: T) -> T:
         """The object as it is to be stored."""
         obj = without_last_applied(obj)
-        return self._transform(obj) if self._transform else obj
+        if self._transform is None:
+            return obj
+        try:
+            return _same(self._transform(obj), obj)
+        except Exception as error:
+            self.transform_errors += 1
+            now = self._clock.monotonic()
+            if now >= self._transform_log_due:
+                self._transform_log_due = now + PATIENCE_FOR_LOGS
+                self._log.crash(
+                    "A transform failed; the object is stored as it came",
+                    error,
+                    object=str(obj.key),
+                    so_far=self.transform_errors,
+                )
+            return obj
 
     def _note(self, unreadable: UndecodableObject) -> bool:
         """Counts an object that does not fit its class. False: not even its name is known."""
@@ -274,6 +295,16 @@ class Reflector(Generic[T]):
             log("The API server does not serve this kind", error=error, again_in=pause)
         else:
             log("List or watch failed", error=error, again_in=pause)
+
+
+def _same(new: T, old: T) -> T:
+    """What a transform returned. Raises TypeError where that is not the same version of the same object."""
+    if not isinstance(new, KubeObject):
+        raise TypeError(f"it returned {new!r}: return the object")
+    after, before = new.metadata, old.metadata
+    if (new.key, after.uid, after.resource_version) != (old.key, before.uid, before.resource_version):
+        raise TypeError("it changed the object's name, namespace, UID or resourceVersion")
+    return new
 
 
 def without_last_applied(obj: T) -> T:

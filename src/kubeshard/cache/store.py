@@ -15,15 +15,24 @@ from typing import Generic, TypeVar
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
 from kubeshard.cache.scope import ALL_NAMESPACES
 from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.errors import KubeshardError
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta
 from kubeshard.core.versions import at_least, newest
 
 T = TypeVar("T", bound=KubeObject)
 
 IndexFunction = Callable[[T], Iterable[str]]
-"""The values under which an object is found; pure. One that raises is a programming error and ends the
-informer.
+"""The values under which an object is found; pure. An object for which it raises is in the store, but not found
+by this index: an index read goes on without it, as a list does without an undecodable object, and
+`Store.unfiled` names it.
 """
+
+IndexErrorHandler = Callable[[str, Key, Exception], None]
+"""Called with the name of the index, the object's key, and what the function raised."""
+
+
+class UndeclaredIndex(KubeshardError):
+    """A read by an index that nobody declared."""
 
 
 class Store(Generic[T]):
@@ -34,7 +43,13 @@ class Store(Generic[T]):
     for absent.
     """
 
-    def __init__(self, parts: Iterable[str] = (ALL_NAMESPACES,)) -> None:
+    def __init__(
+        self,
+        parts: Iterable[str] = (ALL_NAMESPACES,),
+        *,
+        index_failed: IndexErrorHandler = lambda name, key, error: None,
+    ) -> None:
+        self._index_failed = index_failed
         self._objects: dict[str, dict[str, T]] = {}  # namespace -> name -> object; no empty namespace
         self._undecodable: dict[Key, UndecodableObject] = {}  # no key that is in _objects
         self._indexes: dict[str, _Index[T]] = {}
@@ -65,11 +80,13 @@ class Store(Generic[T]):
         return [obj for objects in self._objects.values() for obj in objects.values()]
 
     def by_index(self, name: str, value: str, namespace: str | None = None) -> Sequence[T]:
-        """The objects that the index function filed under `value`. Raises KeyError for an index that was
-        never added.
-        """
-        found = self._indexes[name].lookup(value)
+        """The objects that the index function filed under `value`. Raises UndeclaredIndex."""
+        found = self._index(name).lookup(value)
         return [obj for obj in found if namespace is None or obj.metadata.namespace == namespace]
+
+    def unfiled(self, name: str) -> frozenset[Key]:
+        """Objects for which the function of this index raised, so that it does not find them."""
+        return frozenset(self._index(name).unfiled)
 
     @property
     def undecodable(self) -> Mapping[Key, UndecodableObject]:
@@ -93,7 +110,7 @@ class Store(Generic[T]):
         """
         if name in self._indexes:
             raise ValueError(f"index {name!r} exists")
-        index = _Index(function)
+        index = _Index(name, function, self._index_failed)
         for obj in self.list():
             index.put(obj)
         self._indexes[name] = index
@@ -185,6 +202,15 @@ class Store(Generic[T]):
         """Nothing else has happened in the part up to this version."""
         self._versions[part] = newest(resource_version, self._versions[part])
 
+    def _index(self, name: str) -> _Index[T]:
+        if index := self._indexes.get(name):
+            return index
+        there = f"there are {', '.join(sorted(self._indexes))}" if self._indexes else "there is none"
+        raise UndeclaredIndex(
+            f"there is no index {name!r}: declare it, with `indexes=[Index(KIND, {name!r}, function)]` of the "
+            f"controller or `add_index` of the cache ({there})"
+        )
+
     def _withhold(self, entry: UndecodableObject) -> tuple[Delta[T], ...]:
         assert entry.key is not None
         old = self._pop(entry.key)
@@ -223,28 +249,56 @@ class Store(Generic[T]):
 class _Index(Generic[T]):
     """value -> key -> object; no empty value."""
 
-    def __init__(self, function: IndexFunction[T]) -> None:
+    def __init__(self, name: str, function: IndexFunction[T], failed: IndexErrorHandler) -> None:
+        self._name = name
         self._function = function
+        self._failed = failed
         self._filed: dict[str, dict[Key, T]] = {}
+        self.unfiled: set[Key] = set()
 
     def lookup(self, value: str) -> Iterable[T]:
         return self._filed.get(value, {}).values()
 
     def put(self, obj: T) -> None:
-        for value in self._function(obj):
-            self._filed.setdefault(value, {})[obj.key] = obj
+        self._put(obj, self._told_values(obj))
 
     def move(self, old: T, new: T) -> None:
-        values = tuple(self._function(new))
-        self._drop_values(old.key, (value for value in self._function(old) if value not in values))
-        for value in values:
-            self._filed.setdefault(value, {})[new.key] = new
+        values = self._told_values(new)
+        self.drop(old, values or ())
+        self._put(new, values)
 
-    def drop(self, obj: T) -> None:
-        self._drop_values(obj.key, self._function(obj))
-
-    def _drop_values(self, key: Key, values: Iterable[str]) -> None:
+    def drop(self, obj: T, kept: Iterable[str] = ()) -> None:
+        key = obj.key
+        self.unfiled.discard(key)
+        try:
+            values: Iterable[str] = self._values(obj)
+        except Exception:  # it may have been filed all the same, if the function is not pure
+            values = tuple(self._filed)
         for value in values:
             filed = self._filed.get(value)
-            if filed is not None and filed.pop(key, None) is not None and not filed:
+            if value not in kept and filed and filed.pop(key, None) is not None and not filed:
                 del self._filed[value]
+
+    def _put(self, obj: T, values: tuple[str, ...] | None) -> None:
+        if values is None:
+            self.unfiled.add(obj.key)
+            return
+        for value in values:
+            self._filed.setdefault(value, {})[obj.key] = obj
+
+    def _told_values(self, obj: T) -> tuple[str, ...] | None:
+        """The values, or None after having told of the failure."""
+        try:
+            return self._values(obj)
+        except Exception as error:
+            self._failed(self._name, obj.key, error)
+            return None
+
+    def _values(self, obj: T) -> tuple[str, ...]:
+        found = self._function(obj)
+        if isinstance(found, str):
+            raise TypeError(f"it returned the string {found!r}: return a tuple or list of strings")
+        values = tuple(found)
+        if not all(isinstance(value, str) for value in values):
+            raise TypeError(f"it returned {values!r}: return strings only")
+        return values

@@ -48,6 +48,12 @@ COUNTERS = (
         "Events of the past that came again and were dropped.",
         lambda informer: informer.stale_events,
     ),
+    Series("index_errors", "Calls of index functions that raised.", lambda informer: informer.index_errors),
+    Series(
+        "transform_errors",
+        "Objects stored as they came because the transform failed.",
+        lambda informer: informer.transform_errors,
+    ),
     Series("handler_errors", "Calls of handlers that raised.", lambda informer: informer.handler_errors),
 )
 
