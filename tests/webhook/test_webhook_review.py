@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeshard.core.objects import KubeObject, field
+from kubeshard.core.objects import KubeObject, ObjectMeta, field
 from kubeshard.webhook.review import (
     AdmissionAnswer,
     InvalidReview,
@@ -92,6 +92,16 @@ def test_labels_that_are_null_are_no_labels() -> None:
     request = decode_review(encoded(body(object={"metadata": {"labels": None}}))).request
     assert request.object is not None
     assert request.object.metadata.labels is None
+
+
+@pytest.mark.regression
+def test_null_in_an_object_reads_as_the_default() -> None:
+    null = {**thing(), "metadata": {"name": "a", "ownerReferences": None, "finalizers": None}, "spec": None}
+    request = decode_review(encoded(body(object=null))).request
+    assert request.object_error == ""
+    assert request.object is not None
+    assert request.object.metadata.owner_references == ()
+    assert request.whole(Thing) == Thing(metadata=ObjectMeta(name="a"))
 
 
 @pytest.mark.parametrize("part", ["object", "oldObject"])

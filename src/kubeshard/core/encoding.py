@@ -78,6 +78,14 @@ def decode(form: Form[T], data: Encoded) -> T:
     return decoded
 
 
+def read(type_: Any, data: Encoded) -> Any:
+    """What fits the type, with null as `decode` reads it. Raises msgspec.DecodeError."""
+    try:
+        return decoder(type_).decode(data)
+    except msgspec.ValidationError:
+        return decoder(type_).decode(without_nulls(type_, data))
+
+
 def partial(kind: Kind, data: Encoded) -> PartialObject | None:
     """The object's metadata, or as much of it as says which object it is; None where even its name is broken.
     Slow: for what does not decode otherwise.

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kubeshard.core.encoding import decoder
+from kubeshard.core.encoding import read
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import PartialObject, Struct
 
@@ -250,7 +250,7 @@ class _ReviewAnswer(msgspec.Struct, gc=False, rename={"api_version": "apiVersion
 
 _REVIEW = msgspec.json.Decoder(_Review)
 _RAW_REVIEW = msgspec.json.Decoder(_RawReview)
-_OBJECT = msgspec.json.Decoder(ReviewedObject | None)
+_OBJECT = ReviewedObject | None
 _ENCODER = msgspec.json.Encoder()
 
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -282,9 +282,9 @@ def _decode(body: bytes | bytearray, path: str) -> Review:
         # A field has a wrong type. Outside of the objects that makes the review invalid, inside it does not.
         raw = _RAW_REVIEW.decode(text)
     try:
-        now, before = _OBJECT.decode(raw.request.object), _OBJECT.decode(raw.request.old_object)
+        now, before = (read(_OBJECT, part) for part in (raw.request.object, raw.request.old_object))
         return Review(raw.api_version, _request(path, body, raw.request, now, before, ""))
-    except msgspec.ValidationError as error:
+    except msgspec.DecodeError as error:
         return Review(raw.api_version, _request(path, body, raw.request, None, None, str(error)))
 
 
@@ -295,12 +295,12 @@ def _whole(raw: msgspec.Raw, target: type[T]) -> T | None:
     kind: Kind | None = getattr(type_, "KIND", None)
     try:
         if kind is not None:
-            found = _OBJECT.decode(raw)
-            if found is not None and (found.api_version, found.kind) != (kind.api_version, kind.kind):
+            found: ReviewedObject = read(ReviewedObject, raw)
+            if (found.api_version, found.kind) != (kind.api_version, kind.kind):
                 raise UnexpectedObject(
                     f"the object is a {found.kind} of {found.api_version}, {type_.__name__} is {kind}"
                 )
-        decoded: T = decoder(type_).decode(raw)
+        decoded: T = read(type_, raw)
     except msgspec.DecodeError as error:
         raise UnexpectedObject(f"the object does not fit {type_.__name__}: {error}") from error
     return decoded
