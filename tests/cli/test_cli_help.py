@@ -142,3 +142,10 @@ def test_samples_are_printed_as_yaml_for_kubectl() -> None:
 
     assert kinds("--crds") == ["CustomResourceDefinition"] * 2
     assert kinds() == ["Namespace", "Theme", "Theme", "Website", "Website"]
+
+
+@pytest.mark.regression
+def test_no_number_is_no_time_until_a_pod_is_ready() -> None:
+    result = CliRunner().invoke(cli, ["apiserver", "--port", "0", "--ready-after", "nan"])
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1] == "Error: Invalid value for '--ready-after': is no number"

@@ -134,6 +134,10 @@ def test_an_empty_file_of_kubectl_is_read(write):
         ),
         (("server:", "proxy-url: socks5://x, server:"), "proxy-url: 'socks5://x': only http"),
         (("contexts: [", "contexts: [["), "not YAML in line"),
+        (("10.0.0.1:6443", "host:port"), "server: 'https://host:port' does not name a host and a port"),
+        (("10.0.0.1:6443", "[::1"), "does not name a host and a port"),
+        (("10.0.0.1:6443", ""), "does not name a host and a port"),
+        (("secret}", '"a\\nb"}'), "user 'u': token: has a line break"),
         (
             ("server:", "certificate-authority-data: YQ==, insecure-skip-tls-verify: true, server:"),
             "exclude each other",

@@ -129,6 +129,12 @@ async def test_a_taken_port_is_an_error_that_names_it() -> None:
                 pass
 
 
+async def test_a_host_that_is_not_known_is_an_error_in_words() -> None:
+    with pytest.raises(ListenError, match=r"^.*cannot listen on nowhere\.invalid:0: there is no such host$"):
+        async with AsgiServer(echo, "nowhere.invalid"):
+            pass
+
+
 async def test_a_port_may_be_shared_and_stays_open_when_one_of_them_ends() -> None:
     async with AsgiServer(echo, "127.0.0.1", reuse_port=True) as one:
         async with AsgiServer(echo, "127.0.0.1", one.port, reuse_port=True) as other:

@@ -14,6 +14,13 @@ from kubeshard.cli.options import version_option
 DEFAULT_PORT = 6443
 
 
+def _a_number(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    """NaN is in every range."""
+    if value != value:
+        raise click.BadParameter("is no number")
+    return value
+
+
 @click.command(
     cls=Command,
     short_help="Run a Kubernetes API server on this machine.",
@@ -63,7 +70,8 @@ DEFAULT_PORT = 6443
 @click.option(
     "--ready-after",
     metavar="SECONDS",
-    type=click.FloatRange(0),
+    type=click.FloatRange(0, 86400),
+    callback=_a_number,
     default=1.0,
     show_default=True,
     help="How long a pretended pod takes to become ready.",

@@ -12,6 +12,7 @@ import binascii
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -154,6 +155,14 @@ def load_kubeconfig(paths: Sequence[Path], context: str | None = None) -> Cluste
         raise ConfigurationError(
             f"{cluster_in}: server: {cluster.server!r} is not a URL with http:// or https://"
         )
+    try:
+        has_host = bool(urlsplit(cluster.server).hostname) and urlsplit(cluster.server).port != 0
+    except ValueError:
+        has_host = False
+    if not has_host:
+        raise ConfigurationError(
+            f"{cluster_in}: server: {cluster.server!r} does not name a host and a port: write https://HOST:PORT"
+        )
     return ClusterConfig(
         server=cluster.server,
         tls=_tls(cluster_path, cluster_in, cluster, user_path, chosen.user, user),
@@ -234,6 +243,10 @@ def _auth(path: Path, where: str, user: User) -> Auth:
     if user.exec is not None:
         return _exec(path, where, user.exec)
     if user.token:
+        if not user.token.isprintable():
+            raise ConfigurationError(
+                f"{where}: token: has a line break or another character that no token has"
+            )
         return BearerToken(user.token)
     if user.token_file:
         return TokenFile(_relative(path, user.token_file))

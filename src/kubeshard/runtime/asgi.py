@@ -191,6 +191,8 @@ def _listen(host: str, port: int, reuse_port: bool) -> socket.socket:
 
 def _reason(error: Exception) -> str:
     number = getattr(error, "errno", None) or 0
+    if number < 0 or isinstance(error, socket.gaierror):
+        return "there is no such host"
     if number == errno.EADDRINUSE:
         return "another process listens there"
     return os.strerror(number) if number > 0 else str(error)
