@@ -39,12 +39,14 @@ Reasons: `ring`, `object`, `resource`, `key`, `generate_name`, `leases`, `stale`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from kubeshard.core.errors import KubeshardError
 from kubeshard.core.kinds import GroupKind, GroupResource
@@ -135,12 +137,7 @@ class ShardAdmission:
         self._rings: dict[str, _Ring] = {}
         self._logged: dict[tuple[str, str], float] = {}
         metrics = registry or CollectorRegistry()
-        self._assignments = Counter(
-            "controller_sharding_assignments",
-            "Objects assigned to a shard by the webhook.",
-            ["controllerring", "group", "resource"],
-            registry=metrics,
-        )
+        self._assignments = _Assignments(metrics)
         self._unassigned = Counter(
             "controller_sharding_webhook_unassigned",
             "Objects that the webhook let through without a shard although they may need one.",
@@ -189,7 +186,7 @@ class ShardAdmission:
         if not self._view.fresh():
             return self._leave_unassigned(request, ring.name, "stale", STALE)
         if not request.dry_run:
-            self._count_assignment(ring, resource)
+            self._assignments.count(ring.name, resource)
         return ring.assigning(decision.target, labelled=meta.labels is not None)
 
     def _ring(self, path: str) -> _Ring:
@@ -220,19 +217,13 @@ class ShardAdmission:
         self._rings.pop(ring, None)
         for place in [place for place in self._logged if place[0] == ring]:
             del self._logged[place]
-        for metric in (self._assignments, self._unassigned, self._restored):
+        self._assignments.forget(ring)
+        for metric in (self._unassigned, self._restored):
             for family in metric.collect():
                 for values in {tuple(sample.labels.values()) for sample in family.samples}:
                     if values[0] == ring:
                         with suppress(KeyError):
                             metric.remove(*values)
-
-    def _count_assignment(self, ring: _Ring, resource: GroupResource) -> None:
-        counter = ring.assignments.get(resource)
-        if counter is None:
-            counter = self._assignments.labels(ring.name, resource.group, resource.resource)
-            ring.assignments[resource] = counter
-        counter.inc()
 
     def _must_keep(self, request: AdmissionRequest, ring: _Ring, old: ObjectMeta) -> bool:
         """Whether the shard label of the old object may not be taken away by this update."""
@@ -319,6 +310,35 @@ def _is_acknowledgement(request: AdmissionRequest, view: RingView) -> bool:
     return old is not None and new is not None and acknowledges(old, new, view.shard_label, view.drain_label)
 
 
+class _Assignments(Collector):
+    """`controller_sharding_assignments_total`. The hot path pays an addition, the scrape makes the samples."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._counts: dict[tuple[str, GroupResource], int] = {}
+        registry.register(self)
+
+    def count(self, ring: str, resource: GroupResource) -> None:
+        key = ring, resource
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def forget(self, ring: str) -> None:
+        for key in [key for key in self._counts if key[0] == ring]:
+            del self._counts[key]
+
+    def describe(self) -> Iterator[Metric]:
+        return self.collect()
+
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily(
+            "controller_sharding_assignments",
+            "Objects assigned to a shard by the webhook.",
+            labels=["controllerring", "group", "resource"],
+        )
+        for (ring, resource), count in list(self._counts.items()):
+            family.add_metric([ring, resource.group, resource.resource], count)
+        yield family
+
+
 @dataclass(frozen=True, slots=True)
 class _Ring:
     """A ring and what follows from it, for as long as what it was made of is the same. `error` says why
@@ -332,7 +352,6 @@ class _Ring:
     view: RingView = field(init=False)
     pointer: str = field(init=False)
     """Of the shard label."""
-    assignments: dict[GroupResource, Counter] = field(default_factory=dict, compare=False)
     answers: dict[tuple[str, bool], PreparedAnswer] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:

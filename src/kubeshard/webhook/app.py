@@ -175,7 +175,9 @@ class AdmissionApp:
     def _decide(self, webhook: Webhook, review: Review) -> bytes | Awaitable[AdmissionAnswer]:
         try:
             answer: object = webhook.handler(review.request)
-            return answer if isinstance(answer, Awaitable) else encode_review(review, _checked(answer))
+            if not isinstance(answer, AdmissionAnswer) and isinstance(answer, Awaitable):
+                return answer
+            return encode_review(review, _checked(answer))
         except Exception as error:
             return self._failed(webhook, review, error)
 

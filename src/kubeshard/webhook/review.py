@@ -258,9 +258,9 @@ _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 def _nested_too_deeply(body: bytes | bytearray) -> bool:
-    brackets = body.translate(None, _NO_BRACKETS)
-    if len(brackets) <= 2 * MAX_DEPTH:
+    if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
         return False
+    brackets = body.translate(None, _NO_BRACKETS)
     # Most brackets of a Kubernetes object are the empty maps of managedFields and the maps around those.
     few = brackets.replace(b"{}", b"").replace(b"{}", b"")
     return _depth(few) > MAX_DEPTH - 2 and _depth(brackets) > MAX_DEPTH
