@@ -43,6 +43,7 @@ from kubeshard.core import (
     UnexpectedResponse,
     metadata_only,
 )
+from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
 
 class Gadget(KubeObject, group="example.com", version="v1"):
@@ -589,6 +590,21 @@ async def test_a_limiter_spreads_requests_and_allows_a_burst():
         for _ in range(3):
             await limiter.acquire()
     assert waits == [0.1, 0.2, 0.1]
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_requests_that_were_given_up_while_they_waited_for_the_rate_limit_delay_nobody():
+    clock = VirtualClock()
+    limiter = TokenBucketLimiter(qps=1, clock=clock)
+    await limiter.acquire()
+    waiting = [asyncio.create_task(limiter.acquire()) for _ in range(100)]
+    await asyncio.sleep(0.5)
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    await limiter.acquire()
+    assert clock.monotonic() == 1.0
 
 
 def test_queries_leave_out_what_is_not_given():

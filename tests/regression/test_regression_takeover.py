@@ -11,7 +11,7 @@ import pytest
 from world import Network, Process, Thing, Touch, World, simulate
 
 from kubeshard.cache import Scope
-from kubeshard.client import Client, ClusterConfig
+from kubeshard.client import Client, ClusterConfig, TokenBucketLimiter
 from kubeshard.controller import Context, Reconciler, Result
 from kubeshard.controller.ensure import ensure
 from kubeshard.core import ConfigMap, KubeObject, ObjectMeta
@@ -21,6 +21,7 @@ from kubeshard.shard import Incarnation, ShardFence, ShardIdentity, Takeover
 from kubeshard.shard.lease_record import RETURNING_ANNOTATION
 from kubeshard.shard.reclaiming import PATIENCE, reclaim
 from kubeshard.sharding import shard_label
+from kubeshard.testing.virtual_time import VirtualClock
 
 pytestmark = pytest.mark.regression
 
@@ -265,5 +266,20 @@ def test_a_shard_that_works_in_one_namespace_reclaims_its_objects_there_and_asks
             )
             assert not [target for target in asked if target.startswith("/apis/sim.example/v1/things")]
             assert not [target for target in asked if target.startswith("/api/v1/configmaps")]
+
+    simulate(scene)
+
+
+def test_a_leader_that_may_send_few_requests_stays_the_leader_while_it_moves_many_objects() -> None:
+    async def scene() -> None:
+        async with World() as world:
+            await world.install()
+            await world.make_ring()
+            await world.make_things(60)
+            world.shard("s0", Touch())
+            limiter = TokenBucketLimiter(qps=3, burst=3, clock=VirtualClock())
+            sharder = world.sharder("x0", webhook=False, limiter=limiter)
+            await world.until(lambda: world.all_owned("s0"), within=90)
+            assert not sharder.dead, sharder.dead
 
     simulate(scene)

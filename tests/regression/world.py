@@ -28,7 +28,7 @@ from kubeshard.apiserver import ADMINISTRATOR, ApiServer, Identity, InMemoryTran
 from kubeshard.apiserver.admission.caller import AppCaller, WebhookCall, WebhookReply
 from kubeshard.apiserver.front.handlers import Front
 from kubeshard.apiserver.history import History
-from kubeshard.client import Client, ClusterConfig
+from kubeshard.client import Client, ClusterConfig, Limiter
 from kubeshard.client.config import BearerToken
 from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.controller.ensure import ensure
@@ -268,11 +268,11 @@ class Process:
         self._running.set()
         world.processes[name] = self
 
-    def client(self) -> Client:
+    def client(self, limiter: Limiter | None = None) -> Client:
         network = Network(self, self.world.front)
         self.networks.append(network)
-        config = self.world.config(self.name)
-        return Client(config, transport=network, clock=self.clock, rng=self.world.rng)
+        config, rng = self.world.config(self.name), self.world.rng
+        return Client(config, transport=network, clock=self.clock, rng=rng, limiter=limiter)
 
     def start(self, manager: Manager) -> Self:
         self.manager = manager
@@ -551,7 +551,14 @@ class World:
 
     # -- processes
 
-    def sharder(self, name: str, config: SharderConfig | None = None, *, webhook: bool = True) -> Process:
+    def sharder(
+        self,
+        name: str,
+        config: SharderConfig | None = None,
+        *,
+        webhook: bool = True,
+        limiter: Limiter | None = None,
+    ) -> Process:
         process = Process(self, name)
         config = config or SharderConfig()
         replace = msgspec.structs.replace
@@ -562,7 +569,9 @@ class World:
             metrics=replace(config.metrics, bind_address="0"),
             health=replace(config.health, bind_address="0"),
         )
-        manager = sharder_app.build_sharder(config, process.client(), clock=process.clock, rng=self.rng)
+        manager = sharder_app.build_sharder(
+            config, process.client(limiter), clock=process.clock, rng=self.rng
+        )
         return process.start(manager)
 
     def shard(

@@ -40,4 +40,8 @@ class TokenBucketLimiter:
         wait = self._next - now
         self._next += self._interval
         if wait > 0:
-            await asyncio.sleep(wait)
+            try:
+                await asyncio.sleep(wait)
+            except asyncio.CancelledError:
+                self._next -= self._interval  # a request that is not sent delays nobody
+                raise

@@ -297,7 +297,8 @@ class Manager:
         )
         cluster = leading = Cluster(writing, self._cache, events)
         if self._election is not None:
-            leases = client.with_user_agent("leader-election")
+            # A renewal that queues behind the rate limit, or waits as a throttling server asked, comes too late.
+            leases = client.with_user_agent("leader-election").impatient()
             self._elector = LeaderElector(
                 leases, self._election, clock=self._clock, rng=self._rng, metrics=self.metrics
             )
