@@ -241,6 +241,37 @@ async def test_a_sharder_without_the_right_to_watch_works_by_passes_alone_and_na
         assert '{apiGroups: [""], resources: ["secrets"], verbs: [watch]}' in message
 
 
+async def test_with_the_rights_of_the_go_projects_manifests_a_ring_gets_ready_converges_and_fails_over(
+    kube_client: Client, rings: tuple[Ring, Ring]
+) -> None:
+    _, ring = rings
+    await _grant(
+        kube_client,
+        "sharder-of-the-go-project",
+        ("", "events", ["create", "patch"]),
+        ("", "namespaces", ["get", "list", "watch"]),
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", ["create", "patch"]),
+        ("coordination.k8s.io", "leases", ["delete", "get", "list", "patch", "update", "watch"]),
+        ("sharding.timebertt.dev", "controllerrings", ["get", "list", "watch"]),
+        ("sharding.timebertt.dev", "controllerrings/status", ["patch", "update"]),
+        ("", "secrets", ["list", "patch"]),  # as its administrators grant for each ring
+    )
+    await ring.create(resources=[SECRETS])
+    await ring.join("a", duration=3)
+    await ring.secret("foo")
+    config = dataclasses.replace(
+        kube_client.config, impersonate={"Impersonate-User": "sharder-of-the-go-project"}
+    )
+    async with Client(config) as limited, sharder(limited):
+        await eventually(lambda: _is(shard_of(ring, "foo"), "a"))
+        await eventually(lambda: holds(ring, Ready="True", Permitted="False"))
+        webhook = await kube_client.get(MutatingWebhookConfiguration, f"controllerring-{ring.name}")
+        assert webhook.webhooks
+        ring.crash("a")
+        await ring.join("b")
+        await eventually(lambda: _is(shard_of(ring, "foo"), "b"))
+
+
 async def _grant(client: Client, user: str, *rules: tuple[str, str, list[str]]) -> None:
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": user}}
     await client.apply(

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from prometheus_client import generate_latest
-from world import MAIN, Touch, World
+from world import Touch, World
 
 from kubeshard.sharding import ControllerRing, RingResource
 from kubeshard.testing.virtual_time import virtual_time
@@ -22,9 +22,6 @@ async def test_a_deleted_ring_leaves_no_series_in_any_replica() -> None:
         await world.make_ring()
         replicas = [world.sharder("x0"), world.sharder("x1")]
         shards = [world.shard(name, Touch()) for name in ("s0", "s1")]
-        await world.until(
-            lambda: MAIN and len(world.objects("coordination.k8s.io", "leases")) >= 3, within=30
-        )
         await world.make_things(10)
         await world.until(lambda: world.all_owned("s0", "s1"), within=30)
         pages = [_page(process.manager) for process in replicas]
