@@ -1,8 +1,9 @@
 """The rings as this replica sees them now: what webhook, resync and watch decide on.
 
 Guaranteed: a view is made of what the caches and the lease book show at the moment it is asked for, and is
-remembered until one of these changes, so asking per object is cheap and equal views are the same object. Which
-namespaces are selected is looked up when it is asked, so namespaces that come and go cost nothing.
+remembered until one of these changes, so asking per object is cheap, and as long as the view is the same object
+every decision stands. Which namespaces are selected is looked up when it is asked, so a new view costs no look at
+all namespaces.
 Answers come from memory. A ring with an invalid namespace selector keeps its last good one, and selects no
 namespace where this process never saw one (reliability 4.1).
 `controller_sharding_ring_calculations_total` counts real calculations of a hash ring (protocol 14-B4).
@@ -68,8 +69,8 @@ class RingViews:
         self._views.pop((delta.new if isinstance(delta, Updated) else delta.object).name, None)
 
     def _namespace_changed(self, delta: Delta[Namespace]) -> None:
-        if (delta.new if isinstance(delta, Updated) else delta.object).metadata.name in _SYSTEM_NAMESPACES:
-            self._views.clear()  # what is reported of it
+        if not isinstance(delta, Updated) or delta.old.metadata.labels != delta.new.metadata.labels:
+            self._views.clear()
 
     def ring(self, name: str) -> ControllerRing | None:
         """None, too, for a name that fits into no label key: where the definition in force lacks our rule, such
