@@ -156,6 +156,9 @@ async def test_a_name_in_two_namespaces_is_told_once_by_an_event_and_a_condition
     async def patch(*_: Any, **__: Any) -> MutatingWebhookConfiguration:
         return MutatingWebhookConfiguration()
 
+    async def in_place(_: Any) -> bool:
+        return True
+
     ctx: Any = SimpleNamespace(
         client=SimpleNamespace(replace=replace, patch=patch),
         cache=SimpleNamespace(get=lambda *_, **__: None),
@@ -163,7 +166,8 @@ async def test_a_name_in_two_namespaces_is_told_once_by_an_event_and_a_condition
         event=lambda obj, type, reason, message, action: events.append((reason, message)),
     )
     observer: Any = SimpleNamespace(book=book)
-    rings = ControllerRings(observer, RingReports(), WebhookConfig())
+    drift: Any = SimpleNamespace(watched=True, in_place=in_place, applied=lambda _: None)
+    rings = ControllerRings(observer, RingReports(), WebhookConfig(), drift)
     await rings.reconcile(ctx, ControllerRing(metadata=ObjectMeta(name="ring", uid="uid")))
     (ring,) = written
     assert ring.status is not None
