@@ -1,11 +1,13 @@
 """Admission reviews per second of the sharder's webhook over HTTPS, as an API server sends them.
 
     python benchmarks/webhook.py                                  # our server, 3 and 50 shards
+    python benchmarks/webhook.py --shards 3 10 50 --wrk           # under load from wrk
     python benchmarks/webhook.py --url https://127.0.0.1:9443/webhooks/sharder/controllerring/<ring>
 
 The server is the production one (`WebhookServer`, `ShardAdmission`) in a process of its own, pinned to one
 core; the load comes from this process, pinned to another: keep-alive connections with one request in flight
-each. Latencies are those of the client. With `--url` another server is measured: pin and configure it
+each. Latencies are those of the client. With `--wrk` the load comes from wrk, which costs less than the server and so
+lets it fill its core. With `--url` another server is measured: pin and configure it
 yourself, with a ring that shards `websites.webhosting.timebertt.dev`; `--pid` adds its CPU seconds.
 """
 
@@ -18,6 +20,8 @@ import multiprocessing
 import os
 import ssl
 import statistics
+import subprocess
+import tempfile
 import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
@@ -31,6 +35,7 @@ from kubeshard.runtime.clock import SYSTEM_CLOCK
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
+from kubeshard.webhook.app import Webhook
 from kubeshard.webhook.certificates import ServingCertificate
 from kubeshard.webhook.selfsigned import renewed
 from kubeshard.webhook.server import WebhookServer
@@ -74,7 +79,7 @@ def serve(shards: int, core: int, loop: str, profile: str, pipe: Connection) -> 
     os.sched_setaffinity(0, {core})
 
     async def run() -> None:
-        routes = {WEBHOOK_PATH_PREFIX: ShardAdmission(View(shards))}
+        routes = {WEBHOOK_PATH_PREFIX: Webhook(ShardAdmission(View(shards)), on_failure="Ignore")}
         async with WebhookServer(routes, Certificate(), host="127.0.0.1", port=0).running() as server:
             pipe.send(server.port)
             await asyncio.to_thread(pipe.recv)
@@ -142,7 +147,10 @@ class Result(NamedTuple):
     seconds: float
     cpu_seconds: float
     """Of the server; 0 if its process is not known."""
-    latencies: list[float]
+    count: int
+    p50: float
+    """Seconds."""
+    p99: float
 
 
 async def load(url: str, connections: int, seconds: float, pid: int | None) -> Result:
@@ -165,7 +173,10 @@ async def load(url: str, connections: int, seconds: float, pid: int | None) -> R
     latencies.clear()
     began, cpu = time.perf_counter(), cpu_seconds(pid)
     await asyncio.wait([client.done for client in clients], timeout=seconds)
-    result = Result(time.perf_counter() - began, cpu_seconds(pid) - cpu, sorted(latencies))
+    elapsed, cpu = time.perf_counter() - began, cpu_seconds(pid) - cpu
+    latencies.sort()
+    count = len(latencies)
+    result = Result(elapsed, cpu, count, latencies[count // 2], latencies[int(count * 0.99)])
     for client in clients:
         client.stopping = True
     await asyncio.gather(*(client.done for client in clients))
@@ -234,6 +245,36 @@ def request(host: str, path: str, number: int) -> bytes:
     return head.encode() + body
 
 
+def wrk(url: str, connections: int, seconds: float, pid: int | None) -> Result:
+    """As `load`, by wrk, without warming up."""
+    parts = urlsplit(url)
+    bodies = [request(parts.netloc, parts.path, i).partition(b"\r\n\r\n")[2].decode() for i in range(1000)]
+    script = "\n".join(
+        [
+            "local requests, n = {}, 0",
+            'local headers = {["Content-Type"] = "application/json", ["User-Agent"] = "kube-apiserver-admission"}',
+            "local bodies = {" + ",".join(f"[==[{body}]==]" for body in bodies) + "}",
+            "function init() for i, body in ipairs(bodies) do "
+            'requests[i] = wrk.format("POST", wrk.path .. "?timeout=5s", headers, body) end end',
+            "function request() n = n % #requests + 1; return requests[n] end",
+            "function done(summary, latency) io.write(string.format("
+            '"RESULT %d %d %d %d %d\\n", summary.requests, summary.duration, latency:percentile(50), '
+            "latency:percentile(99), summary.errors.status + summary.errors.read + summary.errors.timeout)) end",
+        ]
+    )
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
+        file.write(script)
+        file.flush()
+        command = ["wrk", "-t1", f"-c{connections}", f"-d{round(seconds)}s", "-s", file.name, url]
+        cpu = cpu_seconds(pid)
+        found = subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603 - our own
+        cpu = cpu_seconds(pid) - cpu
+    requests, duration, p50, p99, errors = map(int, found.partition("RESULT ")[2].split())
+    if errors:
+        raise RuntimeError(f"{errors} requests failed")
+    return Result(duration / 1e6, cpu, requests, p50 / 1e6, p99 / 1e6)
+
+
 def cpu_seconds(pid: int | None) -> float:
     if pid is None:
         return 0.0
@@ -242,12 +283,16 @@ def cpu_seconds(pid: int | None) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(name: str, url: str, connections: int, seconds: float, pid: int | None) -> float:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        elapsed, cpu, latencies = runner.run(load(url, connections, seconds, pid))
-    count = len(latencies)
-    p50, p99 = (1000 * latencies[int(count * q)] for q in (0.5, 0.99))
-    line = f"{name:>12}: {count / elapsed:7.0f} requests/s  p50 {p50:6.2f} ms  p99 {p99:6.2f} ms"
+def measure(name: str, url: str, pid: int | None, arguments: argparse.Namespace) -> float:
+    if arguments.wrk:
+        elapsed, cpu, count, p50, p99 = wrk(url, arguments.connections, arguments.seconds, pid)
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            given = load(url, arguments.connections, arguments.seconds, pid)
+            elapsed, cpu, count, p50, p99 = runner.run(given)
+    line = (
+        f"{name:>12}: {count / elapsed:7.0f} requests/s  p50 {1000 * p50:6.2f} ms  p99 {1000 * p99:6.2f} ms"
+    )
     if cpu:
         line += f"  server CPU {cpu / elapsed:4.0%}, {count / cpu:6.0f} requests per CPU second"
     print(line, flush=True)
@@ -261,7 +306,7 @@ def measure_ours(shards: int, arguments: argparse.Namespace) -> float:
     process.start()
     try:
         url = f"https://127.0.0.1:{ours.recv()}{WEBHOOK_PATH_PREFIX}{RING}"
-        return measure(f"{shards} shards", url, arguments.connections, arguments.seconds, process.pid)
+        return measure(f"{shards} shards", url, process.pid, arguments)
     finally:
         ours.send(None)
         process.join(15)
@@ -277,6 +322,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--repeat", type=int, default=1, help="rounds, of which the medians are printed too")
+    parser.add_argument("--wrk", action="store_true", help="load from wrk, which must be installed")
     parser.add_argument("--server-core", type=int, default=0)
     parser.add_argument("--load-core", type=int, default=1)
     parser.add_argument("--loop", choices=["uvloop", "asyncio"], default="uvloop", help="of our server")
@@ -286,7 +332,7 @@ def main() -> None:
     rates: dict[str, list[float]] = {}
     for _ in range(arguments.repeat):
         if arguments.url:
-            rate = measure("url", arguments.url, arguments.connections, arguments.seconds, arguments.pid)
+            rate = measure("url", arguments.url, arguments.pid, arguments)
             rates.setdefault("url", []).append(rate)
             continue
         for shards in arguments.shards:
