@@ -7,6 +7,7 @@ import pytest
 from scripted_client import ScriptedClient, Widget, WidgetSpec
 
 from kubeshard.cache import Added, Cache, Deleted, OutsideScope, Scope, UndeclaredIndex, UndeclaredKind
+from kubeshard.cache.listwatch import Replace
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import Selector
@@ -105,6 +106,27 @@ async def test_an_informer_declared_while_the_cache_runs_starts_at_once() -> Non
         assert cache.declare(Widget).has_synced
         await settle()
         assert len(api.streams) == 1
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_what_is_waited_for_is_told_once_and_without_what_is_there(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cache = Cache(ScriptedClient().client, clock=VirtualClock())
+    late, missing = cache.declare(Widget), cache.declare(Namespace)
+    cache.declare(metadata_only(Widget))
+    waiting = asyncio.create_task(cache.synced())
+    await asyncio.sleep(5)
+    for informer in cache.informers:
+        if informer not in (late, missing):
+            await informer.replace(Replace({}, "1"), "")
+    await asyncio.sleep(60)
+    await late.replace(Replace({}, "1"), "")
+    await asyncio.sleep(60)
+    kinds = [record.__dict__["fields"]["kinds"] for record in caplog.records]
+    assert kinds == ["Widget.v1.example.com, Namespace.v1", "Namespace.v1"]
+    waiting.cancel()
 
 
 @virtual_time

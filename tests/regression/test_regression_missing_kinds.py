@@ -301,6 +301,57 @@ def test_a_forbidden_kind_is_waited_for_with_the_rule_to_grant_said_once(
     assert "apiGroups: ['sim.example'], resources: ['others'], verbs: [list, watch]" in fields["advice"]
 
 
+def test_a_kind_about_which_the_server_says_nothing_does_not_keep_the_others_waiting_for_long() -> None:
+    async def scene() -> None:
+        async with World() as world:
+            await world.install(OTHERS, NEIGHBOURS)
+            other, neighbour = Noting(), Noting()
+            process = world.operator(
+                "op",
+                Controller(name="other", reconciler=other, primary=Other),
+                Controller(name="neighbour", reconciler=neighbour, primary=Neighbour),
+                leader_election=ELECTION,
+            )
+
+            async def hang(request: HttpRequest) -> HttpResponse | None:
+                if "/others" in request.target:
+                    await asyncio.get_running_loop().create_future()
+                return None
+
+            process.networks[0].before = hang
+            await make(world, Neighbour, "n")
+            await world.until(lambda: neighbour.seen, within=40)
+            assert waiting(process) == {("other", "Other.v1.sim.example"): 1}
+
+    simulate(scene)
+
+
+def test_a_shard_that_may_not_read_its_main_kind_asks_for_no_lease_and_so_for_no_objects() -> None:
+    async def scene() -> None:
+        async with World() as world:
+            await world.install()
+            await world.make_ring()
+            world.sharder("x0")
+            blind = world.shard("s0", Touch())
+
+            async def refuse(request: HttpRequest) -> HttpResponse | None:
+                return refusal(403, "Forbidden") if "/things" in request.target else None
+
+            for network in blind.networks:
+                network.before = refuse
+            world.shard("s1", Touch())
+            await world.make_things(6)
+            await world.until(lambda: world.all_owned("s1"), within=30)
+            await asyncio.sleep(300)
+            assert world.all_owned("s1")
+            assert not blind.dead
+            for network in blind.networks:
+                network.before = None
+            await world.until(lambda: "s0" in world.owners().values(), within=120)
+
+    simulate(scene)
+
+
 # -- outages
 
 

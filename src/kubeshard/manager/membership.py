@@ -24,8 +24,8 @@ from kubeshard.core import GroupKind
 
 HealthGate = Callable[[], str | None]
 """Why this process is not fit to keep its right to work, or None. Safe to call from any thread; never waits.
-Unfit: the event loop does not turn, an informer has heard nothing for long, a worker is far over its own
-limit (reliability F15).
+Unfit: the event loop does not turn, nothing was heard for long of a kind whose objects the right is about, a
+worker is far over its own limit (reliability F15).
 """
 
 
