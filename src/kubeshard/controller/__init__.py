@@ -25,7 +25,7 @@ from kubeshard.controller.predicates import (
     on,
     resource_version_changed,
 )
-from kubeshard.controller.reader import NamespaceNeeded, UndeclaredIndex
+from kubeshard.controller.reader import NamespaceNeeded
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
     ReconcileFn,
@@ -55,7 +55,6 @@ __all__ = [
     "Result",
     "Source",
     "TimerSource",
-    "UndeclaredIndex",
     "Watch",
     "always",
     "annotations_changed",

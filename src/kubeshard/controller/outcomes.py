@@ -6,7 +6,7 @@
 | returned `Result(requeue_after=s)` | `requeue_after` | forget, add after `s` | debug |
 | raised that its reads were stale | `requeue` | add rate-limited | debug; many times in a row warning (`stale`) |
 | met a kind that is not there (`syncing`) | `requeue` | parked until it is | debug |
-| raised `Terminal`, or the object does not fit its class | `error` | nothing, not even forget | error |
+| raised `Terminal`, or what retrying cannot mend: a misfit, no index | `error` | nothing, not even forget | error |
 | raised another error of the API or the network | `error` | add rate-limited | error |
 | ran out of time | `error` | add rate-limited | error |
 | crashed: another exception, or another type of result | `error` | add rate-limited | error, stack trace |
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from kubeshard.cache import CacheBehind
+from kubeshard.cache import CacheBehind, UndeclaredIndex
 from kubeshard.controller.request import Result
 from kubeshard.controller.syncing import KindsMissing
 from kubeshard.core import AlreadyExists, Conflict, FieldConflict, KubeshardError, Terminal, UndecodableObject
@@ -88,7 +88,7 @@ def _ending(error: BaseException) -> Ending:
             return Ending.STALE
         case KindsMissing():
             return Ending.PARKED
-        case Terminal() | UndecodableObject():
+        case Terminal() | UndecodableObject() | UndeclaredIndex():
             return Ending.TERMINAL
         case KubeshardError() | OSError():
             return Ending.FAILED

@@ -21,17 +21,13 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from kubeshard.cache import Cache, CacheBehind, Informer, Scope
+from kubeshard.cache import Cache, CacheBehind, Informer, Scope, UndeclaredIndex
 from kubeshard.cache.own_writes import PATIENCE
 from kubeshard.client import Client
 from kubeshard.controller.watch import Index, Watch, narrowed
 from kubeshard.core import Form, KubeObject, Selector, Terminal, form_of
 
 T = TypeVar("T", bound=KubeObject)
-
-
-class UndeclaredIndex(Terminal):
-    """A read by an index that was not declared: name it in `Controller.indexes`."""
 
 
 class NamespaceNeeded(Terminal):
@@ -72,10 +68,7 @@ class ControllerReader:
         if namespace is not None:
             check_place(form, "", namespace)
         self._filled(form)
-        try:
-            return self.cache.list(form, namespace, index=index, labels=labels, scope=self._scopes.get(form))
-        except KeyError as error:
-            raise _undeclared(form, index) from error
+        return self.cache.list(form, namespace, index=index, labels=labels, scope=self._scopes.get(form))
 
     def informer(self, target: type[T] | Form[T]) -> Informer[T]:
         """What `get` and `list` read. Raises UndeclaredKind."""
@@ -110,7 +103,10 @@ class ControllerReader:
         """What the API server has now in the scope the author asked for, whichever shard it belongs to."""
         form = form_of(target)
         if index is not None and (form, index[0]) not in self._index_functions:
-            raise _undeclared(form, index)
+            raise UndeclaredIndex(
+                f"{form}: there is no index {index[0]!r}: declare it, with "
+                f"`indexes=[Index(KIND, {index[0]!r}, function)]` of this controller"
+            )
         scope = self._declared.get(form, Scope())
         selector = scope.labels & (labels or Selector())
         parts = scope.parts(form.kind) if namespace is None else (namespace,)
@@ -134,10 +130,3 @@ def check_place(form: Form[Any], name: str, namespace: str) -> None:
     if form.kind.namespaced and not namespace:
         what = f"in which one {name!r} is" if name else "one, or None for all of them"
         raise NamespaceNeeded(f"{form} has namespaces: say {what}")
-
-
-def _undeclared(form: Form[Any], index: tuple[str, str] | None) -> UndeclaredIndex:
-    name = index[0] if index else ""
-    return UndeclaredIndex(
-        f"{form} has no index {name!r}: declare it, indexes=[Index({form.type.__name__}, {name!r}, ...)]"
-    )
