@@ -24,7 +24,9 @@ async def test_a_ring_whose_name_fits_into_no_label_key_is_left_alone() -> None:
     clock = VirtualClock()
     client = SmallApi().client(clock)
     rings = {name: ControllerRing(metadata=ObjectMeta(name=name, uid=name)) for name in ("a" * 63, "b" * 64)}
-    cache: Any = SimpleNamespace(get=lambda _, name: rings.get(name), list=lambda *_, **__: [])
+    store = SimpleNamespace(get=lambda key: rings.get(key.name))
+    informer = SimpleNamespace(add_handler=lambda _: None, store=store)
+    cache: Any = SimpleNamespace(declare=lambda _: informer, get=lambda *_: None)
     views = RingViews(
         cache,
         LeaseObserver(client, clock=clock),
@@ -33,6 +35,7 @@ async def test_a_ring_whose_name_fits_into_no_label_key_is_left_alone() -> None:
         default_selector=LabelSelector(),
         clock=clock,
     )
+    views.declare()
     assert views.view("a" * 63) is not None
     assert views.ring("b" * 64) is None
     assert views.view("b" * 64) is None
@@ -45,8 +48,11 @@ async def test_a_view_is_the_same_object_until_what_it_is_made_of_changes() -> N
     spaces = {"team": Namespace(metadata=ObjectMeta(name="team", labels={"team": "yes"}))}
     handlers: dict[Any, Any] = {}
     cache: Any = SimpleNamespace(
-        get=lambda kind, name: spaces.get(name) if kind is Namespace else ring,
-        declare=lambda kind: SimpleNamespace(add_handler=lambda handler: handlers.update({kind: handler})),
+        get=lambda _, name: spaces.get(name),
+        declare=lambda kind: SimpleNamespace(
+            add_handler=lambda handler: handlers.update({kind: handler}),
+            store=SimpleNamespace(get=lambda _: ring),
+        ),
     )
     views = RingViews(
         cache,

@@ -15,8 +15,10 @@ from collections.abc import Callable, Container, Mapping
 
 from kubeshard.cache import Cache
 from kubeshard.cache.deltas import Delta, Updated
+from kubeshard.cache.store import Store
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard.core.objects import Key
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.sharder.kinds import ResourceKinds
@@ -51,6 +53,7 @@ class RingViews:
         self._strict = strict
         self._calculated = calculated
         self._clock = clock
+        self._rings: Store[ControllerRing] = Store()
         self._views: dict[
             str, tuple[RingView, ControllerRing, Mapping[GroupResource, frozenset[GroupKind]]]
         ] = {}
@@ -62,7 +65,9 @@ class RingViews:
 
     def declare(self) -> None:
         """Before the cache runs."""
-        self._cache.declare(ControllerRing).add_handler(self._ring_changed)
+        rings = self._cache.declare(ControllerRing)
+        rings.add_handler(self._ring_changed)
+        self._rings = rings.store
         self._cache.declare(Namespace).add_handler(self._namespace_changed)
 
     def _ring_changed(self, delta: Delta[ControllerRing]) -> None:
@@ -76,7 +81,7 @@ class RingViews:
         """None, too, for a name that fits into no label key: where the definition in force lacks our rule, such
         a ring must not harm the others (reliability 4.1).
         """
-        return self._cache.get(ControllerRing, name) if len(name) <= MAX_RING_NAME else None
+        return self._rings.get(Key("", name)) if len(name) <= MAX_RING_NAME else None
 
     def available(self, ring: str) -> tuple[str, ...]:
         """Names of the ring's available shards, ascending."""
