@@ -12,6 +12,7 @@ import pytest
 from scripted_client import Request, ScriptedClient, Widget, unreadable
 
 from kubeshard.cache import Added, Cache, Deleted, Delta, Informer, Scope, Updated
+from kubeshard.cache.pace import STEPS
 from kubeshard.cache.reflector import READ_DEADLINE
 from kubeshard.client.watching import WatchEvent
 from kubeshard.controller.syncing import SILENCE
@@ -313,6 +314,7 @@ async def test_a_late_handler_hears_of_everything_once() -> None:
     async with watching(api) as (informer, _):
         late: Told = []
         registration = informer.add_handler(late.append)
+        await registration.synced()
         assert late == [Added(a, initial=True)]
         b = api.put("x/b")
         await settle()
@@ -339,10 +341,83 @@ async def test_a_handler_added_while_a_full_read_is_told_hears_of_everything_onc
     informer.add_handler(first)
     async with cache.running():
         await cache.synced()
+        await settle()
         assert len(late) == 600
         api.put("x/0", "blue")
         await settle()
         assert isinstance(late[600], Updated)
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_handler_added_to_a_large_cache_lets_others_run_and_hears_what_happens_meanwhile_in_order() -> (
+    None
+):
+    api = ScriptedClient()
+    for number in range(5000):
+        api.put(f"x/{number}")
+    async with watching(api) as (informer, _):
+        late: Told = []
+        registration = informer.add_handler(late.append)
+        synced = asyncio.create_task(registration.synced())
+        turns, longest = 0, 0
+        while registration.behind:
+            before = len(late)
+            await asyncio.sleep(0)
+            turns, longest = turns + 1, max(longest, len(late) - before)
+            if turns == 3:
+                changed, gone, new = api.put("x/4999", "blue"), api.delete("x/0"), api.put("x/new")
+            assert registration.behind or synced.done() or len(late) == 5003
+        assert longest <= STEPS
+        assert turns > 15
+        await synced
+        copy: dict[Key, Widget] = {}
+        for delta in late:
+            match delta:
+                case Added(obj):
+                    assert obj.key not in copy
+                    copy[obj.key] = obj
+                case Updated(old, obj):
+                    assert copy[old.key] is old
+                    copy[obj.key] = obj
+                case Deleted(obj):
+                    del copy[obj.key]
+        assert copy == {obj.key: obj for obj in informer.store.list()}
+        assert len(late) == 5003
+        assert [type(delta) for delta in late[5000:]] == [Updated, Deleted, Added]
+        assert (copy[changed.key], copy[new.key], gone.key in copy) == (changed, new, False)
+        last = api.put("x/last")
+        await settle()
+        assert late[5003:] == [Added(last)]
+
+
+@virtual_time
+async def test_a_handler_that_goes_while_it_catches_up_hears_no_more_and_is_waited_for_no_longer() -> None:
+    api = ScriptedClient()
+    for number in range(1000):
+        api.put(f"x/{number}")
+    async with watching(api) as (informer, _):
+        late: Told = []
+        registration = informer.add_handler(late.append)
+        await asyncio.sleep(0)
+        registration.remove()
+        heard = len(late)
+        await registration.synced()
+        api.put("x/new")
+        await settle()
+        assert len(late) == heard < 1000
+
+
+@virtual_time
+async def test_a_handler_for_what_comes_later_hears_nothing_of_what_is_there() -> None:
+    api = ScriptedClient()
+    api.put("x/a")
+    async with watching(api) as (informer, _):
+        late: Told = []
+        informer.add_handler(late.append, existing=False)
+        b = api.put("x/b")
+        await settle()
+        assert late == [Added(b)]
 
 
 @virtual_time

@@ -12,9 +12,10 @@ the `informer`. `cache` shares informers, `own_writes` waits for them.
 
 from kubeshard.cache.cache import Cache, OutsideScope, UndeclaredKind
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
-from kubeshard.cache.informer import Handler, Informer, Registration
+from kubeshard.cache.informer import Informer
 from kubeshard.cache.own_writes import CacheBehind, OwnWrites, WriteBook, record_own_write
 from kubeshard.cache.reflector import Transform
+from kubeshard.cache.registration import Handler, Registration
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import IndexFunction, Store, UndeclaredIndex
 

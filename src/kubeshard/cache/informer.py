@@ -2,9 +2,10 @@
 
 Guaranteed: the store changes first, then the handlers hear of it, one delta after another in the order of the
 stream; a handler added late first gets one initial `Added` per stored object and then everything after it,
-without gap or double; a handler that raises harms neither its neighbours nor the informer (it is logged and
-counted; that delta is lost for it). Handlers are plain functions called inline: they map and enqueue, they do
-not wait. So there is no buffer that could grow.
+without gap or double, at a pace that lets others run (`registration`); a handler that raises harms neither its
+neighbours nor the informer (it is logged and counted; that delta is lost for it). Handlers are plain functions
+called inline: they map and enqueue, they do not wait. So there is no buffer that could grow, but for what
+happens while a late handler catches up.
 
 Not guaranteed: freshness. `last_heard` says when the server was last heard, `store.resource_version` up to
 where the store is. There is no periodic replay of the store to handlers: a controller that wants to look
@@ -14,13 +15,15 @@ again later requeues its key. Source: framework 2.9.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from itertools import chain
 from typing import Generic, TypeVar
 
-from kubeshard.cache.deltas import Added, Delta
+from kubeshard.cache.deltas import Added
 from kubeshard.cache.listwatch import Advance, Apply, Remove, Replace, StreamingLists
 from kubeshard.cache.pace import Pace
 from kubeshard.cache.reflector import PATIENCE_FOR_LOGS, Reflector, Transform
+from kubeshard.cache.registration import Handler, News, Registration, UndecodableHandler
 from kubeshard.cache.scope import ALL_NAMESPACES, Scope
 from kubeshard.cache.store import Store
 from kubeshard.client import Client
@@ -33,38 +36,7 @@ from kubeshard.runtime.rng import Rng
 
 T = TypeVar("T", bound=KubeObject)
 
-Handler = Callable[[Delta[T]], None]
-
-UndecodableHandler = Callable[[UndecodableObject], None]
-
 _log = get_logger("kubeshard.cache")
-
-
-class Registration(Generic[T]):
-    """A handler's place at an informer."""
-
-    def __init__(self, handler: Handler[T], undecodable: UndecodableHandler = lambda _: None) -> None:
-        self._handler = handler
-        self._undecodable = undecodable
-        self._active = True
-
-    def remove(self) -> None:
-        """The handler is not called any more, not even with the rest of a change that is being told right
-        now.
-        """
-        self._active = False
-
-    @property
-    def active(self) -> bool:
-        return self._active
-
-    def tell(self, delta: Delta[T]) -> None:
-        if self._active:
-            self._handler(delta)
-
-    def tell_undecodable(self, error: UndecodableObject) -> None:
-        if self._active:
-            self._undecodable(error)
 
 
 class Informer(Generic[T]):
@@ -99,6 +71,7 @@ class Informer(Generic[T]):
         if not parts:
             self._synced.set()
         self._progress: asyncio.Future[None] | None = None
+        self._group: asyncio.TaskGroup | None = None
         self._reflectors = [
             Reflector(client, form, scope, part, self, streaming, clock, rng, transform) for part in parts
         ]
@@ -110,25 +83,32 @@ class Informer(Generic[T]):
     # Handlers
 
     def add_handler(
-        self, handler: Handler[T], *, undecodable: UndecodableHandler = lambda _: None
+        self,
+        handler: Handler[T],
+        *,
+        undecodable: UndecodableHandler = lambda _: None,
+        existing: bool = True,
     ) -> Registration[T]:
-        """From now on `handler` hears every delta. If there are objects already, it is called with them
-        before this returns. `undecodable` hears in the same way of each version of an object that does not fit
-        its class, which makes no delta.
+        """From now on `handler` hears every delta. If there are objects already, it hears of them first, soon after
+        this returns (`await registration.synced()`); of an informer that does not run, before. `undecodable` hears
+        in the same way of each version of an object that does not fit its class, which makes no delta. `existing`
+        False: it hears only of what comes after this call; the caller reads the store itself, at once.
         """
-        registration = Registration(handler, undecodable)
+        registration = Registration(handler, undecodable, self.synced)
         self._registrations = (*(known for known in self._registrations if known.active), registration)
-        for obj in self.store.list():
-            self._tell((registration,), Added(obj, initial=True))
-        for error in list(self.store.undecodable.values()):
-            self._tell_undecodable((registration,), error)
+        if not existing:
+            return registration
+        objects, unreadable = self.store.list(), tuple(self.store.undecodable.values())
+        if objects or unreadable:
+            registration.begin_with(chain((Added(obj, initial=True) for obj in objects), unreadable))
+            self._start_catching_up(registration)
         return registration
 
     # Progress and health
 
     @property
     def has_synced(self) -> bool:
-        """Whether the first full read is in the store and every handler has heard of it."""
+        """Whether the first full read is in the store, and every handler that was there before has heard of it."""
         return not self._unsynced
 
     async def synced(self) -> None:
@@ -205,9 +185,16 @@ class Informer(Generic[T]):
 
     async def run(self) -> None:
         """Lists and watches until cancelled. Raises only what is a bug."""
-        async with asyncio.TaskGroup() as group:
-            for reflector in self._reflectors:
-                group.create_task(reflector.run(), name=f"reflector {self.form} {reflector.part}".rstrip())
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                for registration in self._registrations:
+                    if registration.behind:
+                        self._start_catching_up(registration)
+                for reflector in self._reflectors:
+                    name = f"reflector {self.form} {reflector.part}".rstrip()
+                    self._group.create_task(reflector.run(), name=name)
+        finally:
+            self._group = None
 
     def apply(self, change: Apply[T] | Remove[T] | Advance, part: str) -> None:
         """From the reflector: one step."""
@@ -222,7 +209,7 @@ class Informer(Generic[T]):
         for delta in deltas:
             self._tell(registrations, delta)
         if isinstance(change, Apply) and isinstance(change.entry, UndecodableObject):
-            self._tell_undecodable(registrations, change.entry)
+            self._tell(registrations, change.entry)
 
     async def replace(self, change: Replace[T], part: str) -> None:
         """From the reflector: a full read. Lets others run while handlers hear of it."""
@@ -236,7 +223,7 @@ class Informer(Generic[T]):
             await pace.step()
         for entry in change.entries.values():
             if isinstance(entry, UndecodableObject):
-                self._tell_undecodable(registrations, entry)
+                self._tell(registrations, entry)
         self._unsynced.discard(part)
         if not self._unsynced:
             self._synced.set()
@@ -255,25 +242,33 @@ class Informer(Generic[T]):
                 so_far=self.index_errors,
             )
 
-    def _tell(self, registrations: Iterable[Registration[T]], delta: Delta[T]) -> None:
+    def _tell(self, registrations: Iterable[Registration[T]], news: News[T]) -> None:
         for registration in registrations:
-            try:
-                registration.tell(delta)
-            except Exception as error:
-                self.handler_errors += 1
-                _log.crash(
-                    "Handler failed; it will not hear of this change again", error, kind=str(self.form)
-                )
+            if registration.behind:
+                registration.queue(news)
+            else:
+                self._deliver(registration, news)
 
-    def _tell_undecodable(
-        self, registrations: Iterable[Registration[T]], undecodable: UndecodableObject
-    ) -> None:
-        for registration in registrations:
-            try:
-                registration.tell_undecodable(undecodable)
-            except Exception as error:
-                self.handler_errors += 1
-                _log.crash("Handler failed on an object that does not fit its class", error)
+    def _deliver(self, registration: Registration[T], news: News[T]) -> None:
+        try:
+            registration.tell(news)
+        except Exception as error:
+            self.handler_errors += 1
+            _log.crash("Handler failed; it will not hear of this change again", error, kind=str(self.form))
+
+    def _start_catching_up(self, registration: Registration[T]) -> None:
+        if self._group is not None:
+            self._group.create_task(self._catch_up(registration), name=f"late handler of {self.form}")
+            return
+        for news in registration.waiting():  # nobody is there whom it could hold up
+            self._deliver(registration, news)
+
+    async def _catch_up(self, registration: Registration[T]) -> None:
+        """Tells a late handler what it has still to hear. Lets others run meanwhile."""
+        pace = Pace(self._clock)
+        for news in registration.waiting():
+            self._deliver(registration, news)
+            await pace.step()
 
     def _progressed(self) -> None:
         if self._progress is not None:

@@ -90,7 +90,10 @@ class Arrivals:
                 case Updated(_, obj) if unseen(obj.metadata):
                     self._versions[obj.key] = obj.metadata.resource_version
 
-        informer.add_handler(hear)
+        # All at once: no run may begin before it is known what has arrived.
+        informer.add_handler(hear, existing=False)
+        for obj in informer.store.list():
+            self._versions[obj.key] = obj.metadata.resource_version
 
     def pending(self, key: Key) -> str | None:
         """The version at which the object arrived, None when a run has read live since."""
