@@ -6,7 +6,7 @@
 | returned `Result(requeue_after=s)` | `requeue_after` | forget, add after `s` | debug |
 | raised that its reads were stale | `requeue` | add rate-limited | debug; many times in a row warning (`stale`) |
 | met a kind that is not there (`syncing`) | `requeue` | parked until it is | debug |
-| raised `Terminal`, or what retrying cannot mend: a misfit, no index | `error` | nothing, not even forget | error |
+| raised `Terminal`, `UndecodableObject` or `UndeclaredIndex` | `error` | nothing, not even forget | error |
 | raised another error of the API or the network | `error` | add rate-limited | error |
 | ran out of time | `error` | add rate-limited | error |
 | crashed: another exception, or another type of result | `error` | add rate-limited | error, stack trace |
