@@ -133,10 +133,9 @@ class Views:
             for name in names
         }
 
-        def get(kind: Any, name: str) -> Any:
-            return (namespaces if kind is Namespace else self.rings).get(name)
-
-        cache: Any = SimpleNamespace(get=get)
+        store = SimpleNamespace(get=lambda key: self.rings.get(key.name))
+        informer = SimpleNamespace(add_handler=lambda _: None, store=store)
+        cache: Any = SimpleNamespace(get=lambda _, name: namespaces.get(name), declare=lambda _: informer)
         kinds: Any = SimpleNamespace(learned=0, owner_kinds=lambda _: {})
         observer: Any = SimpleNamespace(book=self.book)
         self.views = RingViews(
@@ -146,6 +145,7 @@ class Views:
             self.reports,
             default_selector=WebhookConfig().namespace_selector,
         )
+        self.views.declare()
 
     def selected(self, name: str) -> list[str]:
         view = self.views.view(name)
