@@ -88,6 +88,7 @@ class Server:
         self.hot = False
         self.then: tuple[int, dict[str, str]] = (0, {})
         self.refusal: HttpResponse | None = None
+        self.puts_back = False
         self.answers = asyncio.Event()
         self.answers.set()
 
@@ -120,6 +121,8 @@ class Server:
             self.patches.append(patch)
             if self.refusal:
                 return self.refusal
+            if self.puts_back:
+                patch = {"metadata": {"resourceVersion": obj.metadata.resource_version}}
             if self.hot:
                 obj = self.stored[path] = self._written_by_others(obj)
             if isinstance(patch, list):
@@ -131,8 +134,10 @@ class Server:
                 return status(409, "Conflict")
             else:
                 merged = apply_merge_patch(msgspec.to_builtins(obj), patch)
-            self.version += 1
-            merged["metadata"]["resourceVersion"] = str(self.version)
+            self.version += not self.puts_back  # what changes nothing makes no version
+            merged["metadata"]["resourceVersion"] = (
+                obj.metadata.resource_version if self.puts_back else str(self.version)
+            )
             obj = msgspec.convert(merged, type(obj))
             self.stored[path] = obj
         body = {"apiVersion": obj.KIND.api_version, "kind": obj.KIND.kind, **msgspec.to_builtins(obj)}
@@ -558,6 +563,19 @@ async def test_errors_are_told_in_the_words_of_the_protocol_and_keep_their_cause
         errors = [outcome.error for outcome in process.seen.outcomes if outcome and outcome.error]
         assert str(errors[0]).startswith("error draining object: ")
         assert type(errors[0]).__name__ == "Forbidden"
+
+
+@virtual_time
+async def test_labels_that_were_put_back_are_a_failure_that_is_tried_again() -> None:
+    async with Process().running(site(5)) as process:
+        process.server.store(site(7, DRAINING))
+        process.server.puts_back = True
+        await process.show(site(7, DRAINING), second=False)
+        errors = [outcome.error for outcome in process.seen.outcomes if outcome and outcome.error]
+        assert "put back" in str(errors[0])
+        process.server.puts_back = False
+        await asyncio.sleep(5)
+        assert process.server.labels() == {}
 
 
 @virtual_time

@@ -48,6 +48,11 @@ IDLE_PATIENCE = 5.0
 
 COME_BACK = 1.0
 
+PUT_BACK = (
+    "error draining object: its labels were put back, so the sharder does not take this client for the shard; "
+    "see the ring's shard users and the pod's name"
+)
+
 TRIES = 6
 TRIES_BY_VERSION = 3
 
@@ -180,6 +185,8 @@ class _Sharded:
             except ApiError as error:
                 raise _explained("error draining object", error) from error
             else:
+                if handovers.ours(after) and handovers.draining(after):
+                    raise ApiError(PUT_BACK)
                 handovers.floors.lift(kind.group_kind, key, after.resource_version)
                 _log.info("object drained", object=str(key), kind=str(kind.group_kind))
                 return None
