@@ -6,7 +6,16 @@ import msgspec
 import pytest
 from scripted_client import ScriptedClient, Widget, WidgetSpec
 
-from kubeshard.cache import Added, Cache, Deleted, OutsideScope, Scope, UndeclaredIndex, UndeclaredKind
+from kubeshard.cache import (
+    Added,
+    Cache,
+    CacheBehind,
+    Deleted,
+    OutsideScope,
+    Scope,
+    UndeclaredIndex,
+    UndeclaredKind,
+)
 from kubeshard.cache.listwatch import Replace
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import metadata_only
@@ -25,7 +34,9 @@ async def test_reading_what_nobody_declared_is_an_error() -> None:
         cache.get(Widget, "a", "x")
     with pytest.raises(UndeclaredKind):
         cache.list(Widget)
-    assert cache.get(metadata_only(Widget), "a", "x") is None
+    async with cache.running():
+        await cache.synced()
+        assert cache.get(metadata_only(Widget), "a", "x") is None
 
 
 @virtual_time
@@ -66,12 +77,14 @@ async def test_a_namespace_outside_the_scope_is_an_error_and_not_an_absence() ->
     cache = Cache(ScriptedClient().client, default_scope=X_ONLY, clock=VirtualClock())
     cache.declare(Widget)
     cache.declare(Namespace)
-    assert cache.get(Widget, "a", "x") is None
-    with pytest.raises(OutsideScope):
-        cache.get(Widget, "a", "y")
-    with pytest.raises(OutsideScope):
-        cache.list(Widget, "y")
-    assert cache.get(Namespace, "y") is None
+    async with cache.running():
+        await cache.synced()
+        assert cache.get(Widget, "a", "x") is None
+        with pytest.raises(OutsideScope):
+            cache.get(Widget, "a", "y")
+        with pytest.raises(OutsideScope):
+            cache.list(Widget, "y")
+        assert cache.get(Namespace, "y") is None
 
 
 @virtual_time
@@ -255,3 +268,28 @@ async def test_transforms_shape_objects_before_they_are_stored() -> None:
     async with cache.running():
         await cache.synced()
         assert cache.list(Widget)[0].spec.color == ""
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_read_is_never_answered_with_absent_before_the_cache_is_filled_or_in_the_wrong_place() -> (
+    None
+):
+    api = ScriptedClient()
+    there = api.put("x/a")
+    cache = Cache(api.client, clock=VirtualClock())
+    cache.declare(Widget)
+    with pytest.raises(CacheBehind, match="run the cache"):
+        cache.list(Widget)
+    async with cache.running():
+        with pytest.raises(CacheBehind, match=r"Widget.*not filled yet"):
+            cache.get(Widget, "a", "x")
+        cache.declare(Namespace)
+        await cache.synced()
+        assert cache.get(Widget, "a", "x") == there
+        with pytest.raises(OutsideScope, match="say in which one 'a' is"):
+            cache.get(Widget, "a")
+        with pytest.raises(OutsideScope, match="has no namespaces"):
+            cache.get(Namespace, "x", "x")
+        with pytest.raises(OutsideScope, match="has no namespaces"):
+            cache.list(Namespace, "x")

@@ -10,10 +10,11 @@ The way of an event: `reflector` (drives `listwatch`, the state machine) -> `sto
 the `informer`. `cache` shares informers, `own_writes` waits for them.
 """
 
-from kubeshard.cache.cache import Cache, OutsideScope, UndeclaredKind
+from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
+from kubeshard.cache.errors import CacheBehind, OutsideScope, UndeclaredKind
 from kubeshard.cache.informer import Informer
-from kubeshard.cache.own_writes import CacheBehind, OwnWrites, WriteBook, record_own_write
+from kubeshard.cache.own_writes import OwnWrites, WriteBook, record_own_write
 from kubeshard.cache.reflector import Transform
 from kubeshard.cache.registration import Handler, Registration
 from kubeshard.cache.scope import Scope

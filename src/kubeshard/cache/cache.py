@@ -16,13 +16,13 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
+from kubeshard.cache.errors import CacheBehind, OutsideScope, UndeclaredKind
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.listwatch import StreamingLists
 from kubeshard.cache.reflector import PATIENCE_FOR_LOGS, Transform
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import IndexFunction, UndeclaredIndex
 from kubeshard.client import Client
-from kubeshard.core.errors import KubeshardError
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.objects import Form, Key, KubeObject, form_of
 from kubeshard.core.selectors import Selector
@@ -33,18 +33,6 @@ from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 T = TypeVar("T", bound=KubeObject)
 
 _log = get_logger("kubeshard.cache")
-
-
-class UndeclaredKind(KubeshardError):
-    """A read of a kind, form or scope that was not declared: declare it (a controller's `Watch` does) or read
-    it live.
-    """
-
-
-class OutsideScope(KubeshardError):
-    """A read of a namespace that the informer's scope does not hold, so that the answer would always be "not
-    there".
-    """
 
 
 class Cache:
@@ -124,11 +112,13 @@ class Cache:
     def get(
         self, target: type[T] | Form[T], name: str, namespace: str = "", *, scope: Scope | None = None
     ) -> T | None:
-        """The object as last seen, or None. Raises UndeclaredKind, OutsideScope, and UndecodableObject if the
-        server's object does not fit its class.
+        """The object as last seen, or None. Raises UndeclaredKind, OutsideScope, CacheBehind before the cache is
+        filled, and UndecodableObject if the server's object does not fit its class.
         """
         informer = self.informer(target, scope)
         namespace = _within(informer, namespace) or ""
+        if informer.form.kind.namespaced and not namespace:
+            raise OutsideScope(f"{informer} has namespaces: say in which one {name!r} is")
         return informer.store.get(Key(namespace, name))
 
     def list(
@@ -144,7 +134,7 @@ class Cache:
         labels.
 
         An object for which the index function raises is not found by the index (`IndexFunction`). Raises
-        UndeclaredKind, OutsideScope, UndeclaredIndex.
+        UndeclaredKind, OutsideScope, UndeclaredIndex, CacheBehind before the cache is filled.
         """
         informer = self.informer(target, scope)
         namespace = _within(informer, namespace)
@@ -235,8 +225,12 @@ class Cache:
 
 def _within(informer: Informer[Any], namespace: str | None) -> str | None:
     """The namespace under which the store files what the caller means."""
-    if not informer.form.kind.namespaced:
-        return None
-    if namespace and not informer.scope.covers(informer.form.kind, namespace):
+    kind = informer.form.kind
+    if namespace and not kind.namespaced:
+        raise OutsideScope(f"{informer} has no namespaces: leave {namespace!r} out")
+    if namespace and not informer.scope.covers(kind, namespace):
         raise OutsideScope(f"namespace {namespace} is not in the cached scope of {informer.form}")
-    return namespace
+    if not informer.has_synced and not informer.store.resource_version:
+        why = informer.last_error or "nothing has been read yet: run the cache, and wait for `synced`"
+        raise CacheBehind(f"the cache of {informer} is not filled yet: {why}")
+    return namespace if kind.namespaced else None

@@ -29,9 +29,9 @@ from contextvars import ContextVar
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from kubeshard.cache.cache import Cache
+from kubeshard.cache.errors import CacheBehind
 from kubeshard.cache.informer import Informer
 from kubeshard.client import WriteRecord
-from kubeshard.core.errors import KubeshardError
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of
 from kubeshard.core.versions import at_least, newest
@@ -41,10 +41,6 @@ K = TypeVar("K")
 
 PATIENCE = 5.0
 """Default wait in seconds."""
-
-
-class CacheBehind(KubeshardError):
-    """The cache did not show own writes in time. Requeue: acting now would be acting on the past."""
 
 
 class _Answered(NamedTuple):
