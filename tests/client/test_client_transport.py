@@ -7,6 +7,7 @@ import struct
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pycurl
 import pytest
 from aiohttp import web
 
@@ -200,4 +201,46 @@ async def test_a_line_break_in_a_header_is_refused_and_nothing_is_sent(server, t
     with pytest.raises(TransportError, match="line break") as caught:
         await transport.request(HttpRequest("GET", "/", {"Authorization": "Bearer a\r\nX-Other: b"}))
     assert not caught.value.sent
+    assert not server.requests
+
+
+@pytest.mark.regression
+async def test_closing_does_not_block_the_loop_while_a_host_name_is_looked_up(server, monkeypatch):
+    looked_up, closed = threading.Event(), threading.Event()
+
+    class LooksUpForLong(pycurl.CurlMulti):
+        def close(self):
+            looked_up.wait(10)
+            super().close()
+            closed.set()
+
+    monkeypatch.setattr(pycurl, "CurlMulti", LooksUpForLong)
+    monkeypatch.setattr("kubeshard.runtime.http._CLOSING", 0.01)
+    transport = HttpTransport(server.url)
+    server.answer(web.Response())
+    await transport.request(get())
+    await transport.close()
+    assert not closed.is_set()
+    looked_up.set()
+    await until(server.connections[0].is_closing)
+
+
+@pytest.mark.regression
+async def test_after_an_abort_a_request_that_was_about_to_leave_is_not_sent(server, transport):
+    server.answer(web.Response(), web.Response())
+    await transport.request(get())
+    waiting = asyncio.create_task(transport.request(get("/late")))
+    await asyncio.sleep(0)  # libcurl has it, and writes it in its next turn
+    transport.abort()
+    with pytest.raises(TransportError, match="closed"):
+        await waiting
+    await until(server.connections[0].is_closing)
+    assert len(server.requests) == 1
+
+
+async def test_after_an_abort_no_request_begins(server, transport):
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(transport.abort).result(timeout=5)  # before the loop has heard of it
+    with pytest.raises(TransportError, match="closed"):
+        await transport.request(get())
     assert not server.requests

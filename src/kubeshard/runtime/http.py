@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 import pycurl
 
 from kubeshard.runtime.exchange import Exchange, Stream
+from kubeshard.runtime.threads import Call
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transfers import Sockets, Transfers
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
@@ -35,6 +36,9 @@ balancers, so that a request rarely meets a connection that the other end is jus
 """
 
 _READ_AT_ONCE = 128 * 1024
+_CLOSING = 1.0
+"""Seconds that `close` waits for connections to be closed."""
+
 _DEFAULT_TLS = Tls()
 
 
@@ -92,23 +96,28 @@ class HttpTransport:
 
     def abort(self) -> None:
         """Resets every connection so that the kernel discards what it has not delivered yet: no write of the past
-        arrives from now on. May be called from any thread; where the loop is blocked the reset happens when the
-        process ends.
+        arrives from now on, and no further one is sent. May be called from any thread; where the loop is blocked the
+        reset happens when the process ends.
         """
+        self._closed = True
+        if (transfers := self._transfers) is not None:
+            transfers.halt()
         self._sockets.abort()
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._close)
 
     async def close(self) -> None:
-        """Closes all connections; exchanges under way, and later ones, fail."""
-        self._close()
+        """Closes all connections; exchanges under way, and later ones, fail. Connections may outlive this by as long
+        as the look-up of a host's name takes.
+        """
+        if (closing := self._close()) is not None:
+            await asyncio.wait([asyncio.wrap_future(closing)], timeout=_CLOSING)
 
-    def _close(self) -> None:
+    def _close(self) -> Call[None] | None:
         self._closed = True
         self._idle = []
         transfers, self._transfers = self._transfers, None
-        if transfers is not None:
-            transfers.close("the client is closed")
+        return transfers.close("the client is closed") if transfers is not None else None
 
     def _open(self) -> Transfers:
         if self._closed:

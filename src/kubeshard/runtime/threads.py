@@ -23,6 +23,26 @@ _LOOKUPS = (socket.getaddrinfo, socket.getnameinfo)
 """What event loops themselves do in their default executor. It changes nothing anywhere."""
 
 
+def in_daemon(function: Callable[[], T], name: str) -> Call[T]:
+    """Calls the function in a thread of its own. One that never ends does not keep the process from ending."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()
+
+    def body() -> None:
+        try:
+            result = function()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    try:
+        threading.Thread(target=body, name=name, daemon=True).start()
+    except BaseException as error:
+        future.set_exception(error)
+    return future
+
+
 class Threads:
     """At most `size` calls at once, each in a thread called `name` of its own.
 
@@ -37,26 +57,13 @@ class Threads:
         """Waits for its turn, begins, and returns what will have the result when the thread has ended."""
         await self._free.acquire()
         loop = asyncio.get_running_loop()
-        future: Future[T] = Future()
-        future.set_running_or_notify_cancel()
-
-        def body() -> None:
-            try:
-                result = function()
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
 
         def ended(_: Future[T]) -> None:
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(self._free.release)
 
+        future = in_daemon(function, self._name)
         future.add_done_callback(ended)
-        try:
-            threading.Thread(target=body, name=self._name, daemon=True).start()
-        except BaseException as error:
-            future.set_exception(error)
         return future
 
 

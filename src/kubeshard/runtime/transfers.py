@@ -4,8 +4,9 @@ libcurl has its own connections, TLS and HTTP, and leaves waiting to the program
 and when it wants to be woken, and is told which of them are ready (its "multi socket" interface). So a transfer
 costs no thread and no task.
 
-Guaranteed: a transfer ends once, with libcurl's code; `abort` may be called from any thread at any time. Belongs to
-the loop in which it was made, which must be able to watch sockets (Windows' default loop is not).
+Guaranteed: a transfer ends once, with libcurl's code; `Sockets.abort` and `Transfers.halt` may be called from any
+thread at any time. Belongs to the loop in which it was made, which must be able to watch sockets (Windows' default
+loop is not).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 import pycurl
 
+from kubeshard.runtime.threads import Call, in_daemon
 from kubeshard.runtime.transport import UNDELIVERED
 
 Ended = Callable[[int, str], None]
@@ -80,6 +82,8 @@ class Transfers:
         self._running: dict[Any, Ended] = {}
         self._watched: dict[int, int] = {}
         self._timer: asyncio.Handle | None = None
+        self._halted = False
+        self._closed = False
 
     def start(self, curl: pycurl.Curl, ended: Ended) -> None:
         self._running[curl] = ended
@@ -100,20 +104,29 @@ class Transfers:
             with contextlib.suppress(pycurl.error):  # what is wrong with it ends the transfer
                 curl.pause(pycurl.PAUSE_CONT)
 
-    def close(self, why: str) -> None:
-        """Ends every transfer, and closes all connections."""
+    def halt(self) -> None:
+        """Nothing is sent or received any more; `close` has to follow. From any thread."""
+        self._halted = True
+
+    def close(self, why: str) -> Call[None]:
+        """Ends every transfer, and closes all connections, in a thread: libcurl waits there for look-ups of names
+        that are under way, and nobody can hurry a resolver.
+        """
         running, self._running = self._running, {}
         for curl, ended in running.items():
             self._multi.remove_handle(curl)
             ended(pycurl.E_ABORTED_BY_CALLBACK, why)
-        self._multi.close()
         if self._timer is not None:
             self._timer.cancel()
         for descriptor in list(self._watched):
             self._watch(pycurl.POLL_REMOVE, descriptor, None, None)
+        self._closed = True
+        return in_daemon(self._multi.close, "closing connections")
 
     def _watch(self, wanted: int, descriptor: int, _multi: object, _data: object) -> None:
         """libcurl's call for what it waits for at a socket."""
+        if self._closed:  # in the thread that closes
+            return
         before = self._watched.pop(descriptor, 0)
         after = 0 if wanted == pycurl.POLL_REMOVE else wanted
         if after:
@@ -129,6 +142,8 @@ class Transfers:
 
     def _wake(self, milliseconds: int) -> None:
         """libcurl's call for when it wants to be woken; below 0: not at all."""
+        if self._closed:
+            return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -138,6 +153,8 @@ class Transfers:
             self._timer = self._loop.call_later(milliseconds / 1000, self._ready, pycurl.SOCKET_TIMEOUT, 0)
 
     def _ready(self, descriptor: int, events: int) -> None:
+        if self._halted:
+            return
         self._multi.socket_action(descriptor, events)
         left = 1
         while left:
