@@ -244,3 +244,49 @@ async def test_after_an_abort_no_request_begins(server, transport):
     with pytest.raises(TransportError, match="closed"):
         await transport.request(get())
     assert not server.requests
+
+
+async def test_a_head_request_has_an_answer_without_a_body(server, transport):
+    server.answer(web.Response(body=b"four"), web.Response(body=b"ok"))
+    answer = await transport.request(HttpRequest("HEAD", "/", {}, None, 1.0))
+    assert (answer.status, answer.headers["content-length"], answer.body) == (200, "4", b"")
+    assert (await transport.request(get())).body == b"ok"
+
+
+async def serve_bytes(answer):
+    """A server that sends the same bytes to each connection's first request; its URL."""
+
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    return listening, f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize("streamed_", [False, True])
+async def test_odd_lines_in_an_answer_s_head_do_no_harm(streamed_):
+    listening, url = await serve_bytes(
+        b"HTTP/1.1 100 Continue\r\nX: 1\r\n\r\nHTTP/1.1 200\r\nHTTP/odd: x\r\nTransfer-Encoding: chunked\r\n"
+        b"Content-Type: application/json\r\n\r\n2\r\n{}\r\n0\r\nContent-Type: text/plain\r\n\r\n"
+    )
+    transport = HttpTransport(url)
+    async with listening:
+        if streamed_:
+            async with transport.stream(get()) as stream:
+                body = await stream.read()
+                status, headers = stream.status, stream.headers
+        else:
+            status, headers, body = await transport.request(get())
+        assert (status, headers["content-type"], body) == (200, "application/json", b"{}")
+        assert "x" not in headers
+    await transport.close()
+
+
+async def test_an_answer_is_not_kept_until_the_next_request(server, transport):
+    server.answer(web.Response(body=b"x" * 1_000_000))
+    await transport.request(get())
+    (idle,) = transport._idle
+    assert sum(map(len, idle._body)) == 0

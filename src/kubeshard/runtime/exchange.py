@@ -43,7 +43,9 @@ class Sending:
             raise self.error("a header has a line break in it")
         curl.setopt(pycurl.HTTPHEADER, lines if written.isascii() else [line.encode() for line in lines])
         curl.setopt(pycurl.URL, url)
-        if request.body is None:
+        if request.method == "HEAD":
+            curl.setopt(pycurl.NOBODY, 1)
+        elif request.body is None:
             curl.setopt(pycurl.HTTPGET, 1)
         else:
             curl.setopt(pycurl.POSTFIELDS, request.body)
@@ -107,7 +109,9 @@ class Exchange(Sending):
             if timer is not None:
                 timer.cancel()
             transfers.cancel(self.curl)
-        return HttpResponse(*_read_head(self.head), b"".join(self._body))
+        body = b"".join(self._body)
+        self._body.clear()  # the next request may be long in coming
+        return HttpResponse(*_read_head(self.head), body)
 
     def _end(self, code: int, words: str) -> None:
         if self._ended is not None and not self._ended.done():
@@ -184,6 +188,8 @@ class Stream(Sending):
         return self.failure(code, words)
 
     def _header(self, line: bytes) -> None:
+        if self.status:
+            return  # a trailer
         self.head.append(line)
         if self._left and not line.strip():
             status, headers = _read_head(self.head)
@@ -206,13 +212,17 @@ class Stream(Sending):
 
 
 def _read_head(lines: list[bytes]) -> tuple[int, dict[str, str]]:
-    """Status and headers of the last answer among these lines: interim ones (100) come before it."""
+    """Status and headers of the answer among these lines: interim ones (100) come before it, trailers after it."""
     status = 0
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(b":")
-        if line.startswith(b"HTTP/"):
-            status, headers = int(line.split(None, 2)[1]), {}
+        if not status:
+            status = int(line.split(None, 2)[1])
         elif colon:
             headers[name.decode("latin-1").lower()] = value.strip().decode("latin-1")
+        elif status >= 200:
+            break
+        else:
+            status, headers = 0, {}
     return status, headers
