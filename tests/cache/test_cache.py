@@ -18,7 +18,8 @@ from kubeshard.cache import (
 )
 from kubeshard.cache.listwatch import Replace
 from kubeshard.core.builtin import Namespace
-from kubeshard.core.objects import metadata_only
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.objects import Form, KubeObject, metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
 
@@ -49,6 +50,28 @@ async def test_one_informer_per_form_and_scope() -> None:
     assert cache.declare(Widget, MINE) is not informer
     assert len(cache.informers) == 3
     assert len(list(cache.informers_of(Widget.KIND))) == 3
+
+
+class OtherWidget(KubeObject, group="example.com", version="v1", kind="Widget"):
+    pass
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_kind_is_cached_as_one_class_in_each_scope() -> None:
+    cache = Cache(ScriptedClient().client, clock=VirtualClock())
+    informer = cache.declare(Widget)
+    both = r"scripted_client\.Widget.*test_cache\.OtherWidget.*use one class"
+    with pytest.raises(ConfigurationError, match=both):
+        cache.declare(OtherWidget)
+    with pytest.raises(UndeclaredKind, match=both):
+        cache.get(OtherWidget, "a", "x")
+    assert cache.informers == (informer,)
+    assert cache.declare(Form(Widget.KIND, Widget)) is informer
+    cache.declare(metadata_only(OtherWidget))
+    cache.declare(OtherWidget, MINE)
+    cache.remove(informer)
+    cache.declare(OtherWidget)
 
 
 @virtual_time

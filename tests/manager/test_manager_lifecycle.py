@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import pytest
 from manager_bench import Act, FakeMembership, Item, ManagerBench, item
 
-from kubeshard.controller import Context, Controller
-from kubeshard.core import ConfigurationError, Lease, NotOurs, ObjectMeta
+from kubeshard.cache import Scope
+from kubeshard.controller import Context, Controller, Watch
+from kubeshard.core import ConfigurationError, KubeObject, Lease, NotOurs, ObjectMeta, metadata_only
 from kubeshard.manager import LeaderElection, Manager, RightLost, Runnable
 from kubeshard.testing.virtual_time import settle, virtual_time
 
@@ -335,6 +337,21 @@ async def test_a_leader_stops_with_the_shard_lease_given_back_only_if_elected_wo
 def test_names_of_controllers_are_unique() -> None:
     with pytest.raises(ValueError, match="several controllers are named items"):
         Manager([controller(), controller()])
+
+
+class OtherItem(KubeObject, group="example.com", version="v1", kind="Item"):
+    pass
+
+
+@pytest.mark.regression
+def test_controllers_that_read_one_kind_as_two_classes_are_refused_before_anything_runs() -> None:
+    def reads(target: Any) -> Controller[Any]:
+        return dataclasses.replace(controller("other"), primary=target)
+
+    with pytest.raises(ConfigurationError, match=r"bench\.Item.*lifecycle\.OtherItem.*use one class"):
+        Manager([controller(), reads(OtherItem)])
+    for allowed in (Item, metadata_only(OtherItem), Watch(OtherItem, scope=Scope(frozenset({"x"})))):
+        Manager([controller(), reads(allowed)])
 
 
 @pytest.mark.regression

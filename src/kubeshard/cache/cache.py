@@ -1,9 +1,10 @@
 """The informers of a process, shared and strict.
 
-Guaranteed: one list/watch and one store per (kind, form, scope) however many ask for it; reads come from
-memory and never wait; reading what nobody declared is an error, never a silent copy of a whole cluster.
-Declaring is possible before and while the cache runs. Not guaranteed: that a read reflects the latest state
-(see `own_writes` for what this process wrote), or that two kinds are from the same moment.
+Guaranteed: one list/watch and one store per (kind, form, scope) however many ask for it, and so one class for
+all who read the kind there; reads come from memory and never wait; reading what nobody declared is an error,
+never a silent copy of a whole cluster. Declaring is possible before and while the cache runs. Not guaranteed: that
+a read reflects the latest state (see `own_writes` for what this process wrote), or that two kinds are from the
+same moment.
 
 `metadata.managedFields` and kubectl's last-applied annotation are dropped on the way in. Source: framework
 1.2, 2.9, 4.2.
@@ -23,8 +24,9 @@ from kubeshard.cache.reflector import PATIENCE_FOR_LOGS, Transform
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import IndexFunction, UndeclaredIndex
 from kubeshard.client import Client
+from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupKind, Kind
-from kubeshard.core.objects import Form, Key, KubeObject, form_of
+from kubeshard.core.objects import Form, Key, KubeObject, form_of, two_classes
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import get_logger
@@ -71,11 +73,16 @@ class Cache:
     def declare(self, target: type[T] | Form[T], scope: Scope | None = None) -> Informer[T]:
         """The informer of the form in the scope (default: the one this cache has for the kind), made and, if
         the cache runs, started on first need.
+
+        Raises ConfigurationError where the kind is cached as another class already.
         """
         form = form_of(target)
         place = (form, scope or self.scope_of(form.kind))
         informer = self._informers.get(place)
         if informer is None:
+            for known, where in self._informers:
+                if where == place[1] and known.same_but_class(form):
+                    raise ConfigurationError(two_classes(known, form))
             informer = self._informers[place] = Informer(
                 form,
                 place[1],
@@ -158,6 +165,9 @@ class Cache:
             if len(others) > 1:
                 raise UndeclaredKind(f"{form} is cached in {len(others)} scopes: say which one to read")
         if found is None:
+            for known, _ in self._informers:
+                if known.same_but_class(form):
+                    raise UndeclaredKind(two_classes(known, form))
             raise UndeclaredKind(
                 f"{form} is not cached{' in this scope' if scope else ''}: declare it (owns or maps of the "
                 "controller), or read it live with the client"

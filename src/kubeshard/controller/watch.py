@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -10,7 +11,8 @@ from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import IndexFunction
 from kubeshard.controller.mapping import MapFunction
 from kubeshard.controller.predicates import Predicate, always
-from kubeshard.core import Form, KubeObject, form_of
+from kubeshard.core import ConfigurationError, Form, Kind, KubeObject, form_of
+from kubeshard.core.objects import two_classes
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -67,3 +69,13 @@ def narrowed(scope: Scope, by: Scope) -> Scope:
     if by.namespaces is not None:
         namespaces = by.namespaces if namespaces is None else namespaces & by.namespaces
     return Scope(namespaces, scope.labels & by.labels, scope.fields & by.fields)
+
+
+def check_classes(watches: Iterable[Watch[Any]]) -> None:
+    """Raises ConfigurationError for watches of one kind, in one scope, as two classes: a cache keeps only one."""
+    known: dict[tuple[Kind, bool, Scope], Form[Any]] = {}
+    for watch in watches:
+        form = watch.form
+        place = (form.kind, form.metadata_only, watch.scope or Scope())
+        if known.setdefault(place, form).same_but_class(form):
+            raise ConfigurationError(two_classes(known[place], form))

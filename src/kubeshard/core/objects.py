@@ -38,6 +38,7 @@ __all__ = [
     "field",
     "form_of",
     "metadata_only",
+    "two_classes",
 ]
 
 
@@ -293,6 +294,20 @@ class Form(_Form[T]):
 
     def __str__(self) -> str:
         return f"{self.kind} (metadata)" if self.metadata_only else str(self.kind)
+
+    def same_but_class(self, other: Form[Any]) -> bool:
+        """Whether both read the same of the API server, as objects of two classes."""
+        same = (self.kind, self.metadata_only) == (other.kind, other.metadata_only)
+        return same and self.type is not other.type
+
+
+def two_classes(one: Form[Any], other: Form[Any]) -> str:
+    """Why they cannot both be cached, and what to do."""
+    first, second = (f"{form.type.__module__}.{form.type.__qualname__}" for form in (one, other))
+    return (
+        f"{one} is cached as {first}, and {second} is another class of the same kind, which would cost "
+        "a second list, watch and copy: use one class with the fields of both"
+    )
 
 
 @cache

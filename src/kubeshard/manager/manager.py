@@ -53,7 +53,7 @@ from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import until_filled
-from kubeshard.controller.watch import narrowed
+from kubeshard.controller.watch import check_classes, narrowed
 from kubeshard.core import ConfigurationError, GroupKind, Kind
 from kubeshard.manager.cache_metrics import CacheMetrics
 from kubeshard.manager.health import Check, Checks, ping
@@ -89,7 +89,8 @@ class Manager:
     makes metrics HTTPS, `metrics_auth` asks the API server who may read them. `liveness` and `readiness` are further
     checks by name. `graceful_timeout`: seconds for reconciles to end after a stop; 0 none, negative any number.
 
-    Raises ValueError for controllers of one name, ConfigurationError for an address that is none.
+    Raises ValueError for controllers of one name, ConfigurationError for an address that is none and for controllers
+    that read one kind as two classes.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class Manager:
         names = [controller.name for controller in controllers]
         if doubles := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"several controllers are named {', '.join(doubles)}")
+        check_classes(watch for controller in controllers for watch in controller.watches)
         if cache is not None and (sharding is not None or scopes or default_scope):
             raise ValueError(
                 "a given cache has its scopes already: give either a cache, or scopes or sharding"
