@@ -121,7 +121,7 @@ class Bench:
             [*command, "--config", str(config)],
             self.kube.folder / f"{name}.log",
             {
-                **os.environ,
+                **_ENVIRONMENT,
                 "KUBECONFIG": str(self.kube.kubeconfig),
                 "LEADER_ELECT": "false",
                 "DISABLE_HTTP2": "true",
@@ -282,3 +282,7 @@ def _print_table(rows: Iterable[Sequence[str]]) -> None:
         print("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |")
         if number == 0:
             print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
+
+
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""An installed program does not compile its modules at every start."""

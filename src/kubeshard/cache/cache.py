@@ -65,6 +65,8 @@ class Cache:
         self._clock = clock
         self._rng = rng
         self._informers: dict[tuple[Form[Any], Scope], Informer[Any]] = {}
+        self.declarations = 0
+        """Grows with every change of what is declared: who remembers informers looks again then."""
         self._tasks: asyncio.TaskGroup | None = None
         self._running: dict[Informer[Any], asyncio.Task[None]] = {}
 
@@ -92,6 +94,7 @@ class Cache:
                 rng=self._rng,
                 transform=self._transforms.get(form.kind) or self._transforms.get(form.kind.group_kind),
             )
+            self.declarations += 1
             if self._tasks is not None:
                 self._start(informer, self._tasks)
         return informer
@@ -106,6 +109,7 @@ class Cache:
 
     def remove(self, informer: Informer[Any]) -> None:
         """Stops and forgets the informer, for all who share it: reads raise UndeclaredKind, handlers hear no more."""
+        self.declarations += 1
         self._informers.pop((informer.form, informer.scope), None)
         if task := self._running.pop(informer, None):
             task.cancel()
@@ -122,7 +126,10 @@ class Cache:
         """The object as last seen, or None. Raises UndeclaredKind, OutsideScope, CacheBehind before the cache is
         filled, and UndecodableObject if the server's object does not fit its class.
         """
-        informer = self.informer(target, scope)
+        return self.get_from(self.informer(target, scope), name, namespace)
+
+    def get_from(self, informer: Informer[T], name: str, namespace: str = "") -> T | None:
+        """`get` for those who know the informer already."""
         namespace = _within(informer, namespace) or ""
         if informer.form.kind.namespaced and not namespace:
             raise OutsideScope(f"{informer} has namespaces: say in which one {name!r} is")

@@ -48,13 +48,16 @@ class ControllerReader:
         for watch in watches:
             self._declared.setdefault(watch.form, watch.scope or Scope())
         self._scopes = {form: narrowed(cache.scope_of(form.kind), by) for form, by in self._declared.items()}
+        self._informers: dict[object, Informer[Any]] = {}
+        """By what was asked for; finding the form and the scope of a class costs more than the read."""
+        self._looked_at = -1
         self._index_functions = {(form_of(index.target), index.name): index.function for index in indexes}
 
     def get(self, target: type[T] | Form[T], name: str, namespace: str = "") -> T | None:
-        form = form_of(target)
-        check_place(form, name, namespace)
-        self._filled(form)
-        return self.cache.get(form, name, namespace, scope=self._scopes.get(form))
+        informer = self.informer(target)
+        check_place(informer.form, name, namespace)
+        _check_filled(informer)
+        return self.cache.get_from(informer, name, namespace)
 
     def list(
         self,
@@ -67,29 +70,28 @@ class ControllerReader:
         form = form_of(target)
         if namespace is not None:
             check_place(form, "", namespace)
-        self._filled(form)
+        _check_filled(self.informer(form))
         return self.cache.list(form, namespace, index=index, labels=labels, scope=self._scopes.get(form))
 
     def informer(self, target: type[T] | Form[T]) -> Informer[T]:
         """What `get` and `list` read. Raises UndeclaredKind."""
-        form = form_of(target)
-        return self.cache.informer(form, self._scopes.get(form))
+        if self._looked_at != self.cache.declarations:
+            self._informers.clear()
+            self._looked_at = self.cache.declarations
+        informer = self._informers.get(target)
+        if informer is None:
+            form = form_of(target)
+            informer = self._informers[target] = self.cache.informer(form, self._scopes.get(form))
+        return informer
 
     async def filled(self, target: type[T] | Form[T]) -> None:
         """Waits for a cache that has not been filled yet, for a few seconds. Raises CacheBehind."""
-        form = form_of(target)
-        informer = self.informer(form)
+        informer = self.informer(target)
         if not informer.has_synced:
             with suppress(TimeoutError):
                 async with asyncio.timeout(PATIENCE):
                     await informer.synced()
-            self._filled(form)
-
-    def _filled(self, form: Form[Any]) -> None:
-        informer = self.informer(form)
-        if not informer.has_synced:
-            why = informer.last_error or "the server has not answered yet"
-            raise CacheBehind(f"the cache of {form} has not been filled yet: {why}")
+            _check_filled(informer)
 
     async def list_live(
         self,
@@ -123,6 +125,12 @@ class ControllerReader:
         name, value = index
         function = self._index_functions[form, name]
         return [obj for obj in found if value in function(obj)]
+
+
+def _check_filled(informer: Informer[Any]) -> None:
+    if not informer.has_synced:
+        why = informer.last_error or "the server has not answered yet"
+        raise CacheBehind(f"the cache of {informer.form} has not been filled yet: {why}")
 
 
 def check_place(form: Form[Any], name: str, namespace: str) -> None:
