@@ -6,13 +6,15 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from small_api import SmallApi
 
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.logs import get_logger
-from kubeshard.sharder.assignment_controller import Assignments
+from kubeshard.runtime.rng import SYSTEM_RNG
+from kubeshard.sharder.assignment_controller import Assignments, assignment_controller
 from kubeshard.sharder.lanes import Lanes
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.schedule import Outcome, Reach
@@ -117,3 +119,18 @@ async def test_a_renewal_is_no_trigger() -> None:
     world.hold("a", holder="")
     assert world.enqueued == [Key("", "ring")]
     source.cancel()
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("sync_period", "delays"), [(300.0, [5.0, 10.0, 20.0, 30.0, 30.0, 30.0]), (12.0, [5.0, 10.0, 12.0, 12.0])]
+)
+@virtual_time
+async def test_a_ring_that_fails_again_and_again_is_tried_every_half_minute(
+    sync_period: float, delays: list[float]
+) -> None:
+    limiter = assignment_controller(World().assignments, sync_period, SYSTEM_RNG).limiter
+    assert limiter is not None
+    waits = [limiter.when(Key("", "ring")) for _ in delays]
+    assert all(delay <= wait <= 1.2 * delay for delay, wait in zip(delays, waits, strict=True))
+    assert len({wait / delay for delay, wait in zip(delays, waits, strict=True)}) > 1

@@ -10,9 +10,9 @@ NOTHING, FAILED = Outcome(), Outcome(failed=True)
 URGENT, THOROUGH = Track.URGENT, Track.THOROUGH
 
 
-def started(available: tuple[str, ...] = ("a", "b")) -> Schedule:
+def started(available: tuple[str, ...] = ("a", "b"), *, sync_period: float = 300.0) -> Schedule:
     """A schedule whose first look at all began at 0 and ended at 1."""
-    schedule = Schedule(sync_period=300.0)
+    schedule = Schedule(sync_period)
     schedule.members(available, 0.0)
     work = schedule.due(THOROUGH, 0.0)
     assert work == Work(Reach.ALL, "start")
@@ -132,16 +132,30 @@ def test_when_nothing_waits_any_more_following_ends() -> None:
     assert run_until(schedule, THOROUGH, 200.0, 10.0) == [(11.0, Reach.CONTROLLED)]
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("sync_period", "times"),
+    [
+        (300.0, [10.0, 15.0, 25.0, 45.0, 75.0, 105.0, 135.0]),
+        (12.0, [10.0, 15.0, 25.0, 37.0, 49.0, 61.0, 73.0, 85.0, 97.0, 109.0, 121.0, 133.0]),
+    ],
+)
 @pytest.mark.parametrize("track", Track)
-def test_what_failed_is_retried_ever_less_often(track: Track) -> None:
+def test_what_failed_is_retried_ever_less_often_but_every_half_minute(
+    track: Track, sync_period: float, times: list[float]
+) -> None:
     """protocol 14-A19"""
+    schedule = started(sync_period=sync_period)
+    schedule.request(Reach.MISPLACED if track is URGENT else Reach.ALL, 10.0)
+    assert [at for at, _ in run_until(schedule, track, 140.0, 10.0, FAILED)] == times
+
+
+@pytest.mark.parametrize("track", Track)
+def test_a_retry_that_works_is_the_last(track: Track) -> None:
     schedule = started()
     schedule.request(Reach.MISPLACED if track is URGENT else Reach.ALL, 10.0)
-    times = [at for at, _ in run_until(schedule, track, 100.0, 10.0, FAILED)]
-    assert times == [10.0, 15.0, 25.0, 45.0, 85.0]
-    looks = run_until(schedule, track, 300.0, 100.0)
-    assert looks[0][0] == 165.0
-    assert len(looks) == 1
+    run_until(schedule, track, 140.0, 10.0, FAILED)
+    assert [at for at, _ in run_until(schedule, track, 300.0, 140.0)] == [165.0]
 
 
 def test_a_lost_shard_does_not_wait_for_the_retry_of_what_failed() -> None:

@@ -237,7 +237,7 @@ def _assignments(
         permissions,
         clock=clock,
     )
-    return assignment_controller(assignments, sharder.sync_period)
+    return assignment_controller(assignments, sharder.sync_period, rng)
 
 
 def _forget(delta: Delta[ControllerRing], forgetful: Iterable[Callable[[str], None]]) -> None:

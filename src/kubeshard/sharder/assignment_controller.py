@@ -25,13 +25,14 @@ from kubeshard.controller.predicates import generation_changed
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.lanes import Lanes
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.repairs import Repairs
 from kubeshard.sharder.resync import Resync
-from kubeshard.sharder.schedule import Reach
+from kubeshard.sharder.schedule import RETRY_FIRST, RETRY_LAST, Reach
 from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharder.views import RingViews
 from kubeshard.sharding import Change, ControllerRing, RingEntry
@@ -40,7 +41,9 @@ from kubeshard.workqueue import ItemExponential
 NAME = "sharder"
 
 
-def assignment_controller(assignments: Assignments, sync_period: float) -> Controller[ControllerRing]:
+def assignment_controller(
+    assignments: Assignments, sync_period: float, rng: Rng
+) -> Controller[ControllerRing]:
     """The controller. Triggers: new or changed ControllerRings, shards gained or lost, Namespaces whose
     labels change a ring's selection, time.
     """
@@ -50,7 +53,9 @@ def assignment_controller(assignments: Assignments, sync_period: float) -> Contr
         primary=Watch(ControllerRing, when=generation_changed),
         sources=[assignments],
         workers=5,
-        limiter=ItemExponential(min(5.0, sync_period), sync_period, jitter=0.0),
+        limiter=ItemExponential(
+            min(RETRY_FIRST, sync_period), min(RETRY_LAST, sync_period), jitter=0.2, rng=rng
+        ),
     )
 
 

@@ -11,7 +11,7 @@ few. A *thorough* one may read everything and take long; the urgent one does not
 | shard lost | urgent | those without an available shard | at once, settle looks after 3, 10, 30 s |
 | watch on unassigned objects (re)opened | urgent | those without an available shard | at once |
 | drains or controlled objects waited | thorough | being drained, controlled | after 1, 2, 4 ... 30 s while any waits |
-| the resource could not be read | its own | as before | after 5 s, doubled up to `sync_period` |
+| the resource could not be read | its own | as before | after 5, 10, 20, 30, 30 ... s, or `sync_period` |
 
 Sources: protocol 4.2, 14-A19, B3; reliability F10. The settle looks repair what another process decided on
 an older view. Several reasons of one track that are due together make one look.
@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 SETTLE = (3.0, 10.0, 30.0)
 FOLLOW_FIRST, FOLLOW_LAST = 1.0, 30.0
-RETRY_FIRST = 5.0
+RETRY_FIRST, RETRY_LAST = 5.0, 30.0
 
 
 class Reach(IntEnum):
@@ -116,7 +116,7 @@ class Schedule:
             self._all_at = started
         if outcome.failed:
             _, delay = self._failed.get(track, (0.0, RETRY_FIRST / 2))
-            delay = min(2 * delay, self.sync_period)
+            delay = min(2 * delay, RETRY_LAST, self.sync_period)
             self._failed[track] = (now + delay, delay)
             if track is Track.THOROUGH:
                 self._follow = None  # what comes next is another look at all
