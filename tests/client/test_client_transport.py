@@ -11,7 +11,7 @@ import pycurl
 import pytest
 from aiohttp import web
 
-from kubeshard.runtime.http import HttpTransport
+from kubeshard.runtime.http import LOOKUP_LIFETIME, HttpTransport
 from kubeshard.runtime.transfers import Sockets
 from kubeshard.runtime.transport import HttpRequest, TransportError, TransportTimeout
 
@@ -290,3 +290,21 @@ async def test_an_answer_is_not_kept_until_the_next_request(server, transport):
     await transport.request(get())
     (idle,) = transport._idle
     assert sum(map(len, idle._body)) == 0
+
+
+@pytest.mark.regression
+async def test_a_server_that_moved_is_found_before_a_lease_runs_out(server, monkeypatch):
+    """The look-ups are libcurl's own, so its setting is looked at."""
+    options = {}
+
+    class Recorded(pycurl.Curl):
+        def setopt(self, option, value):
+            options[option] = value
+            super().setopt(option, value)
+
+    monkeypatch.setattr(pycurl, "Curl", Recorded)
+    transport = HttpTransport(server.url)
+    server.answer(web.Response())
+    await transport.request(get())
+    assert options[pycurl.DNS_CACHE_TIMEOUT] == LOOKUP_LIFETIME <= 2
+    await transport.close()

@@ -6,6 +6,7 @@ Guaranteed:
 - a dead peer is noticed: TCP keepalive finds one on a silent stream, TCP_USER_TIMEOUT (4 s) one that no longer
   acknowledges, and the kernel does not go on resending a write of a process that died;
 - a request is sent once: whether to repeat it is for those to say who know what it does;
+- the server's name is looked up for every new connection (those of one second share an answer);
 - the server is verified against the authorities of the `Tls` settings and no others;
 - redirects, cookies, `.netrc` and the environment are ignored: what is sent is what was asked for.
 
@@ -33,6 +34,11 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportErro
 IDLE_LIFETIME = 30
 """Seconds an unused connection is kept: less than the idle timeout of API servers (90 s) and usual load
 balancers, so that a request rarely meets a connection that the other end is just closing.
+"""
+
+LOOKUP_LIFETIME = 1
+"""Seconds for which the answer to a look-up of the server's name is used again, also that there is no such name. A
+server that moved, or that DNS did not know for a moment, must be found before a Lease runs out.
 """
 
 _READ_AT_ONCE = 128 * 1024
@@ -137,6 +143,7 @@ class HttpTransport:
             (pycurl.NOPROXY, ""),
             (pycurl.BUFFERSIZE, _READ_AT_ONCE),
             (pycurl.MAXAGE_CONN, IDLE_LIFETIME),
+            (pycurl.DNS_CACHE_TIMEOUT, LOOKUP_LIFETIME),
             (pycurl.SOCKOPTFUNCTION, self._sockets.opened),
         ):
             curl.setopt(option, value)
