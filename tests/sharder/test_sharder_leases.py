@@ -386,3 +386,18 @@ async def test_the_probe_keeps_the_view_fresh_and_outlives_failures() -> None:
     await asyncio.sleep(10.0)
     assert world.observer.book.fresh(world.clock.monotonic())
     probe.cancel()
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_an_outage_of_the_lists_of_leases_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="kubeshard.sharder")
+    world = World()
+    world.api.faults.append(lambda _: status(500, "Down"))
+    probe = asyncio.create_task(world.observer.run())
+    await asyncio.sleep(60.0)
+    assert [record.getMessage() for record in caplog.records] == ["cannot list shard leases"]
+    world.api.faults.clear()
+    await asyncio.sleep(10.0)
+    assert [record.getMessage() for record in caplog.records][1:] == ["shard leases can be listed again"]
+    probe.cancel()

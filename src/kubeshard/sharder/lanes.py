@@ -192,7 +192,7 @@ class Lanes:
             await self._up_to_date()
             outcome = await self._resync.look(lane.ring, lane.entry, work.reach)
         except ApiError as error:
-            _log.warning("cannot list shard leases", error=error)
+            _log.debug("cannot list shard leases", error=error)  # for every lane; the observer says it once
         except Exception as error:  # of one resource, which must not end the others
             _log.crash(
                 "looking at a ring's objects crashed", error, ring=lane.ring, resource=lane.entry.resource

@@ -112,8 +112,9 @@ class LeaseObserver:
         return leases
 
     async def run(self) -> None:
-        """Probes until cancelled."""
+        """Probes until cancelled. A failure that lasts is logged once."""
         probed = self._clock.monotonic()
+        failing: type[ApiError] | None = None
         while True:
             now = self._clock.monotonic()
             wait = min(probed + PROBE_INTERVAL - now, PROBE_INTERVAL_SILENT - self.book.silence(now))
@@ -124,8 +125,14 @@ class LeaseObserver:
             try:
                 await self.relist()
             except ApiError as error:
-                _log.warning("cannot list shard leases", error=error)
+                log = _log.debug if failing is type(error) else _log.warning
+                log("cannot list shard leases", error=error)
+                failing = type(error)
                 await asyncio.sleep(PAUSE)
+            else:
+                if failing:
+                    _log.info("shard leases can be listed again")
+                failing = None
 
     def _heard(self, delta: Delta[Lease]) -> None:
         now = self._clock.monotonic()
