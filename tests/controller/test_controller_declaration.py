@@ -154,6 +154,17 @@ KIND = GroupKind("example.com", "Site")
 
 
 @virtual_time
+async def test_who_waits_no_longer_is_not_remembered() -> None:
+    in_flight = InFlight()
+    with in_flight.running(KIND, A):
+        for _ in range(10):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(5):
+                    await in_flight.idle(KIND, A)
+        assert not any(in_flight._waiters.values())
+
+
+@virtual_time
 async def test_idle_waits_for_all_runs_of_the_object_and_no_others() -> None:
     in_flight = InFlight()
     ended = []

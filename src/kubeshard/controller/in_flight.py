@@ -55,7 +55,7 @@ class InFlight:
         """No empty lists."""
         self._owners: dict[str, int] = {}
         """How many activities each has; never zero."""
-        self._waiters: dict[Object | str, list[asyncio.Future[None]]] = {}
+        self._waiters: dict[Object | str, dict[asyncio.Future[None], None]] = {}
 
     @contextmanager
     def running(self, kind: GroupKind, key: Key) -> Iterator[None]:
@@ -102,8 +102,11 @@ class InFlight:
 
     async def _change(self, what: Object | str) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.setdefault(what, []).append(waiter)
-        await waiter
+        self._waiters.setdefault(what, {})[waiter] = None
+        try:
+            await waiter
+        finally:
+            self._waiters.get(what, {}).pop(waiter, None)
 
     def _wake(self, what: Object | str) -> None:
         for waiter in self._waiters.pop(what, ()):
