@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kubeshard.client.requests import server_timeout
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.runtime.transport import UNDELIVERED
 from kubeshard.shard.incarnation import Incarnation
 from kubeshard.shard.timing import LeaseTiming, scaled
 
@@ -19,7 +21,7 @@ from kubeshard.shard.timing import LeaseTiming, scaled
         ({"renew_deadline": 15.0}, "must be shorter than the lease duration"),
         ({"renew_deadline": 4.0}, "no time for a second attempt"),
         ({"renew_interval": 0.0}, "must be positive"),
-        ({"request_bound": 20.0}, "a sharder takes over after 30s"),
+        ({"request_bound": 15.5}, "a write may end 30s .* a sharder takes over after 30s"),
     ],
 )
 def test_numbers_that_break_the_promise_are_refused(change: dict[str, float], message: str) -> None:
@@ -27,10 +29,19 @@ def test_numbers_that_break_the_promise_are_refused(change: dict[str, float], me
         LeaseTiming(**change)  # type: ignore[arg-type]  # the table holds floats only
 
 
-@pytest.mark.parametrize("duration", [3.0, 6.0, 15.0, 60.0, 300.0])
-def test_every_allowed_duration_scales_to_a_sound_table(duration: float) -> None:
+@pytest.mark.regression
+@pytest.mark.parametrize("duration", [*map(float, range(4, 301))])
+def test_every_scaled_table_counts_what_the_kernel_delivers_of_a_dead_process(duration: float) -> None:
     timing = scaled(duration)
-    assert (timing.renew_deadline + timing.request_bound) * (4 / 3) <= 2 * duration * (2 / 3) + 1e-9
+    server = float(str(server_timeout(timing.request_bound)).removesuffix("s"))
+    assert timing.last_write == timing.renew_deadline + UNDELIVERED + server
+    rate = 2 * duration / timing.last_write
+    assert rate > (1.5 if duration >= 15 else 4 / 3 if duration >= 10 else 1)
+
+
+def test_a_lease_too_short_for_what_the_kernel_delivers_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"lease duration 3s: a write may end 7s .* after 6s"):
+        scaled(3)
 
 
 def test_only_a_container_of_the_same_pod_is_known_to_have_ended() -> None:

@@ -13,16 +13,19 @@
 | `max_conflicts` | 5 | reliability F4: so many renewals in a row lost to other writers end the tenure |
 
 Why a sharder cannot take over while this shard still writes: it waits `2 * lease_duration` after the last
-renewal it saw, and the last write is over `renew_deadline + request_bound` after the last renewal: 15 s
-against 30 s, which bears clocks whose rates differ by a third, and any difference of their absolute times
-(reliability 1.5).
+renewal it saw, and the last write is over `LeaseTiming.last_write` after the last renewal. The process is dead at
+`renew_deadline`, the kernel may deliver what it sent just before for `UNDELIVERED` seconds more, and the server may
+work on that for the `?timeout=` of the request: 10 + 4 + 5 = 19 s against 30 s. That bears clocks whose rates differ
+by a half, and any difference of their absolute times.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.runtime.transport import UNDELIVERED
 
 SHORTEST_LEASE = 3.0
 LONGEST_LEASE = 300.0
@@ -71,14 +74,25 @@ class LeaseTiming:
             f"renew deadline {deadline:g}s leaves no time for a second attempt before work has to stop",
         )
         require(
-            deadline + self.request_bound < 2 * duration,
-            f"a write may end {deadline + self.request_bound:g}s after the last renewal, "
+            self.last_write < 2 * duration,
+            f"lease duration {duration:g}s: a write may end {self.last_write:g}s after the last renewal, "
             f"and a sharder takes over after {2 * duration:g}s",
         )
 
+    @property
+    def last_write(self) -> float:
+        """Seconds after the start of the last good renewal at which no write of the controllers can take effect
+        any more.
+        """
+        server = max(1, math.ceil(self.request_bound))  # the server is told whole seconds
+        return self.renew_deadline + UNDELIVERED + server
+
 
 def scaled(lease_duration: float) -> LeaseTiming:
-    """The table for another lease duration, in the proportions of the default one."""
+    """The table for another lease duration, in the proportions of the default one. Raises ConfigurationError for
+    less than 4 s: what the kernel may deliver late does not scale. So the shorter the Lease, the smaller the reserve
+    for clocks at different rates; below 10 s it is less than a third. Such Leases are for tests and demonstrations.
+    """
     factor = lease_duration / 15.0
     return LeaseTiming(
         lease_duration=lease_duration,
@@ -90,5 +104,5 @@ def scaled(lease_duration: float) -> LeaseTiming:
         retry_max=1.0 * factor,
         stop_margin=2.0 * factor,
         cancel_margin=1.0 * factor,
-        request_bound=5.0 * factor,
+        request_bound=max(1.0, math.floor(5.0 * factor)),
     )

@@ -42,8 +42,8 @@ from kubeshard.core.errors import ConfigurationError
     "--lease-seconds",
     metavar="SECONDS",
     default=None,
-    show_default="3, with --real 6",
-    type=click.IntRange(3, 60),
+    show_default="4, with --real 6",
+    type=click.IntRange(4, 60),
     help="Duration of all Leases (outside of the demo 15); a dead shard is replaced after two of them.",
 )
 @click.option(
@@ -93,7 +93,7 @@ def demo(
                         folder,
                         real=real,
                         websites=websites,
-                        lease_seconds=lease_seconds or (6 if real else 3),
+                        lease_seconds=lease_seconds or (6 if real else 4),
                         patience=patience,
                         keep=keep,
                     )
