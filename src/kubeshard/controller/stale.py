@@ -14,7 +14,7 @@ from typing import Any
 
 from kubeshard.cache import CacheBehind, Informer
 from kubeshard.client import Client
-from kubeshard.core import AlreadyExists, ApiError, Key, Kind, metadata_only
+from kubeshard.core import AlreadyExists, Key, Kind, KubeshardError, metadata_only
 
 PERSISTENT = 5
 
@@ -53,7 +53,7 @@ async def _of_taken_name(
             "the controller does not cache this kind: declare it in owns, or read it live before creating it"
         )
     kind, scope = informer.form.kind, informer.scope
-    with suppress(ApiError, TimeoutError):
+    with suppress(KubeshardError, TimeoutError):
         async with asyncio.timeout(PATIENCE):
             live = await client.get(metadata_only(kind), name, key.namespace if kind.namespaced else "")
         if not scope.may_select(kind, live.metadata):
