@@ -28,7 +28,7 @@ import pycurl
 from kubeshard.runtime.exchange import Exchange, Stream
 from kubeshard.runtime.threads import Call
 from kubeshard.runtime.tls import Tls
-from kubeshard.runtime.transfers import Sockets, Transfers
+from kubeshard.runtime.transfers import IDLE_CONNECTIONS, Sockets, Transfers
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 
 IDLE_LIFETIME = 30
@@ -73,7 +73,8 @@ class HttpTransport:
         exchange = idle.pop() if idle else Exchange(self._curl())
         exchange.prepare(request, self._base_url + request.target, self._headers)
         answer = await exchange.run(transfers, loop, request.timeout)
-        idle.append(exchange)  # of the settings that it was made with: `renew` begins a new list
+        if len(idle) < IDLE_CONNECTIONS:
+            idle.append(exchange)  # of the settings that it was made with: `renew` begins a new list
         return answer
 
     @asynccontextmanager

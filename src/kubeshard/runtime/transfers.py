@@ -27,7 +27,7 @@ from kubeshard.runtime.transport import UNDELIVERED
 Ended = Callable[[int, str], None]
 """Called with libcurl's code (`pycurl.E_OK` is success) and its words for it."""
 
-_IDLE_CONNECTIONS = 256
+IDLE_CONNECTIONS = 256
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _SOCKET_OPTIONS = (
     (socket.IPPROTO_TCP, "TCP_NODELAY", 1),
@@ -78,7 +78,7 @@ class Transfers:
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._wake)
         self._multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_NOTHING)
-        self._multi.setopt(pycurl.M_MAXCONNECTS, _IDLE_CONNECTIONS)
+        self._multi.setopt(pycurl.M_MAXCONNECTS, IDLE_CONNECTIONS)
         self._running: dict[Any, Ended] = {}
         self._watched: dict[int, int] = {}
         self._timer: asyncio.Handle | None = None
