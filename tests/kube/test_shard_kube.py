@@ -390,10 +390,10 @@ async def test_sigterm_gives_the_lease_back_after_the_reconcile_has_ended(
 async def test_a_stopped_shard_is_dead_before_a_sharder_may_take_over_and_writes_nothing(
     ring: Ring, kubeconfig: Path
 ) -> None:
-    async with process(ring, kubeconfig, lease=3) as child:
+    async with process(ring, kubeconfig, lease=4) as child:
         child.send_signal(signal.SIGSTOP)
         stopped = asyncio.get_running_loop().time()
         assert await asyncio.wait_for(child.wait(), 5) == -signal.SIGKILL
-        assert asyncio.get_running_loop().time() - stopped < 2 * 3
+        assert asyncio.get_running_loop().time() - stopped < 2 * 4
     assert (await ring.lease("shard-p")).spec.holder_identity == "shard-p"
     assert not (await ring.widget("w")).metadata.annotation("done")

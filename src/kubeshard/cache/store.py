@@ -79,6 +79,10 @@ class Store(Generic[T]):
             return list(self._objects.get(namespace, {}).values())
         return [obj for objects in self._objects.values() for obj in objects.values()]
 
+    def copy(self) -> dict[str, dict[str, T]]:
+        """All objects by namespace and name, in a mapping of the caller's own. Fast: it touches no object."""
+        return {namespace: objects.copy() for namespace, objects in self._objects.items()}
+
     def by_index(self, name: str, value: str, namespace: str | None = None) -> Sequence[T]:
         """The objects that the index function filed under `value`. Raises UndeclaredIndex."""
         found = self._index(name).lookup(value)

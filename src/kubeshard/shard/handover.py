@@ -20,7 +20,7 @@ from typing import Any
 
 from kubeshard.cache import Added, Deleted, Delta, Informer, Updated
 from kubeshard.core.kinds import GroupKind
-from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.core.objects import Key, KubeObject, ObjectMeta
 from kubeshard.core.versions import at_least, newest
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -67,6 +67,8 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._versions: dict[Key, str] = {}
+        self._first: dict[str, dict[str, KubeObject]] = {}
+        """What was in the store at first, by namespace and name, and has not been looked at since."""
 
     def follow(self, informer: Informer[Any]) -> None:
         """Hears of everything that is or will be in the informer's store."""
@@ -82,6 +84,8 @@ class Arrivals:
             return at_least(limit, metadata.resource_version)
 
         def hear(delta: Delta[Any]) -> None:
+            if self._first:
+                self._look_at(delta.new.key if isinstance(delta, Updated) else delta.object.key)
             match delta:
                 case Added(obj):
                     self._versions[obj.key] = obj.metadata.resource_version
@@ -90,13 +94,17 @@ class Arrivals:
                 case Updated(_, obj) if unseen(obj.metadata):
                     self._versions[obj.key] = obj.metadata.resource_version
 
-        # All at once: no run may begin before it is known what has arrived.
+        # All at once, since no run may begin before it is known what has arrived; so in a large store without a look
+        # at each object, which would hold up everything else.
         informer.add_handler(hear, existing=False)
-        for obj in informer.store.list():
-            self._versions[obj.key] = obj.metadata.resource_version
+        first = informer.store.copy()
+        for namespace, objects in self._first.items():
+            first[namespace] = objects | first.get(namespace, {})
+        self._first = first
 
     def pending(self, key: Key) -> str | None:
         """The version at which the object arrived, None when a run has read live since."""
+        self._look_at(key)
         return self._versions.get(key)
 
     def settle(self, key: Key, version: str) -> None:
@@ -105,3 +113,10 @@ class Arrivals:
         """
         if self._versions.get(key) == version:
             del self._versions[key]
+
+    def _look_at(self, key: Key) -> None:
+        objects = self._first.get(key.namespace)
+        if objects and (obj := objects.pop(key.name, None)) is not None:
+            self._versions[key] = obj.metadata.resource_version
+            if not objects:
+                del self._first[key.namespace]

@@ -1,0 +1,82 @@
+"""What counts as arrived at a shard, and what it costs to know it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubeshard.cache import Cache, Scope
+from kubeshard.cache.listwatch import Apply, Remove, Replace
+from kubeshard.cache.scope import ALL_NAMESPACES
+from kubeshard.client import Client, ClusterConfig
+from kubeshard.core import Key, KubeObject, ObjectMeta
+from kubeshard.shard import Arrivals
+from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+
+A, B, C = Key("x", "a"), Key("x", "b"), Key("y", "c")
+
+
+class Site(KubeObject, group="example.com", version="v1"):
+    pass
+
+
+class Untouchable:
+    @property
+    def metadata(self) -> ObjectMeta:
+        raise AssertionError("looked at")
+
+    key = metadata
+
+
+def site(key: Key, version: int) -> Site:
+    return Site(
+        metadata=ObjectMeta(
+            name=key.name, namespace=key.namespace, uid=key.name, resource_version=str(version)
+        )
+    )
+
+
+def a_cache() -> Cache:
+    clock = VirtualClock()
+    return Cache(Client(ClusterConfig("http://nowhere"), clock=clock), clock=clock)
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_following_a_filled_cache_takes_no_look_at_any_object() -> None:
+    """A look at each of 50 000 objects would stop the event loop for a tenth of a second and more."""
+    informer = a_cache().declare(Site)
+    await informer.replace(Replace({A: site(A, 1), C: site(C, 2)}, "9"), ALL_NAMESPACES)
+    store = informer.store
+    store._objects["x"]["a"] = Untouchable()  # type: ignore[assignment]  # that is the point
+    arrivals = Arrivals()
+    arrivals.follow(informer)
+    assert arrivals.pending(C) == "2"
+    with pytest.raises(AssertionError, match="looked at"):
+        arrivals.pending(A)
+
+
+@virtual_time
+async def test_what_was_there_at_first_has_arrived_until_a_live_run_or_its_end() -> None:
+    informer = a_cache().declare(Site)
+    await informer.replace(Replace({key: site(key, 1) for key in (A, B, C)}, "9"), ALL_NAMESPACES)
+    informer._reflectors[0].full_reads = 1
+    arrivals = Arrivals()
+    arrivals.follow(informer)
+    informer.apply(Remove(site(B, 11)), ALL_NAMESPACES)
+    assert [arrivals.pending(key) for key in (A, B, C)] == ["1", None, "1"]
+    arrivals.settle(A, "1")
+    arrivals.settle(C, "0")
+    assert [arrivals.pending(key) for key in (A, B, C)] == [None, None, "1"]
+    informer.apply(Apply(site(B, 13)), ALL_NAMESPACES)
+    assert arrivals.pending(B) == "13"
+    assert not arrivals._first
+
+
+@virtual_time
+async def test_what_two_informers_hold_has_arrived() -> None:
+    cache, arrivals = a_cache(), Arrivals()
+    for scope, key in ((Scope(frozenset({"x"})), A), (Scope(), C)):
+        informer = cache.declare(Site, scope)
+        await informer.replace(Replace({key: site(key, 1)}, "9"), *scope.parts(Site.KIND))
+        arrivals.follow(informer)
+    assert [arrivals.pending(key) for key in (A, B, C)] == ["1", None, "1"]
