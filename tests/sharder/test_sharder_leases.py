@@ -10,7 +10,7 @@ import pytest
 from small_api import SmallApi, status
 
 from kubeshard.core.builtin import Lease
-from kubeshard.core.errors import Conflict
+from kubeshard.core.errors import Conflict, Unauthorized
 from kubeshard.core.objects import Key
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
@@ -346,6 +346,23 @@ async def test_many_questions_about_a_shard_are_one_request() -> None:
     answers = await asyncio.gather(*(proven(dead, "a") for _ in range(50)))
     assert all(answers)
     assert len(world.api.requests) == 1
+
+
+@virtual_time
+async def test_reads_that_never_left_are_not_remembered() -> None:
+    """Names of shards come from labels, which anybody may write."""
+    world = World()
+    dead = world.dead()
+
+    async def turn() -> None:
+        raise Unauthorized("no credentials", code=401, reason="Unauthorized")
+
+    client: Any = SimpleNamespace(turn=turn)
+    dead._client = client
+    for number in range(10):
+        with pytest.raises(Unauthorized):
+            await proven(dead, f"s{number}")
+    assert len(dead._reads) == 1
 
 
 @virtual_time

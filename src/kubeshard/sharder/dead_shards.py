@@ -125,12 +125,14 @@ class _Read:
     """What was logged last: again only when something changed."""
 
     def answers(self, since: float, now: float) -> bool:
-        task = self.task
-        failed = task is not None and task.done() and (task.cancelled() or task.exception() is not None)
-        return self.began >= since and now - self.began <= SHARED_FOR and not failed
+        return self.began >= since and now - self.began <= SHARED_FOR and not self._failed()
 
     def over(self, now: float) -> bool:
-        return now - self.began > STANDS_FOR
+        return now - self.began > STANDS_FOR or self._failed()
+
+    def _failed(self) -> bool:
+        task = self.task
+        return task is not None and task.done() and (task.cancelled() or task.exception() is not None)
 
 
 def _heed(task: asyncio.Task[None]) -> None:
