@@ -308,3 +308,15 @@ async def test_of_many_updaters_the_oldest_become_ancient_changes(api, maps):
     managers = [entry["manager"] for entry in last.meta["managedFields"]]
     assert len(managers) == 10
     assert managers.count("ancient-changes") == 1
+
+
+@pytest.mark.regression
+async def test_apply_creates_nothing_for_a_uid(api, maps):
+    refused = await api.apply(f"{maps}/a", config_map(uid="u1"))
+    assert refused.refusal == (409, "Conflict")
+    assert refused.message == (
+        'Operation cannot be fulfilled on configmaps "a": uid mismatch: the provided object specified uid u1, '
+        "and no existing object was found"
+    )
+    assert (await api.get(f"{maps}/a")).status == 404
+    assert (await api.apply(f"{maps}/a", config_map(uid=""))).status == 201

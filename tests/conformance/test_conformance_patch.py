@@ -176,3 +176,15 @@ async def test_a_patch_that_makes_a_custom_resource_invalid_is_refused(api, site
     refused = await api.merge(f"{sites}/a", {"spec": {"replicas": 99}})
     assert refused.refusal == (422, "Invalid")
     assert refused.fields == {"spec.replicas"}
+
+
+@pytest.mark.regression
+async def test_a_number_and_a_truth_are_two_values(api, sites):
+    made = await api.create(sites, site(spec={"theme": "dark", "free": {"a": 1, "b": [{"c": 0}]}}))
+    for free in ({"a": True}, {"b": [{"c": False}]}, {"a": 1}):
+        changed = await api.merge(f"{sites}/a", {"spec": {"free": free}})
+        name, value = next(iter(free.items()))
+        assert repr(changed["spec"]["free"][name]) == repr(value)
+        assert changed.meta["generation"] == made.meta["generation"] + 1
+        assert changed.version != made.version
+        made = changed

@@ -45,6 +45,21 @@ def _private_metadata(meta: Mapping[str, Any]) -> Object:
     return copy
 
 
+def same(a: Any, b: Any) -> bool:
+    """Whether the values are equal as JSON: to Python true is 1, and false is 0."""
+    return bool(a == b) and _same_types(a, b)
+
+
+def _same_types(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if isinstance(a, dict):
+        return all(_same_types(value, b[name]) for name, value in a.items())
+    if isinstance(a, list):
+        return all(map(_same_types, a, b))
+    return isinstance(a, bool) is isinstance(b, bool)
+
+
 def with_metadata(obj: Object, **fields: Any) -> Object:
     """A shallow copy with these metadata fields; None removes one."""
     metadata = {**obj["metadata"], **fields}

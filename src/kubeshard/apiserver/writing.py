@@ -22,7 +22,7 @@ from kubeshard.apiserver.metadata import (
     without_empty,
 )
 from kubeshard.apiserver.model import Answer, Target, WriteOptions, in_version
-from kubeshard.apiserver.objects import Object, in_order, is_deleting, private, with_metadata
+from kubeshard.apiserver.objects import Object, in_order, is_deleting, private, same, with_metadata
 from kubeshard.apiserver.patching import Patch, patched
 from kubeshard.apiserver.reading import Reads
 from kubeshard.apiserver.receiving import Receives, other_name, warn
@@ -150,6 +150,11 @@ class Writes(Reads, Receives, Admitting):
         if self.store.get(target.group_resource, target.key) is None and not target.subresource:
             blank = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}}
             new = yield from done(lambda: change(blank), large=options.large)
+            if uid := config["metadata"].get("uid"):
+                problem = (
+                    f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                )
+                raise conflict(target.group_resource, target.name, problem)
             return (yield from self._create(target, new, options))
         return (yield from self.changing(target, change, options, managed=True))
 
@@ -344,7 +349,7 @@ def _is_version(given: object) -> bool:
 
 def _same(new: Object, old: Object) -> bool:
     """Whether nothing has changed but the times in managedFields."""
-    return _timeless(new) == _timeless(old)
+    return same(_timeless(new), _timeless(old))
 
 
 def _timeless(obj: Object) -> Object:

@@ -16,7 +16,7 @@ from kubeshard.apiserver.apply.shape import SCALAR, Path, Shape, shape_of
 from kubeshard.apiserver.apply.typed_shape import shape_of_type
 from kubeshard.apiserver.identity.user import User
 from kubeshard.apiserver.metadata import NameRule, subdomain_name, without_empty
-from kubeshard.apiserver.objects import Object
+from kubeshard.apiserver.objects import Object, same
 from kubeshard.apiserver.schema.catalog import object_meta
 from kubeshard.apiserver.schema.decoding import Field, Run, Struct
 from kubeshard.apiserver.status import FieldError
@@ -120,7 +120,9 @@ class Strategy:
                     _restore(new, old, name)
         elif "status" in self.subresources:
             _restore(new, old, "status")
-        if self.counts_generations and _counted(new, self.subresources) != _counted(old, self.subresources):
+        if self.counts_generations and not same(
+            _counted(new, self.subresources), _counted(old, self.subresources)
+        ):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def stamp(self, new: Object, old: Object | None, user: User, now: str) -> None:
