@@ -37,7 +37,11 @@ class Works:
             realm = Realm(metadata=ObjectMeta(name=f"realm-{self._namespace}-{number}"), spec=spec)
             self.all += [await self._client.create(chore), await self._client.create(realm)]
         await self._recorder.until(
-            lambda: all(self.entries(name, "began" if hold else "ended") for name in self.names),
+            # The kinds are watched apart: an entry may be seen before the object that it is about.
+            lambda: (
+                self.labels.keys() == set(self.names)
+                and all(self.entries(name, "began" if hold else "ended") for name in self.names)
+            ),
             what="a reconcile of each",
         )
 
