@@ -147,7 +147,7 @@ async def test_a_write_on_a_connection_that_the_server_closes_is_sent_once(serve
 
     server.answer(web.Response(), cut)
     await transport.request(get())
-    with pytest.raises(TransportError) as caught:
+    with pytest.raises(TransportError, match="the server closed the kept connection") as caught:
         await transport.request(HttpRequest(method, "/", {}, b"{}", 5.0))
     assert caught.value.sent
     assert len(server.requests) == 2
@@ -282,6 +282,19 @@ async def test_odd_lines_in_an_answer_s_head_do_no_harm(streamed_):
             status, headers, body = await transport.request(get())
         assert (status, headers["content-type"], body) == (200, "application/json", b"{}")
         assert "x" not in headers
+    await transport.close()
+
+
+@pytest.mark.parametrize("streamed_", [False, True])
+async def test_an_answer_that_nobody_asked_for_still_has_its_status(streamed_):
+    listening, url = await serve_bytes(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nhello")
+    transport = HttpTransport(url)
+    async with listening:
+        if streamed_:
+            async with transport.stream(get()) as stream:
+                assert stream.status == 101
+        else:
+            assert (await transport.request(get())).status == 101
     await transport.close()
 
 

@@ -26,13 +26,15 @@ class Sending:
         self.curl = curl
         self.head: list[bytes] = []
         self._left = False
+        self._refused = False
+        """Whether libcurl wanted to send the request once more."""
         self._request = HttpRequest("GET", "/", {})
         curl.setopt(pycurl.PREREQFUNCTION, self._leaves)
 
     def prepare(self, request: HttpRequest, url: str, headers: list[str]) -> None:
         """Raises TransportError for headers that cannot be sent."""
         self._request = request
-        self._left = False
+        self._left = self._refused = False
         curl = self.curl
         lines = [
             *headers,
@@ -54,6 +56,7 @@ class Sending:
     def _leaves(self, *_: object) -> int:
         """libcurl's call before the request is written to a connection."""
         if self._left:
+            self._refused = True
             return pycurl.PREREQFUNC_ABORT
         self._left = True
         self.head.clear()  # what a proxy said about the tunnel
@@ -64,6 +67,8 @@ class Sending:
         answered = self.curl.getinfo(pycurl.HTTP_CONNECTCODE)
         if not self._left and answered >= 300:
             return self.error(f"the proxy answered {answered}")
+        if self._refused:
+            return self.error("the server closed the kept connection")
         if code == pycurl.E_OPERATION_TIMEDOUT:
             return self.timeout()
         if code == pycurl.E_PEER_FAILED_VERIFICATION:
@@ -193,7 +198,7 @@ class Stream(Sending):
         self.head.append(line)
         if self._left and not line.strip():
             status, headers = _read_head(self.head)
-            if status >= 200:
+            if _is_final(status):
                 self.status, self.headers = status, headers
                 self._news.set()
 
@@ -211,6 +216,11 @@ class Stream(Sending):
         self._news.set()
 
 
+def _is_final(status: int) -> bool:
+    """Whether no further answer follows; 101 hands the connection over to another protocol."""
+    return status >= 200 or status == 101
+
+
 def _read_head(lines: list[bytes]) -> tuple[int, dict[str, str]]:
     """Status and headers of the answer among these lines: interim ones (100) come before it, trailers after it."""
     status = 0
@@ -221,7 +231,7 @@ def _read_head(lines: list[bytes]) -> tuple[int, dict[str, str]]:
             status = int(line.split(None, 2)[1])
         elif colon:
             headers[name.decode("latin-1").lower()] = value.strip().decode("latin-1")
-        elif status >= 200:
+        elif _is_final(status):
             break
         else:
             status, headers = 0, {}
