@@ -9,7 +9,17 @@ import pytest
 from controller_bench import Calling, Site, Theme, child, site
 
 from kubeshard.cache import Added, Deleted, Scope, Updated
-from kubeshard.controller import Controller, InFlight, Result, Watch, generation_changed, never
+from kubeshard.controller import (
+    BlockingReconciler,
+    Context,
+    Controller,
+    InFlight,
+    Reconciler,
+    Result,
+    Watch,
+    generation_changed,
+    never,
+)
 from kubeshard.controller.mapping import KeysOf, mapped_by, states, to_itself, to_owner
 from kubeshard.controller.watch import narrowed
 from kubeshard.core import ConfigMap, GroupKind, Key, ObjectMeta, OwnerReference, Selector, metadata_only
@@ -60,6 +70,45 @@ def test_a_controller_that_cannot_work_is_refused(wrong: dict[str, Any], says: s
     ],
 )
 def test_what_is_no_reconciler_or_no_kind_is_refused_where_it_is_declared(
+    wrong: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(TypeError, match=says):
+        controller(**wrong)
+
+
+class Misspelt(Reconciler[Site]):
+    async def reconsile(self, ctx: Context, site: Site) -> None: ...
+
+
+class ObjectOnly(Reconciler[Site]):
+    async def reconcile(self, site: Site) -> None: ...  # type: ignore[override] # the mistake
+
+
+class KeyOnly(Reconciler[Site]):
+    async def reconcile(self, ctx: Context, site: Site) -> None: ...
+    async def gone(self, key: Key) -> None: ...  # type: ignore[override] # the mistake
+
+
+class AwaitedByNobody(BlockingReconciler[Site]):
+    async def reconcile(self, ctx: Context, site: Site) -> None: ...  # type: ignore[override] # the mistake
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"reconciler": Misspelt()}, "Misspelt has no method `reconcile`"),  # type: ignore[abstract] # the mistake
+        ({"reconciler": BlockingReconciler()}, "BlockingReconciler has no method `reconcile`"),
+        ({"reconciler": ObjectOnly()}, r"ObjectOnly.reconcile takes other arguments than \(ctx, obj\)"),
+        ({"reconciler": KeyOnly()}, r"KeyOnly.gone takes other arguments than \(ctx, key\)"),
+        (
+            {"reconciler": AwaitedByNobody()},
+            "AwaitedByNobody.reconcile is `async def`: derive from Reconciler",
+        ),
+        ({"maps": [Watch(ConfigMap, to=lambda obj: [])]}, "takes two arguments: a reader"),  # type: ignore[list-item, misc]
+    ],
+)
+def test_methods_that_would_fail_in_every_run_or_do_nothing_are_refused_where_they_are_declared(
     wrong: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(TypeError, match=says):

@@ -293,7 +293,7 @@ def test_a_forbidden_kind_is_waited_for_with_the_rule_to_grant_said_once(
 
     simulate(scene)
     lines = [
-        record for record in caplog.records if record.message == "A kind is missing; what needs it waits"
+        record for record in caplog.records if record.message == "A kind cannot be read; what needs it waits"
     ]
     assert len(lines) == 1
     fields: dict[str, Any] = lines[0].__dict__["fields"]

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from typing import Any, Generic, TypeVar
 
 from kubeshard.controller.predicates import Predicate
@@ -77,6 +77,7 @@ class Controller(Generic[T]):
                 f"controller {self.name}: {self.reconciler!r} is no reconciler: give an instance of a subclass "
                 "of Reconciler"
             )
+        _check_methods(self.name, self.reconciler)
         for name, watches in (("owns", self.owns), ("maps", self.maps)):
             if isinstance(watches, type | Form | Watch):
                 raise TypeError(f"controller {self.name}: {name} takes a list")
@@ -90,6 +91,11 @@ class Controller(Generic[T]):
             if iscoroutinefunction(watch.to):
                 raise TypeError(
                     f"controller {self.name}: the map function of {watch.form} is a plain function, not `async def`"
+                )
+            if not _takes_two(watch.to):
+                raise TypeError(
+                    f"controller {self.name}: the map function of {watch.form} takes two arguments: a reader of the "
+                    "cache, and the object"
                 )
         for watch in (self.primary_watch, *self.owned_watches):
             if watch.to is not None:
@@ -130,3 +136,31 @@ class Controller(Generic[T]):
         as needed.
         """
         return dataclasses.replace(self, primary=dataclasses.replace(self.primary_watch, when=when))
+
+
+def _check_methods(controller: str, reconciler: Any) -> None:
+    """What would fail in every run, or do nothing in any, is said before the first one."""
+    whose = f"controller {controller}: {type(reconciler).__name__}"
+    if getattr(type(reconciler), "reconcile", None) in (Reconciler.reconcile, BlockingReconciler.reconcile):
+        raise TypeError(f"{whose} has no method `reconcile`")
+    for name, arguments in (("reconcile", "ctx, obj"), ("gone", "ctx, key")):
+        method = getattr(reconciler, name)
+        if not _takes_two(method):
+            raise TypeError(f"{whose}.{name} takes other arguments than ({arguments})")
+        if isinstance(reconciler, BlockingReconciler) and iscoroutinefunction(method):
+            raise TypeError(
+                f"{whose}.{name} is `async def`: derive from Reconciler, or make it a plain function"
+            )
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    """Whether it can be called with two arguments by position; in doubt it can."""
+    try:
+        parameters = signature(function)
+    except (TypeError, ValueError):  # some callables that are written in C do not tell
+        return True
+    try:
+        parameters.bind(None, None)
+    except TypeError:
+        return False
+    return True

@@ -137,7 +137,7 @@ class Kinds(Collector):
         for informer in [each for each in self._told if each not in troubles]:
             del self._told[informer]
             if not self._outage:
-                _log.info("A kind is there again", kind=str(informer), controllers=self._users(informer))
+                _log.info("A kind can be read again", kind=str(informer), controllers=self._users(informer))
 
     def _tell_outage(self, troubles: dict[Informer[Any], Trouble], now: float, *, everything: bool) -> None:
         outage = (
@@ -164,7 +164,7 @@ class Kinds(Collector):
             return
         self._told[informer] = found.cause
         _log.warning(
-            "A kind is missing; what needs it waits",
+            "A kind cannot be read; what needs it waits",
             kind=str(informer),
             cause=found.cause,
             controllers=self._users(informer),

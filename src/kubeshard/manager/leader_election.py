@@ -307,4 +307,5 @@ class LeaderElector:
         """Once, until it is another trouble or none."""
         if trouble != self._trouble:
             self._trouble = trouble
-            self._log.warning("Leader election is in trouble", trouble=trouble, error=detail)
+            what = {} if trouble == detail else {"trouble": trouble}
+            self._log.warning("Leader election is in trouble", **what, error=detail)

@@ -25,6 +25,7 @@ class Listener:
     """What listens at `address`, which the user knows as `field`. Raises as `check_bind_address`."""
 
     def __init__(self, field: str, address: str | None, ssl_context: ssl.SSLContext | None = None) -> None:
+        self._page = f"{field.removesuffix('_address')} page"
         self._place = check_bind_address(field, address)
         self._ssl = ssl_context
         self.port = 0
@@ -38,7 +39,7 @@ class Listener:
         try:
             server = await stack.enter_async_context(AsgiServer(app, host, port, self._ssl))
         except ListenError as error:
-            raise ConfigurationError(error.strerror) from error
+            raise ConfigurationError(f"{self._page}: {error.strerror}; choose another address") from error
         except MissingExtraError as error:
             raise ConfigurationError(str(error)) from error
         self.port = server.port

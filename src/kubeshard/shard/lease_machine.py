@@ -325,7 +325,10 @@ class LeaseMachine:
             me = self._shard.incarnation
             if theirs not in ("", str(me)) and not me.outlived(theirs):
                 patience = 2 * self._clamped_duration(lease)
-                self.reason = f"another process ({theirs}) may still act under this shard's name"
+                self.reason = (
+                    f"another process ({theirs.strip('/')}) may still act under this shard's name: waiting until it "
+                    f"has not renewed the lease for {patience:g} s; if it is to stay, give this shard another name"
+                )
         elif holder == SHARDER_IDENTITY:
             if self._takeover is Takeover.AFTER_RECORD:
                 patience = self._clamped_duration(lease)
