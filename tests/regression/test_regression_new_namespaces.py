@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
-from world import Thing, Touch, World
+from world import StreamAround, Thing, Touch, World
 
 from kubeshard.core import MergePatch, Namespace, ObjectMeta
 from kubeshard.core.selectors import LabelSelector
@@ -18,23 +18,12 @@ from kubeshard.testing.virtual_time import virtual_time
 pytestmark = pytest.mark.regression
 
 
-class Late:
+class Late(StreamAround):
     """A stream whose bytes arrive some time after those of others."""
 
     def __init__(self, inner: HttpStream, seconds: float) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._seconds = seconds
-
-    @property
-    def status(self) -> int:
-        return self._inner.status
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self._inner.headers
-
-    async def read(self) -> bytes:
-        return await self._inner.read()
 
     async def chunks(self) -> AsyncIterator[bytes]:
         async for chunk in self._inner.chunks():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 
 import pytest
-from world import Touch, World
+from world import StreamAround, Touch, World
 
 from kubeshard.runtime.transport import HttpRequest, HttpStream
 from kubeshard.testing.virtual_time import virtual_time
@@ -14,22 +14,8 @@ from kubeshard.testing.virtual_time import virtual_time
 pytestmark = pytest.mark.regression
 
 
-class Ended:
+class Ended(StreamAround):
     """A stream that has nothing to say."""
-
-    def __init__(self, inner: HttpStream) -> None:
-        self._inner = inner
-
-    @property
-    def status(self) -> int:
-        return self._inner.status
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self._inner.headers
-
-    async def read(self) -> bytes:
-        return b""
 
     async def chunks(self) -> AsyncIterator[bytes]:
         return

@@ -229,11 +229,10 @@ class _Answered:
         yield self._body
 
 
-class _Travelling:
-    """A stream whose bytes take time, and wait while the network is down."""
+class StreamAround:
+    """A stream that passes another one on; to be derived from."""
 
-    def __init__(self, network: Network, inner: HttpStream) -> None:
-        self._network = network
+    def __init__(self, inner: HttpStream) -> None:
         self._inner = inner
 
     @property
@@ -246,6 +245,18 @@ class _Travelling:
 
     async def read(self) -> bytes:
         return await self._inner.read()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner.chunks():
+            yield chunk
+
+
+class _Travelling(StreamAround):
+    """A stream whose bytes take time, and wait while the network is down."""
+
+    def __init__(self, network: Network, inner: HttpStream) -> None:
+        super().__init__(inner)
+        self._network = network
 
     async def chunks(self) -> AsyncIterator[bytes]:
         async for chunk in self._inner.chunks():
