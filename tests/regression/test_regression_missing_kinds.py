@@ -301,6 +301,45 @@ def test_a_forbidden_kind_is_waited_for_with_the_rule_to_grant_said_once(
     assert "apiGroups: ['sim.example'], resources: ['others'], verbs: [list, watch]" in fields["advice"]
 
 
+def test_a_right_to_watch_that_is_missing_is_said_once_and_not_taken_back_because_lists_work(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    def said(message: str) -> int:
+        records = [
+            record
+            for record in caplog.records
+            if record.message == message and "Other" in str(record.__dict__["fields"])
+        ]
+        return len(records)
+
+    async def scene() -> None:
+        async with World() as world:
+            await world.install(OTHERS)
+            other = Noting()
+            process = world.operator(
+                "op", Controller(name="other", reconciler=other, primary=Other), leader_election=ELECTION
+            )
+
+            async def refuse(request: HttpRequest) -> HttpResponse | None:
+                watched = "/others" in request.target and "watch=" in request.target
+                return refusal(403, "Forbidden") if watched else None
+
+            process.networks[0].before = refuse
+            await make(world, Other, "o")
+            await asyncio.sleep(600)
+            assert said("A kind cannot be read; what needs it waits") == 1
+            assert said("A kind can be read again") == 0
+            assert said("List or watch failed") <= 2
+            process.networks[0].before = None
+            await world.until(lambda: said("A kind can be read again") == 1, within=60)
+            assert other.seen
+            assert not process.dead
+
+    simulate(scene)
+
+
 def test_a_kind_about_which_the_server_says_nothing_does_not_keep_the_others_waiting_for_long() -> None:
     async def scene() -> None:
         async with World() as world:

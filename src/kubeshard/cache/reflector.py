@@ -206,6 +206,8 @@ class Reflector(Generic[T]):
                 await self._event(event)
                 if machine.state is State.PAUSE:
                     return
+                if machine.state is State.WATCH:
+                    self._reported = ""  # a list alone mends nothing: the watch may be what is refused
                 await pace.step()
         machine.ended(self._clock.monotonic())
 
@@ -238,7 +240,6 @@ class Reflector(Generic[T]):
                 "The API server's history went back, as after a restore: everything was read anew",
                 version=change.resource_version,
             )
-        self._reported = ""
         self._log.debug("Read everything", objects=len(change.entries), version=change.resource_version)
         await self._sink.replace(change, self.part)
 

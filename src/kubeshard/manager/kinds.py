@@ -33,6 +33,7 @@ from kubeshard.controller.syncing import (
     until_answered,
     until_filled,
 )
+from kubeshard.core import Forbidden, Unauthorized
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 
@@ -134,7 +135,7 @@ class Kinds(Collector):
         self._tell_outage(troubles, now, everything=len(troubles) == len(informers))
         for informer, found in troubles.items():
             self._tell(informer, found, now)
-        for informer in [each for each in self._told if each not in troubles]:
+        for informer in [each for each in self._told if each not in troubles and not _refused(each)]:
             del self._told[informer]
             if not self._outage:
                 _log.info("A kind can be read again", kind=str(informer), controllers=self._users(informer))
@@ -176,3 +177,8 @@ class Kinds(Collector):
         """The controllers that read it; where none says so, all may."""
         names = [runner.name for runner in self._runners() if informer in runner.informers]
         return ", ".join(names) or "all"
+
+
+def _refused(informer: Informer[Any]) -> bool:
+    """Whether a right is missing still, though lists give the controllers something to work on."""
+    return isinstance(informer.last_error, Forbidden | Unauthorized)
