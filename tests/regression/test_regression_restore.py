@@ -8,6 +8,7 @@ import pytest
 from world import Process, Thing, Touch, World
 
 from kubeshard.core import MergePatch
+from kubeshard.sharding import drain_label
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -91,3 +92,21 @@ async def test_a_shard_that_died_in_a_restore_is_found_out_in_twice_its_leases_d
         # Twice 15 s from the first list, which comes in 5 s, and the moves.
         await world.until(lambda: "s0" not in world.owners().values(), within=38)
         await world.until(lambda: world.all_owned("s1"), within=5)
+
+
+@virtual_time
+async def test_an_object_that_a_restore_gave_back_to_its_former_shard_is_drained_once_more() -> None:
+    """The shard gave it up, and the backup does not know that yet."""
+    async with World() as world:
+        await running(world)
+        name = next(name for name, owner in world.owners().items() if owner == "s0")
+        async with world.admin() as client:
+            asked = MergePatch({"metadata": {"labels": {drain_label(world.ring): "true"}}})
+            await client.patch(Thing, name, "team", asked)
+        restore = world.backup()
+        await world.until(lambda: not world.draining(), within=10)
+        await asyncio.sleep(1)
+        restore()
+        assert world.draining() == {name}
+        await world.until(lambda: not world.draining(), within=15)
+        await work_goes_on(world, within=15)

@@ -54,6 +54,10 @@ class Floors:
         floor = self._floors.get((kind, key))
         return None if floor is None else floor[1]
 
+    def forget(self, kind: GroupKind, key: Key) -> None:
+        """The version was undone: the API server was restored from a backup, and every cache was read anew since."""
+        self._floors.pop((kind, key), None)
+
     def __len__(self) -> int:
         return len(self._floors)
 

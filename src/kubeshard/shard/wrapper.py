@@ -3,7 +3,7 @@
 | the copy in the cache | what happens |
 |---|---|
 | none | passed on: the object is gone, or another shard's |
-| older than a hand-over seen in this process | nothing: it proves nothing (`handover.Floors`) |
+| older than a hand-over seen in this process | nothing (`handover.Floors`), unless all was read since |
 | another shard's label, or none | nothing: a backed-off key fired after the object left |
 | drain label | wait until no controller of the process works on the object, then take both labels off |
 | ours | passed on; after an arrival with live reads, until a run succeeds (`handover.Arrivals`) |
@@ -121,7 +121,9 @@ class _Sharded:
         if obj is None:
             return await self._run(ctx, None)
         if not handovers.floors.admit(kind, ctx.key, obj.metadata.resource_version):
-            return None
+            if not self._undone(ctx):
+                return None
+            handovers.floors.forget(kind, ctx.key)
         if not handovers.ours(obj.metadata):
             return None
         if ctx.run.in_flight.sealed(kind, ctx.key):
@@ -129,6 +131,12 @@ class _Sharded:
         if handovers.draining(obj.metadata):
             return await self._acknowledge(ctx, obj)
         return await self._run(ctx, obj)
+
+    def _undone(self, ctx: Context) -> bool:
+        """Whether a copy that is older than the floor is the truth all the same: everything was read since."""
+        lifted = self._handovers.floors.lifted(ctx.form.kind.group_kind, ctx.key)
+        informers = ctx.cache.informers_of(ctx.form.kind)
+        return lifted is not None and all(i.read_after(ctx.key.namespace, lifted) for i in informers)
 
     async def _run(self, ctx: Context, obj: KubeObject | None) -> Result | None:
         kind, key, floors = ctx.form.kind.group_kind, ctx.key, self._handovers.floors

@@ -188,7 +188,7 @@ def _assignments(
 ) -> Controller[ControllerRing]:
     sharder = config.controller.sharder
     permissions = Permissions(client, reports, clock)
-    repairs = Repairs(clock)
+    repairs = Repairs(clock, rng)
     mover = Mover(
         client,
         view=views.view,

@@ -16,6 +16,7 @@ from kubeshard.core.errors import ApiError, NotFound
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 from kubeshard.sharder.moves import Job, Mover, Outcome
 from kubeshard.workqueue import ItemExponential, WorkQueue
 
@@ -32,9 +33,9 @@ class _Place(NamedTuple):
 class Repairs:
     """`add` is what a Mover calls on failure; `run` tries again."""
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, rng: Rng = SYSTEM_RNG) -> None:
         self._clock = clock
-        self._limiter = ItemExponential(1.0, 300.0)
+        self._limiter = ItemExponential(1.0, 300.0, rng=rng)
         self._queue: WorkQueue[_Place] | None = None
         self._jobs: dict[_Place, Job] = {}
 
