@@ -200,7 +200,7 @@ class Network:
         self._process.check()
         self._world.observe(self._process, request, None)
         async with self._inner.stream(request) as stream:
-            yield self.through(request, stream) if self.through else _Travelling(self, stream)
+            yield self.through(request, stream) if self.through else Travelling(self, stream)
 
     async def _travel(self) -> None:
         await self._process.goes_on()
@@ -251,7 +251,7 @@ class StreamAround:
             yield chunk
 
 
-class _Travelling(StreamAround):
+class Travelling(StreamAround):
     """A stream whose bytes take time, and wait while the network is down."""
 
     def __init__(self, network: Network, inner: HttpStream) -> None:
@@ -282,6 +282,8 @@ class Process:
     def client(self, limiter: Limiter | None = None) -> Client:
         network = Network(self, self.world.front)
         self.networks.append(network)
+        if self.world.connected:
+            self.world.connected(self, network)
         config, rng = self.world.config(self.name), self.world.rng
         return Client(config, transport=network, clock=self.clock, rng=rng, limiter=limiter)
 
@@ -460,6 +462,8 @@ class World:
         self.front = Front(self.server, gate=gate, caller=self.caller)
         self.processes: dict[str, Process] = {}
         self.observers: list[Observer] = []
+        self.connected: Callable[[Process, Network], None] | None = None
+        """Called for every network that a process gets."""
         self.requests = 0
         self.log: list[tuple[float, str]] = []
         self._webhook_server: Any = None

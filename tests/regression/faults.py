@@ -1,0 +1,375 @@
+"""The faults of the swarm, by name. Each is a coroutine that inflicts one and returns when it is over, at the latest
+when all are (`Weather.over`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+from world import MAIN, Network, Process, StreamAround, Thing, Travelling, World, refusal
+
+from kubeshard.core import AlreadyExists, ConfigMap, ObjectMeta
+from kubeshard.core.patches import MergePatch
+from kubeshard.core.selectors import LabelSelector
+from kubeshard.runtime.transport import (
+    HttpRequest,
+    HttpResponse,
+    HttpStream,
+    TransportError,
+    TransportTimeout,
+)
+from kubeshard.sharding import ControllerRing, drain_label
+
+if TYPE_CHECKING:
+    from swarm import Oracles, Swarm
+
+LATEST = 40.0
+"""Seconds that a write is held back at most."""
+
+
+class Weather:
+    """What the networks of all processes do to requests: chances of each misfortune, from 0 to 1. `silent` names
+    processes whose watches say nothing; what they would have said they say later.
+    """
+
+    def __init__(self, world: World, oracles: Oracles, rng: random.Random) -> None:
+        self.over = asyncio.Event()
+        self.counts = Counter[str]()
+        self.throttled = self.failing = self.unavailable = self.lost = self.late = 0.0
+        self.silent: dict[str, asyncio.Event] = {}
+        self._oracles = oracles
+        self._rng = rng
+        self._landing: set[asyncio.Task[None]] = set()
+        world.connected = self._connected
+
+    async def lasts(self, low: float, high: float) -> None:
+        """Returns after a while, at the latest when all faults are over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._rng.uniform(low, high)):
+                await self.over.wait()
+
+    def _happens(self, what: str, chance: float) -> bool:
+        if not chance or self._rng.random() >= chance:
+            return False
+        self.counts[f"happened: {what}"] += 1
+        return True
+
+    def _connected(self, process: Process, network: Network) -> None:
+        async def before(request: HttpRequest) -> HttpResponse | None:
+            if self._happens("429", self.throttled):
+                answer = refusal(429, "TooManyRequests")
+                wait = str(self._rng.randint(1, 8))
+                return HttpResponse(429, {**answer.headers, "retry-after": wait}, answer.body)
+            if self._happens("500", self.failing):
+                return refusal(500, "InternalError")
+            if self._happens("503", self.unavailable):
+                return refusal(503, "ServiceUnavailable")
+            if request.method != "GET" and self._happens("late", self.late):
+                landing = asyncio.create_task(land(request))
+                self._landing.add(landing)
+                landing.add_done_callback(self._landing.discard)
+                await asyncio.sleep(LATEST)
+                raise TransportTimeout("no answer in time")
+            return None
+
+        async def land(request: HttpRequest) -> None:
+            await asyncio.sleep(self._rng.uniform(0.5, LATEST))
+            self._oracles.arriving(process, request)
+            with suppress(TransportError):
+                answer = await network._inner.request(request)
+                self.counts["happened: late, and landed"] += answer.status < 300
+
+        async def after(request: HttpRequest, answer: HttpResponse) -> None:
+            if request.method != "GET" and self._happens("lost", self.lost):
+                raise TransportError("connection reset", sent=True)
+
+        network.before, network.after = before, after
+        network.leaving = self._oracles.sending
+        network.through = lambda request, stream: _Silenced(self, process, network, stream)
+
+
+class _Silenced(StreamAround):
+    """A watch that waits while its process is to hear nothing."""
+
+    def __init__(self, weather: Weather, process: Process, network: Network, inner: HttpStream) -> None:
+        super().__init__(Travelling(network, inner))
+        self._weather = weather
+        self._process = process
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner.chunks():
+            if silence := self._weather.silent.get(self._process.name):
+                await silence.wait()
+            yield chunk
+
+
+Fault = Callable[["Swarm", Weather], Awaitable[None]]
+KINDS: dict[str, Fault] = {}
+
+
+def fault(function: Fault) -> Fault:
+    KINDS[function.__name__] = function  # type: ignore[attr-defined]
+    return function
+
+
+def one(swarm: Swarm, prefix: str) -> Process | None:
+    live = swarm.live(prefix)
+    return swarm.rng.choice(live) if live else None
+
+
+def name_of(process: Process) -> str:
+    return process.name.split("~")[0]
+
+
+@fault
+async def kill(swarm: Swarm, weather: Weather) -> None:
+    if process := one(swarm, "s"):
+        process.kill()
+
+
+@fault
+async def replace(swarm: Swarm, weather: Weather) -> None:
+    """A shard dies, and one with another name comes in its place."""
+    if process := one(swarm, "s"):
+        name = name_of(process)
+        process.kill()
+        if name in swarm.names:
+            swarm.names[swarm.names.index(name)] = f"s{int(name[1:]) + 10}"
+
+
+@fault
+async def restart(swarm: Swarm, weather: Weather) -> None:
+    """A shard dies, and is back at once."""
+    if process := one(swarm, "s"):
+        process.kill()
+        swarm.start(name_of(process))
+
+
+@fault
+async def twin(swarm: Swarm, weather: Weather) -> None:
+    """A second process under the name of one that lives."""
+    if process := one(swarm, "s"):
+        swarm.start(name_of(process))
+
+
+@fault
+async def terminate(swarm: Swarm, weather: Weather) -> None:
+    if process := one(swarm, "s"):
+        assert process.manager is not None
+        process.manager.stop()
+
+
+@fault
+async def scale(swarm: Swarm, weather: Weather) -> None:
+    """One shard more; and one less the next time."""
+    if "s9" in swarm.names:
+        swarm.names.remove("s9")
+        for process in swarm.live("s9~"):
+            assert process.manager is not None
+            process.manager.stop()
+    else:
+        swarm.names.append("s9")
+
+
+async def _paused(process: Process | None, weather: Weather, longest: float) -> None:
+    if process:
+        process.pause()
+        await weather.lasts(0.1, longest)
+        process.resume()
+
+
+@fault
+async def pause(swarm: Swarm, weather: Weather) -> None:
+    await _paused(one(swarm, "s"), weather, 25)
+
+
+@fault
+async def sharder_pause(swarm: Swarm, weather: Weather) -> None:
+    await _paused(one(swarm, "x"), weather, 60)
+
+
+async def _cut(process: Process | None, weather: Weather) -> None:
+    if process:
+        process.cut_off()
+        await weather.lasts(3, 50)
+        process.cut_off(down=False)
+
+
+@fault
+async def cut(swarm: Swarm, weather: Weather) -> None:
+    await _cut(one(swarm, "s"), weather)
+
+
+@fault
+async def sharder_cut(swarm: Swarm, weather: Weather) -> None:
+    await _cut(one(swarm, "x"), weather)
+
+
+@fault
+async def sharder_kill(swarm: Swarm, weather: Weather) -> None:
+    if process := one(swarm, "x"):
+        process.kill()
+
+
+@fault
+async def throttled(swarm: Swarm, weather: Weather) -> None:
+    weather.throttled = 0.5
+    await weather.lasts(5, 40)
+    weather.throttled = 0.0
+
+
+@fault
+async def failing(swarm: Swarm, weather: Weather) -> None:
+    weather.failing = weather.unavailable = 0.2
+    await weather.lasts(5, 40)
+    weather.failing = weather.unavailable = 0.0
+
+
+@fault
+async def lost(swarm: Swarm, weather: Weather) -> None:
+    """Writes land, and the answers are lost."""
+    weather.lost = 0.3
+    await weather.lasts(5, 40)
+    weather.lost = 0.0
+
+
+@fault
+async def late(swarm: Swarm, weather: Weather) -> None:
+    """Writes get no answer, and land later."""
+    weather.late = 0.2
+    await weather.lasts(5, 40)
+    weather.late = 0.0
+
+
+@fault
+async def watches_cut(swarm: Swarm, weather: Weather) -> None:
+    for process in swarm.live(""):
+        for network in process.networks:
+            network.abort()
+
+
+@fault
+async def watches_silent(swarm: Swarm, weather: Weather) -> None:
+    if process := one(swarm, swarm.rng.choice("ssx")):
+        silence = weather.silent[process.name] = asyncio.Event()
+        await weather.lasts(3, 80)
+        silence.set()
+        weather.silent.pop(process.name, None)
+
+
+@fault
+async def compaction(swarm: Swarm, weather: Weather) -> None:
+    swarm.world.server.store.compact()
+
+
+@fault
+async def restore(swarm: Swarm, weather: Weather) -> None:
+    """etcd is what it was a while ago."""
+    back = swarm.world.backup()
+    await weather.lasts(5, 60)
+    swarm.oracles.restored()
+    back()
+
+
+@fault
+async def webhook(swarm: Swarm, weather: Weather) -> None:
+    """The API server does not reach it."""
+    swarm.world.caller.reachable = False
+    await weather.lasts(1, 40)
+    swarm.world.caller.reachable = True
+
+
+@fault
+async def lease(swarm: Swarm, weather: Weather) -> None:
+    """Somebody deletes a shard's Lease."""
+    if process := one(swarm, "s"):
+        target = f"/apis/coordination.k8s.io/v1/namespaces/ops/leases/{name_of(process)}"
+        with suppress(Exception):
+            await swarm.admin.raw("DELETE", target)
+
+
+@fault
+async def skew(swarm: Swarm, weather: Weather) -> None:
+    for process in swarm.rng.sample(swarm.live(""), min(2, len(swarm.live("")))):
+        process.clock.skew = swarm.rng.uniform(-7200, 7200)
+
+
+@fault
+async def put_without_labels(swarm: Swarm, weather: Weather) -> None:
+    """A user replaces objects by what has no labels: one that is being drained, if there is one."""
+    for name in sorted(swarm.world.draining())[:3] or [f"t{swarm.rng.randrange(swarm.count)}"]:
+        with suppress(Exception):
+            thing = await swarm.admin.get(Thing, name, "team")
+            metadata = msgspec.structs.replace(thing.metadata, labels={"app": "x"})
+            await swarm.admin.replace(msgspec.structs.replace(thing, metadata=metadata))
+
+
+@fault
+async def drain(swarm: Swarm, weather: Weather) -> None:
+    """A user puts the drain label on."""
+    patch = MergePatch({"metadata": {"labels": {drain_label(swarm.world.ring): "true"}}})
+    with suppress(Exception):
+        await swarm.admin.patch(Thing, f"t{swarm.rng.randrange(swarm.count)}", "team", patch)
+
+
+@fault
+async def recreate(swarm: Swarm, weather: Weather) -> None:
+    """A user deletes objects with their children, and makes some of them anew."""
+    for _ in range(3):
+        name = f"t{swarm.rng.randrange(swarm.count)}"
+        with suppress(Exception):
+            await swarm.admin.delete(ConfigMap, f"c-{name}", "team")
+        if swarm.rng.random() < 0.5:
+            with suppress(Exception):
+                await swarm.admin.delete(Thing, name, "team")
+                await asyncio.sleep(swarm.rng.choice((0.0, 2.0)))
+                await swarm.admin.create(
+                    Thing(metadata=ObjectMeta(name=name, namespace="team"), spec={"v": 0})
+                )
+
+
+async def _ring(swarm: Swarm, **spec: object) -> None:
+    with suppress(Exception):
+        ring = await swarm.admin.get(ControllerRing, swarm.world.ring)
+        await swarm.admin.replace(
+            msgspec.structs.replace(ring, spec=msgspec.structs.replace(ring.spec, **spec))
+        )
+
+
+@fault
+async def ring_without_children(swarm: Swarm, weather: Weather) -> None:
+    """The controlled resources leave the ring, and come back."""
+    await _ring(swarm, resources=(msgspec.structs.replace(MAIN, controlled_resources=()),))
+    await weather.lasts(1, 30)
+    await _ring(swarm, resources=(MAIN,))
+
+
+@fault
+async def ring_without_namespace(swarm: Swarm, weather: Weather) -> None:
+    """The ring's selector no longer selects the namespace, for a while."""
+    await _ring(swarm, namespace_selector=LabelSelector(match_labels={"nobody": "has"}))
+    await weather.lasts(1, 30)
+    await _ring(swarm, namespace_selector=None)
+
+
+@fault
+async def ring_anew(swarm: Swarm, weather: Weather) -> None:
+    """The ring is deleted, and made anew."""
+    with suppress(Exception):
+        await swarm.admin.delete(ControllerRing, swarm.world.ring)
+    await weather.lasts(0.1, 30)
+    with suppress(Exception):
+        await swarm.world.make_ring()
+
+
+async def ring_as_it_was(swarm: Swarm) -> None:
+    """Whatever a restore made of it."""
+    with suppress(AlreadyExists):
+        await swarm.world.make_ring()
+    await _ring(swarm, resources=(MAIN,), namespace_selector=None)
