@@ -131,7 +131,10 @@ async def test_the_port_opens_only_after_the_caches_are_synced() -> None:
 async def test_a_taken_port_is_a_configuration_error() -> None:
     async with server().running() as running:
         second = WebhookServer({"/": let_through}, Given(), host="127.0.0.1", port=running.port)
-        with pytest.raises(ConfigurationError, match=f"cannot listen on 127.0.0.1:{running.port}"):
+        with pytest.raises(
+            ConfigurationError,
+            match=f"webhook server: cannot listen on 127.0.0.1:{running.port}: another process",
+        ):
             await second.run()
 
 

@@ -94,6 +94,6 @@ async def _configuration_errors() -> AsyncIterator[None]:
     try:
         yield
     except ListenError as error:
-        raise ConfigurationError(error.strerror) from error
+        raise ConfigurationError(f"webhook server: {error.strerror}; choose another address") from error
     except MissingExtraError as error:
         raise ConfigurationError(str(error)) from error
