@@ -37,7 +37,7 @@ from typing import Any
 import faults
 from world import Process, Thing, World, simulate
 
-from kubeshard.controller import Context, Reconciler, Result
+from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.controller.ensure import ensure
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.kinds import GroupResource
@@ -195,6 +195,23 @@ class Work(Reconciler[Thing]):
         return None
 
 
+class Look(Reconciler[Thing]):
+    """A second controller of the kind: works on objects while the first one does."""
+
+    def __init__(self, world: World, oracles: Oracles, process: str) -> None:
+        self._world = world
+        self._oracles = oracles
+        self._process = process
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        self._oracles.begins(self._process, obj.metadata.name)
+        try:
+            await asyncio.sleep(self._world.rng.uniform(0.0, 2.0))
+        finally:
+            self._oracles.ends(self._process, obj.metadata.name)
+        return None
+
+
 class NumberedTask(asyncio.Task[Any]):
     """Has its place in sets by its number, not by its address: a seed is the same run every time."""
 
@@ -248,7 +265,9 @@ class Swarm:
             self.world.sharder(process)
         else:
             work = Work(self.world, self.oracles, process)
-            self.world.shard(name, work, process=process, workers=8)
+            look = Look(self.world, self.oracles, process)
+            second = Controller(name="look", reconciler=look, primary=Thing, workers=4)
+            self.world.shard(name, work, process=process, workers=8, controllers=[second])
 
     def live(self, prefix: str) -> list[Process]:
         return [p for p in self.world.processes.values() if p.name.startswith(prefix) and not p.dead]

@@ -3,6 +3,9 @@
 import pytest
 import swarm
 
+from kubeshard.controller.in_flight import InFlight
+from kubeshard.core import GroupKind, Key
+
 pytestmark = pytest.mark.regression
 
 
@@ -11,3 +14,14 @@ def test_one_shard_at_a_time_works_on_an_object_and_all_are_owned_after_random_f
     outcome = swarm.run(seed, minutes=3, count=20)
     assert outcome.counts["writes"] > 50
     assert outcome.breaks == []
+
+
+def test_the_swarm_sees_it_when_objects_are_handed_over_while_somebody_works_on_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def at_once(self: InFlight, kind: GroupKind, key: Key) -> None:
+        pass
+
+    monkeypatch.setattr(InFlight, "idle", at_once)
+    outcome = swarm.run(1, minutes=2, kinds=["scale", "drain", "kill"], count=20)
+    assert [line for line in outcome.breaks if "work on" in line]
