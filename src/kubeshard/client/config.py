@@ -30,7 +30,7 @@ __all__ = [
 
 
 class CertificateFiles(NamedTuple):
-    """A client certificate and its key that somebody else rotates: read again when a minute old, and after a 401."""
+    """A client certificate and its key that somebody else rotates: read again every few seconds, and after a 401."""
 
     certificate: Path
     key: Path

@@ -17,8 +17,10 @@ from kubeshard.runtime.clock import Clock
 TOKEN_FILE_AGE = 60.0
 """Seconds after which a token file is read again; the kubelet renews bound tokens long before they expire."""
 
-CERTIFICATE_AGE = 60.0
-"""Seconds after which the files of a client certificate are read again."""
+CERTIFICATE_AGE = 5.0
+"""Seconds after which the files of a client certificate are read again. A server may cut connections with an expired
+certificate off without a word, so no answer says when to look; a leader has 10 s to renew its Lease.
+"""
 
 
 class Credential(NamedTuple):
