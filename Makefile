@@ -17,7 +17,7 @@ help: ## Show this list
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(RUNS)) ## Watch a ring of shards work, grow, crash and recover (ARGS=--real: on a real kube-apiserver, after `make kube`)
 	@PYTHONPATH=src $(BIN)/python -m kubeshard demo $(ARGS)
 
-test: $(STAMP) ## Run the tests that need neither Go nor a real kube-apiserver (about 10 minutes)
+test: $(STAMP) ## Run the tests that need neither Go nor a real kube-apiserver (about 15 minutes)
 	$(BIN)/pytest -m "not kube and not interop and not go" $(ARGS)
 
 test-kube: $(STAMP) kube ## Run the tests against a real kube-apiserver
