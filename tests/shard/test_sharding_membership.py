@@ -10,7 +10,7 @@ import pytest
 
 from kubeshard.cache import Added, Deleted, Scope, Updated
 from kubeshard.client import Client, ClusterConfig
-from kubeshard.controller import Controller, Reconciler, always, never
+from kubeshard.controller import Context, Controller, Reconciler, always, never
 from kubeshard.core import ConfigMap, GroupKind, KubeObject, NotOurs, ObjectMeta, Secret, Selector
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupResource
@@ -31,7 +31,7 @@ class Other(KubeObject, group="example.com", version="v1"):
 
 
 class Noop(Reconciler[Any]):
-    pass
+    async def reconcile(self, ctx: Context, obj: Any) -> None: ...
 
 
 RESOURCES = (
