@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,11 @@ def uses(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
                 yield node.lineno, node.attr, METHODS[node.attr]
 
 
+@cache
+def _uses_of(path: Path) -> tuple[tuple[int, str, str], ...]:
+    return tuple(uses(parsed(path)))
+
+
 def _matches(line: int, dotted: str) -> Iterator[tuple[int, str, str]]:
     for seam, names in SEAMS.items():
         if any(dotted == name or dotted.startswith(name + ".") for name in names):
@@ -72,7 +78,7 @@ def test_only_runtime_touches(seam: str) -> None:
         f"{path.relative_to(PACKAGE)}:{line} {what}"
         for path in sources()
         if not any(_matches_path(path, pattern) for pattern in allowed)
-        for line, what, touched in uses(parsed(path))
+        for line, what, touched in _uses_of(path)
         if touched == seam
     ]
     assert not found, f"{seam} belongs behind a protocol of kubeshard.runtime"
@@ -81,7 +87,7 @@ def test_only_runtime_touches(seam: str) -> None:
 @pytest.mark.parametrize(("pattern", "seam"), ALLOWED)
 def test_every_exception_is_still_needed(pattern: str, seam: str) -> None:
     paths = [path for path in sources() if _matches_path(path, pattern)]
-    assert any(seam == found for path in paths for _, _, found in uses(parsed(path)))
+    assert any(seam == found for path in paths for _, _, found in _uses_of(path))
 
 
 def _matches_path(path: Path, pattern: str) -> bool:
