@@ -101,7 +101,6 @@ def test_a_wrong_field_in_a_configuration_file(home: Path, body: str, line: str)
 
 
 def test_an_unknown_field_is_a_warning_and_with_strict_config_a_mistake(home: Path) -> None:
-    """protocol 1.3"""
     (home / "config.yaml").write_text(SHARDER + QUIET + "webhok: {}\n")
     done = kubeshard(home, "sharder", "--config", "config.yaml")
     warning, error = done.stderr.splitlines()

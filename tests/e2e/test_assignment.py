@@ -1,6 +1,4 @@
-"""Objects get their shard: in the request that creates them, or soon after (protocol 4.3, 5; reliability F9,
-F12, F18).
-"""
+"""Objects get their shard: in the request that creates them, or soon after."""
 
 from __future__ import annotations
 
@@ -101,7 +99,7 @@ async def test_what_does_not_belong_to_the_ring_is_left_alone(
 async def test_a_user_who_drops_the_shard_label_does_not_take_the_object_from_its_shard(
     ready_ring: Ring, kube_client: Client, namespace: str
 ) -> None:
-    """reliability F12: put back in the same request, by whatever verb it was dropped."""
+    """Put back in the same request, by whatever verb it was dropped."""
     async with Recorder(kube_client, ready_ring.name, [namespace], [Chore]).recording() as recorder:
         chore = await kube_client.create(chores(namespace, 1)[0])
         place = recorder.labels_of(chore)

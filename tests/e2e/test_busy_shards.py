@@ -1,6 +1,4 @@
-"""What is under way is never disturbed: drains, stops and pauses of busy shards (reliability S1, C2, C3, F2,
-F14, T27; protocol 6.5, 15.2).
-"""
+"""What is under way is never disturbed: drains, stops and pauses of busy shards."""
 
 from __future__ import annotations
 
@@ -193,7 +191,7 @@ async def test_a_stopping_shard_gives_its_lease_back_only_after_its_reconciles_e
 async def test_a_shard_that_had_to_cancel_a_reconcile_does_not_give_its_lease_back(
     works: Works, ring: Ring, recorder: Recorder, namespace: str, shards: Processes
 ) -> None:
-    """reliability T27: what was cancelled may have a write under way."""
+    """What was cancelled may have a write under way."""
     shards.start_gated("a", ring=ring.name, namespace=namespace)
     shards.start_gated("b", ring=ring.name, namespace=namespace, grace=1.0)
     await ring.available(2)
@@ -217,7 +215,7 @@ async def test_a_shard_that_had_to_cancel_a_reconcile_does_not_give_its_lease_ba
 async def test_a_short_pause_moves_nothing_and_a_long_one_ends_the_process_before_its_objects_move(
     works: Works, ring: Ring, recorder: Recorder, namespace: str, shards: Processes
 ) -> None:
-    """reliability C2, F2: with a 6 s Lease the right to work ends 4 s after the last renewal."""
+    """With a 6 s Lease the right to work ends 4 s after the last renewal."""
     shards.start_gated("a", "b", ring=ring.name, namespace=namespace)
     await ring.available(2)
     await works.create(4, hold=True)
@@ -265,7 +263,7 @@ async def test_a_rolling_update_never_leaves_an_object_in_two_hands(
 async def test_a_killed_shard_that_is_started_again_under_its_name_gets_its_objects_back(
     works: Works, ring: Ring, recorder: Recorder, namespace: str, shards: Processes
 ) -> None:
-    """reliability F7: another incarnation of a name waits until the former one is certainly over; if the sharder takes
+    """Another incarnation of a name waits until the former one is certainly over; if the sharder takes
     the lease meanwhile, for the time of that record, too.
     """
     shards.start_gated("a", "b", ring=ring.name, namespace=namespace)

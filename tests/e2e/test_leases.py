@@ -1,6 +1,4 @@
-"""Leases of shards: the protocol's times, and what happens when somebody deletes one (protocol 3.3, 13.2,
-14-A23; reliability F6).
-"""
+"""Leases of shards: the protocol's times, and what happens when somebody deletes one (A23 in docs/defects.md)."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ PLACES = {
     "7jb2v hv8pb": "hv8pb hv8pb 7jb2v 7jb2v hv8pb hv8pb hv8pb 7jb2v 7jb2v hv8pb",
     "7jb2v hv8pb kdrss": "hv8pb hv8pb 7jb2v 7jb2v hv8pb kdrss hv8pb 7jb2v kdrss hv8pb",
 }
-"""Golden vectors of protocol 0.3: where a real cluster had them."""
+"""Golden vectors: where a real cluster had them."""
 
 
 def places(shards: str) -> dict[str, Labels]:
@@ -49,7 +47,7 @@ async def secrets(kube_client: Client) -> AsyncIterator[list[Secret]]:
 async def test_a_crash_with_default_durations_and_a_new_shard_show_the_protocols_times_and_places(
     kube_client: Client, namespace: str, secrets: list[Secret], shards: Processes, sharders: Processes
 ) -> None:
-    """protocol 13.2 and 0.3, with the shard names of the reference's getting-started guide."""
+    """With the shard names of the reference's getting-started guide."""
     ring = Ring(
         kube_client, "checksum-controller", Secret(metadata=ObjectMeta(name="probe", namespace="default"))
     )

@@ -1,4 +1,4 @@
-"""Rings that are edited, deleted, or wrong (protocol 4.1, 14.1; reliability D1, F17-F19)."""
+"""Rings that are edited, deleted, or wrong."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Sharders that die, and their webhook configurations and certificates (protocol 4.1, 14-A16; reliability
-F8-F10, 5.3).
-"""
+"""Sharders that die, and their webhook configurations and certificates (A16 in docs/defects.md)."""
 
 from __future__ import annotations
 

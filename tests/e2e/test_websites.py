@@ -1,4 +1,4 @@
-"""The webhosting operator's ring grows, shrinks and loses a shard (protocol 4.3, 13.2; reliability S1, F14)."""
+"""The webhosting operator's ring grows, shrinks and loses a shard."""
 
 from __future__ import annotations
 

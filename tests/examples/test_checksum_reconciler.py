@@ -1,4 +1,4 @@
-"""The checksum controller (protocol 9.4, 14-D5)."""
+"""The checksum controller (D5 in docs/defects.md)."""
 
 from __future__ import annotations
 

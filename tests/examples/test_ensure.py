@@ -1,4 +1,4 @@
-"""Create-or-patch of a dependent object (framework 2.14c): what is sent, and what of others stays."""
+"""Create-or-patch of a dependent object: what is sent, and what of others stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page and server configuration of a website (protocol 9.2, 15.2)."""
+"""The page and server configuration of a website."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The controller `website`, row by row of protocol 9.2, on an API server in memory."""
+"""The controller `website`, row by row of its contract, on an API server in memory."""
 
 from __future__ import annotations
 
@@ -144,7 +144,6 @@ async def test_children_have_the_websites_labels_and_the_four_of_the_server() ->
 
 
 async def test_foreign_labels_annotations_and_fields_are_kept() -> None:
-    """protocol 14-D6"""
     world = World(IngressConfig(annotations={"ours": "1"}))
     await world.reconcile()
     foreign = {"metadata": {"labels": {"team": "a"}, "annotations": {"theirs": "1"}}}
@@ -245,7 +244,6 @@ async def test_a_website_that_is_being_deleted_is_terminating_and_left_alone() -
 
 
 async def test_without_a_theme_it_is_in_error_and_not_retried() -> None:
-    """protocol 14-D6"""
     world = World(theme="")
     assert await world.reconcile() == [("patch", "Website")]
     assert world.website.status.phase == "Error"
@@ -283,7 +281,7 @@ async def test_a_theme_that_cannot_be_read_is_named_in_an_event() -> None:
 
 @pytest.mark.parametrize("stale", [Conflict("changed", code=409), CacheBehind("behind")])
 async def test_stale_reads_are_no_error_of_the_website(stale: Exception) -> None:
-    """protocol 14-A8"""
+    """A8 in docs/defects.md."""
     world = World()
     world.server.refuses["Service"] = stale
     with pytest.raises(type(stale)):

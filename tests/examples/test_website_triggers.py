@@ -1,4 +1,4 @@
-"""What triggers a reconcile of a Website, its metrics, manifests and configuration (protocol 9.1, 9.2)."""
+"""What triggers a reconcile of a Website, its metrics, manifests and configuration."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_printed_columns_and_required_fields_are_the_references() -> None:
 
 
 def test_the_operator_may_write_leases_in_its_own_namespace_only() -> None:
-    """protocol 14-D7"""
+    """D7 in docs/defects.md."""
     granting = [
         role
         for role in manifests.rbac()

@@ -1,4 +1,4 @@
-"""Both sharders compute the same assignment, so one can take the other's place (protocol 0.1, 0.3)."""
+"""Both sharders compute the same assignment, so one can take the other's place."""
 
 from __future__ import annotations
 

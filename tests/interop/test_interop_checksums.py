@@ -85,7 +85,7 @@ async def test_both_checksum_controllers_share_a_ring_and_take_over_from_each_ot
 async def test_a_shard_that_comes_back_after_the_go_sharder_seized_its_lease_waits_for_the_record(
     ring: Ring, programs: Programs, go_sharder: Path
 ) -> None:
-    """protocol 3.4: the Go sharder acts on what its cache says of the Lease, so it must have had the time."""
+    """The Go sharder acts on what its cache says of the Lease, so it must have had the time."""
 
     def start(name: str) -> None:
         shard = programs.script(

@@ -1,6 +1,4 @@
-"""The webhosting operator's ring with sharder and shards of both implementations, in every mixture (protocol
-0.1, 13.2).
-"""
+"""The webhosting operator's ring with sharder and shards of both implementations, in every mixture."""
 
 from __future__ import annotations
 
@@ -124,7 +122,7 @@ async def fleet(
 
 
 async def test_a_joining_shard_gets_its_share_by_drain_and_acknowledgement(fleet: Fleet) -> None:
-    """Two events for each site that moves, none for the others; children follow in one (protocol 13.2)."""
+    """Two events for each site that moves, none for the others; children follow in one."""
     await fleet.start("a")
     for site in SITES:
         await fleet.create(site)
@@ -139,7 +137,6 @@ async def test_a_joining_shard_gets_its_share_by_drain_and_acknowledgement(fleet
 
 
 async def test_a_shard_that_stops_hands_its_objects_over_in_one_event_each(fleet: Fleet) -> None:
-    """protocol 13.2, 3.4"""
     await fleet.start("a", "b")
     for site in SITES:
         await fleet.create(site)
@@ -155,7 +152,6 @@ async def test_a_shard_that_stops_hands_its_objects_over_in_one_event_each(fleet
 
 
 async def test_a_crashed_shard_keeps_its_objects_until_it_was_seized(fleet: Fleet) -> None:
-    """protocol 13.2, 3.3"""
     await fleet.start("a", "b")
     for site in SITES:
         await fleet.create(site)

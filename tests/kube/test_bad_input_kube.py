@@ -1,4 +1,4 @@
-"""Bad input where the API server matters (reliability 4.1, 4.2, 4.4): one bad ring, Lease or object beside good
+"""Bad input where the API server matters: one bad ring, Lease or object beside good
 ones.
 """
 
@@ -138,7 +138,7 @@ async def test_a_spec_that_is_edited_all_the_time_is_looked_at_less_often_than_e
 async def test_leases_that_are_no_shards_do_not_disturb_those_that_are(
     kube_client: Client, rings: tuple[Ring, Ring]
 ) -> None:
-    """reliability 4.2: everything that the API server lets pass, beside one good shard."""
+    """Everything that the API server lets pass, beside one good shard."""
     _, good = rings
     await good.create(resources=[SECRETS])
     await good.join("a")
@@ -165,9 +165,7 @@ async def test_leases_that_are_no_shards_do_not_disturb_those_that_are(
 
 
 async def test_objects_of_any_sort_get_their_shard(kube_client: Client, rings: tuple[Ring, Ring]) -> None:
-    """reliability 4.4: large objects, full names, foreign labels; deleted ones that finalizers keep are still
-    drained.
-    """
+    """Large objects, full names, foreign labels; deleted ones that finalizers keep are still drained."""
     _, good = rings
     controlled = {**SECRETS, "controlledResources": [{"group": "", "resource": "configmaps"}]}
     await good.create(resources=[controlled])
@@ -205,7 +203,7 @@ async def test_objects_of_any_sort_get_their_shard(kube_client: Client, rings: t
 async def test_a_sharder_without_the_right_to_watch_works_by_passes_alone_and_names_the_missing_rule(
     kube_client: Client, rings: tuple[Ring, Ring]
 ) -> None:
-    """protocol 8, reliability 4.1: here all that protocol 8 grants, and list, get, patch on the ring's resources."""
+    """Here everything that the reference's role grants, and list, get, patch on the ring's resources."""
     _, ring = rings
     await _grant(
         kube_client,

@@ -1,4 +1,4 @@
-"""The checksum controller as two shards of a ring, without a sharder: the test writes the labels (protocol 9.4)."""
+"""The checksum controller as two shards of a ring, without a sharder: the test writes the labels."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_a_shard_of_a_ring_that_does_not_exist_waits_and_says_so(kubeconfig: Pat
 
 
 async def test_samples_are_applied_and_generated_where_asked(kubeconfig: Path, kube_client: Client) -> None:
-    """protocol 9.3, 14-D4"""
+    """D4 in docs/defects.md."""
     first = command(kubeconfig, "samples", "apply")
     assert first.stderr == ""
     assert first.stdout.splitlines()[-1] == "applied Website library"

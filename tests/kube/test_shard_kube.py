@@ -352,7 +352,7 @@ async def test_every_kind_of_write_is_fenced_on_the_live_object(ring: Ring) -> N
         await fenced.delete_object(moved)
     with pytest.raises(ValueError, match="base="):
         await fenced.patch(Widget, "w", ring.namespace, patch)
-    # Only a forged base gets through, and the admission policy of the ring (reliability F11) is for that.
+    # Only a forged base gets through, and the admission policy of the ring is for that.
     await fenced.patch(Widget, "w", ring.namespace, patch, base=stale)
 
 

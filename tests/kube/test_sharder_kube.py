@@ -1,4 +1,4 @@
-"""The sharder against a real API server: hand-written Leases, no webhook reachable (protocol 13.2)."""
+"""The sharder against a real API server: hand-written Leases, no webhook reachable."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ SECRETS = ["foo", *(f"foo{i}" for i in range(1, 20))]
 
 
 async def test_objects_old_and_new_are_assigned_without_the_webhook(kube_client: Client, ring: Ring) -> None:
-    """reliability F8, F9: within 2 s."""
+    """Within 2 s."""
     for name in SECRETS:
         await ring.secret(name)
     await ring.create()
@@ -238,7 +238,7 @@ async def test_objects_old_and_new_are_assigned_without_the_webhook(kube_client:
 
 
 async def test_scale_up_drains_and_moves_only_what_changes_its_owner(kube_client: Client, ring: Ring) -> None:
-    """protocol 13.2, 14-A8: children follow their owner."""
+    """Children follow their owner: A8 in docs/defects.md."""
     for name in SECRETS:
         await ring.secret(name)
         await ring.config_map(name)
@@ -270,7 +270,6 @@ async def test_scale_up_drains_and_moves_only_what_changes_its_owner(kube_client
 async def test_scale_down_is_one_event_per_object_of_the_leaving_shard(
     kube_client: Client, ring: Ring
 ) -> None:
-    """protocol 13.2"""
     for name in SECRETS:
         await ring.secret(name)
     await ring.create()
@@ -290,7 +289,6 @@ async def test_scale_down_is_one_event_per_object_of_the_leaving_shard(
 async def test_a_crashed_shard_is_expired_then_seized_and_only_then_loses_its_objects(
     kube_client: Client, ring: Ring
 ) -> None:
-    """protocol 13.2, 3.3"""
     for name in SECRETS:
         await ring.secret(name)
     await ring.create()
@@ -315,7 +313,7 @@ async def test_a_crashed_shard_is_expired_then_seized_and_only_then_loses_its_ob
 async def test_the_objects_of_a_deleted_lease_stay_while_its_shard_may_live(
     kube_client: Client, ring: Ring
 ) -> None:
-    """protocol 14-A23, reliability F6"""
+    """A23 in docs/defects.md."""
     for name in SECRETS:
         await ring.secret(name)
     await ring.create()
@@ -336,7 +334,7 @@ async def test_the_objects_of_a_deleted_lease_stay_while_its_shard_may_live(
 async def test_cluster_scoped_objects_are_assigned_and_drained(
     kube_client: Client, ring: Ring, install_crd: Any
 ) -> None:
-    """protocol 14-A4"""
+    """A4 in docs/defects.md."""
     install_crd(CLUSTER_CRD)
     kind = await kube_client.discovery.kind("sharder.test", resource="machines")
     form = metadata_only(kind)
@@ -360,7 +358,7 @@ async def test_cluster_scoped_objects_are_assigned_and_drained(
 async def test_the_webhook_configuration_is_restored_and_goes_with_an_edit_of_the_ring(
     kube_client: Client, ring: Ring
 ) -> None:
-    """protocol 4.1, 14-A16"""
+    """A16 in docs/defects.md."""
     await ring.create()
     name = f"controllerring-{ring.name}"
 
@@ -382,7 +380,6 @@ async def test_the_webhook_configuration_is_restored_and_goes_with_an_edit_of_th
 
 
 async def test_a_mistake_in_a_ring_is_a_condition_and_the_rest_works(kube_client: Client, ring: Ring) -> None:
-    """reliability 4.1"""
     await ring.secret("foo")
     await ring.create(
         resources=[
@@ -404,7 +401,7 @@ async def test_a_mistake_in_a_ring_is_a_condition_and_the_rest_works(kube_client
 
 
 async def test_deleting_the_ring_leaves_objects_as_they_are(kube_client: Client, ring: Ring) -> None:
-    """protocol 14-A14: the default behaviour is the reference's."""
+    """The default behaviour is the reference's: A14 in docs/defects.md."""
     await ring.secret("foo")
     await ring.create()
     await ring.join("a")

@@ -1,4 +1,4 @@
-"""The webhosting operator on a cluster with controllers and pods that become ready (protocol 9.2)."""
+"""The webhosting operator on a cluster with controllers and pods that become ready."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ async def test_a_website_becomes_ready_with_its_pods(world: World) -> None:
 
 
 async def test_reconciles_that_find_nothing_to_do_send_nothing(world: World) -> None:
-    """protocol 15.3: server defaults are no difference."""
+    """Server defaults are no difference."""
     await world.create(**{"skip-workload": "true"})
     await world.becomes("Ready")
     await quiet(world)
@@ -188,7 +188,6 @@ async def test_a_changed_theme_rolls_out(world: World) -> None:
 
 
 async def test_foreign_fields_survive_a_new_image(world: World) -> None:
-    """protocol 14-D6"""
     await world.create()
     await world.becomes("Ready")
     deployment = await world.only(Deployment)
@@ -240,7 +239,6 @@ async def test_a_missing_theme_is_an_error_until_it_is_there(world: World) -> No
 
 
 async def test_an_empty_theme_is_an_error_until_one_is_named(world: World) -> None:
-    """protocol 14-D6"""
     labels = {"skip-workload": "true"}
     await world.client.apply_manifest(manifests.website("homepage", world.namespace, "", labels))
     await world.becomes("Error")

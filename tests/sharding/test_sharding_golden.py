@@ -1,4 +1,4 @@
-"""The golden vectors of protocol 0.3 and the properties of the ring (protocol 2.1)."""
+"""The golden vectors of the wire contract, and the properties of the ring."""
 
 import random
 
@@ -76,12 +76,12 @@ def test_a_key_past_the_last_token_belongs_to_the_first() -> None:
 
 @pytest.mark.parametrize(("shards", "collisions"), [(12, 10), (20, 90), (100, 810)])
 def test_index_names_collide_as_often_as_in_the_reference(shards: int, collisions: int) -> None:
-    """protocol 14-A1"""
+    """A1 in docs/defects.md."""
     assert shards * 100 - len(HashRing(f"op-{i}" for i in range(shards)).tokens()) == collisions
 
 
 def test_of_colliding_names_the_last_in_byte_order_wins_whatever_order_they_came_in() -> None:
-    """protocol 14-A1: op-1 + "10" == op-11 + "0"."""
+    """A1 in docs/defects.md: op-1 + "10" == op-11 + "0"."""
     names = [f"op-{i}" for i in range(100)]
     ring = HashRing(names)
     collided = xxh64_intdigest(b"op-110")
@@ -100,7 +100,7 @@ def test_a_leaving_shard_only_moves_its_own_keys(shards: set[str], key: str) -> 
 
 
 def test_shares_are_as_even_as_the_protocol_says() -> None:
-    """protocol 0.4 for three shards: the worst ring of thirty gives one shard 1.20 of its share."""
+    """Of three shards the worst ring of thirty gives one shard 1.20 of its share."""
     rng = random.Random(1)
     for _ in range(10):
         names = ["op-" + "".join(rng.choices("bcdfghjklmnpqrstvwxz2456789", k=5)) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""Hash keys and their messages (protocol 2.2)."""
+"""Hash keys and their messages."""
 
 import pytest
 

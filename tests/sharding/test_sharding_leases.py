@@ -1,4 +1,4 @@
-"""Shard states, their boundaries, and what the lease book makes of observations (protocol 3)."""
+"""Shard states, their boundaries, and what the lease book makes of observations."""
 
 from dataclasses import dataclass
 
@@ -115,7 +115,7 @@ class Case:
     ids=lambda case: case.what,
 )
 def test_ring_membership_follows_the_state_of_every_kind_of_lease(case: Case) -> None:
-    """protocol 14-D8, A11b, A12"""
+    """D8, A11b in docs/defects.md."""
     book = LeaseBook()
     book.observe(case.lease, now=1000.0)
     shard = book.shard(A, 1000.0 + case.age)
@@ -152,7 +152,7 @@ def test_an_older_version_never_replaces_a_newer_one() -> None:
 
 
 def test_the_shard_of_a_deleted_lease_stays_until_twice_its_duration_after_the_last_renewal() -> None:
-    """protocol 14-A23, reliability F6"""
+    """A23 in docs/defects.md."""
     book = LeaseBook()
     book.observe(lease(), now=0.0)
     change = book.forget(A, now=10.0)
@@ -229,7 +229,7 @@ def test_unsettled_tombstones_do_not_pile_up() -> None:
 
 
 def test_a_shard_is_available_if_any_lease_of_its_name_is() -> None:
-    """protocol 14-A13"""
+    """A13 in docs/defects.md."""
     book = LeaseBook()
     book.observe(lease(namespace="n1", holder=None), now=0.0)
     book.observe(lease(namespace="n2"), now=0.0)
@@ -240,7 +240,7 @@ def test_a_shard_is_available_if_any_lease_of_its_name_is() -> None:
 
 @pytest.mark.parametrize("name", ["a" * 64, "a.b-", "-a"])
 def test_a_name_that_is_no_label_value_is_left_out(name: str) -> None:
-    """protocol 14-A13b"""
+    """A13b in docs/defects.md."""
     book = LeaseBook()
     book.observe(lease(name), now=0.0)
     book.observe(lease("good"), now=0.0)
@@ -259,7 +259,7 @@ def test_of_too_many_shards_the_oldest_count() -> None:
 
 
 def test_a_relabelled_lease_changes_both_rings() -> None:
-    """protocol 14-A15"""
+    """A15 in docs/defects.md."""
     book = LeaseBook()
     book.observe(lease(holder=None, ring="one"), now=0.0)
     change = book.observe(lease(ring="two"), now=1.0)
@@ -270,7 +270,7 @@ def test_a_relabelled_lease_changes_both_rings() -> None:
 
 
 def test_a_shard_whose_held_lease_is_relabelled_keeps_its_objects_as_if_it_were_deleted() -> None:
-    """Its process works on and puts the label back; protocol 14-A23 for another way to lose a Lease."""
+    """Its process works on and puts the label back; A23 in docs/defects.md is another way to lose a Lease."""
     book = LeaseBook()
     book.observe(lease(ring="one"), now=0.0)
     book.observe(lease(ring="two"), now=1.0)
@@ -309,7 +309,6 @@ def test_only_a_changed_availability_is_reported_as_such(then: Lease, flips: boo
 
 
 def test_a_silent_book_is_stale_after_six_seconds_while_leases_are_held() -> None:
-    """reliability F10"""
     book = LeaseBook()
     assert not book.fresh(0.0)
     book.observe(lease(), now=0.0)

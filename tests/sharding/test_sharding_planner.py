@@ -1,4 +1,4 @@
-"""The planner's table, classification of resources, and the ControllerRing type (protocol 1.1, 4.2, 14.1)."""
+"""The planner's table, classification of resources, and the ControllerRing type."""
 
 import msgspec
 import pytest
@@ -79,7 +79,7 @@ def test_main_objects_are_drained_from_live_shards_and_moved_from_dead_ones(
 def test_controlled_objects_follow_their_owner_and_are_never_drained(
     labels: dict[str, str], draining: set[str], expected: Action
 ) -> None:
-    """protocol 14-A8"""
+    """A8 in docs/defects.md."""
     decision = plan(view(), CHILD, CONFIG_MAP, config_map(**labels), draining=draining)
     assert decision.action is expected
     assert decision.target == "shard-1"
@@ -97,7 +97,6 @@ def test_a_controlled_object_without_controller_is_left_alone() -> None:
 
 
 def test_a_foreign_controllers_objects_are_left_alone_where_the_owners_kind_is_known() -> None:
-    """protocol 14-A6"""
     known = view(owner_kinds={CHILD.resource: frozenset({GroupKind("", "Secret")})})
     assert plan(known, CHILD, CONFIG_MAP, config_map("Job")).action is Action.NOTHING
     assert plan(known, CHILD, CONFIG_MAP, config_map("Secret")).action is Action.ASSIGN
@@ -112,7 +111,7 @@ def test_without_available_shards_nothing_is_touched() -> None:
 
 
 def test_the_namespace_selector_does_not_apply_to_cluster_scoped_objects() -> None:
-    """protocol 14-A4"""
+    """A4 in docs/defects.md."""
     narrow = view(namespaces=frozenset({"other"}))
     assert plan(narrow, MAIN, SECRET, secret()).action is Action.NOTHING
     assert plan(narrow, MAIN, TypeMeta("x/v1", "Cluster"), ObjectMeta(name="c")).action is Action.ASSIGN
@@ -145,7 +144,7 @@ def test_resources_come_once_main_before_controlled() -> None:
 
 
 def test_a_resource_that_is_both_main_and_controlled_is_main_and_comes_once() -> None:
-    """protocol 14-A3"""
+    """A3 in docs/defects.md."""
     resources = RingResources([resource("deployments", "replicasets"), resource("replicasets", "pods")])
     assert [str(entry.resource) for entry in resources.entries] == ["deployments", "replicasets", "pods"]
     assert resources.entry(GroupResource("", "replicasets")).main

@@ -1,4 +1,4 @@
-"""Owner references: who controls an object, and which references are legal (framework 2.13).
+"""Owner references: who controls an object, and which references are legal.
 
 Owners are compared by group, kind and name; the version does not matter. At most one owner is the controller.
 A cluster-scoped object cannot have a namespaced owner; a namespaced owner must be in the dependent's

@@ -2,7 +2,7 @@
 and the planner.
 
 Guaranteed: everything here is a function of its arguments; the same available shards and the same object
-give the same decision in every process, and the same assignment as the reference (protocol 0.3). No I/O, no
+give the same decision in every process, and the same assignment as the reference. No I/O, no
 clocks, no controllers.
 """
 

@@ -1,8 +1,8 @@
 """What a resource is to a ring: main, controlled, or none of its business.
 
-Guaranteed: webhook, resync and watch ask the same object, so they always agree (protocol 14-A3): a resource
+Guaranteed: webhook, resync and watch ask the same object, so they always agree (A3 in docs/defects.md): a resource
 that is both main and controlled is main, and each resource is worked on once. Entries that no ring may
-shard are left out and reported; the rest of the ring works (reliability 4.1).
+shard are left out and reported; the rest of the ring works.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition of ControllerRing, built in code (protocol 1.1).
+"""The CustomResourceDefinition of ControllerRing, built in code.
 
 Guaranteed: it accepts exactly what the reference's CRD accepts, prints the same columns and prunes the same
 fields.

@@ -1,11 +1,11 @@
-"""Hash keys: what of an object decides on its shard (protocol 2.2).
+"""Hash keys: what of an object decides on its shard.
 
 `<group>/<Kind>/<namespace>/<name>` of the object itself for a main resource, of its controller for a
 controlled one, so that both land on the same shard. Empty parts stay empty; the version never takes part.
 The messages are part of the wire contract: the webhook answers with them.
 
 Not guaranteed: that a namespaced object and its *cluster-scoped* owner share a key; the owner's key has no
-namespace (protocol 14-A5).
+namespace.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A Lease is judged by the moment its record (uid and spec) was last *seen to change*, on this process's own
 monotonic clock, with the states and durations of `states`; never by the times that shards write, so no
-clock skew, future or forged renewTime can kill or keep a shard (reliability F5, protocol 14-A11b). A Lease
+clock skew, future or forged renewTime can kill or keep a shard (A11b in docs/defects.md). A Lease
 first seen counts from that sight.
 
 Guaranteed:
@@ -12,14 +12,14 @@ Guaranteed:
   from this sight. Nobody dies of a restore: a shard that was available, and by the restored record is not, stays
   available like one whose Lease was deleted.
 - A Lease that was held when it was deleted leaves a tombstone: its shard stays available until twice its
-  duration after the last observed renewal (reliability F6, protocol 14-A23). So does, in the ring that it
-  left, a Lease that was held when somebody gave it another ring's label.
-- A shard is available if any of its Leases is (the same name in several namespaces, protocol 14-A13); names
-  that are no label values are never available (14-A13b); of more than `max_shards` the oldest count
-  (reliability 4.2).
-- An incomplete Lease passes through the states like any other, counted from first sight with 15 s (14-A12).
+  duration after the last observed renewal (A23 in docs/defects.md). The same holds, in the ring that it left,
+  for a Lease that was held when somebody gave it another ring's label.
+- A shard is available if any of its Leases is (the same name may exist in several namespaces; A13 in
+  docs/defects.md). Names that are not label values are never available (A13b in docs/defects.md); beyond
+  `max_shards` only the oldest count.
+- An incomplete Lease passes through the states like any other, counted from first sight with 15 s.
 
-Not guaranteed: that the book is up to date. `fresh` tells whether it can be (reliability F10). Sans-IO:
+Not guaranteed: that the book is up to date. `fresh` tells whether it can be. Sans-IO:
 every method that judges takes the time; the caller feeds events, relists and quorum reads.
 """
 
@@ -44,8 +44,7 @@ date.
 """
 
 MIN_DURATION, MAX_DURATION = 3.0, 300.0
-"""Bounds of the seconds that a held Lease is believed without renewal, whatever duration it claims (reliability
-F13).
+"""Bounds of the seconds that a held Lease is believed without renewal, whatever duration it claims.
 """
 
 MAX_SHARDS = 500
@@ -323,7 +322,7 @@ class _Record:
 
 
 def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) -> Change:
-    """Old and new are judged at the same moment: the passing of time alone is no change (protocol 15.2)."""
+    """Old and new are judged at the same moment: the passing of time alone is no change."""
     before = old.state(now) if old is not None else None
     after = new.state(now) if new is not None else None
     rings = frozenset(record.ring for record in (old, new) if record is not None)

@@ -1,4 +1,4 @@
-"""The well-known strings of the wire contract (protocol 1.2, 4.1).
+"""The well-known strings of the wire contract.
 
 Guaranteed: two sharders that agree on a ring's name agree on every string made here. A ring's name is at
 most 63 characters (the CRD sees to it), so the label keys are valid; shard names are checked where Leases

@@ -1,8 +1,8 @@
-"""What is to be done with one object: the one decision of sharding.
+"""What should happen to one object: the one decision of sharding.
 
 Guaranteed: the decision depends on nothing but the arguments; resync, settle passes, the watch on
-unassigned objects and the webhook call the same function, so they agree wherever their views do. Sources:
-protocol 4.2 step 2, 14-A3, A4, A6, A8, A9, A18.
+unassigned objects and the webhook call the same function, so they agree wherever their views do.
+See A3, A4, A8, A9 and A18 in docs/defects.md.
 
 | key | available shards | current shard | object | action |
 |---|---|---|---|---|
@@ -76,9 +76,9 @@ class RingView:
     resources: RingResources
     hashring: HashRing
     namespaces: Container[str] | None = None
-    """Selected namespaces; None selects all. Cluster-scoped objects are always selected (14-A4)."""
+    """Selected namespaces; None selects all. Cluster-scoped objects are always selected (A4 in docs/defects.md)."""
     owner_kinds: Mapping[GroupResource, frozenset[GroupKind]] = field(default_factory=dict)
-    """Per controlled resource the kinds that may control it (14-A6); a resource without entry may be
+    """Per controlled resource the kinds that may control it; a resource without entry may be
     controlled by any.
     """
     shard_label: str = ""

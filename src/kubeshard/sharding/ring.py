@@ -1,9 +1,9 @@
 """The consistent hash ring: which shard owns a key.
 
 Guaranteed: the same set of shard names gives the same owner for every key, in every process and language
-that follows protocol 2.1; a name that joins or leaves only changes the owner of the keys that it gains or
-loses (up to the tokens of other names that collide with its own, protocol 14-A1). Not guaranteed: equal
-shares (protocol 0.4).
+that computes the ring as below; a name that joins or leaves only changes the owner of the keys that it gains or
+loses (up to the tokens of other names that collide with its own, A1 in docs/defects.md). Not guaranteed: equal
+shares.
 
 Each name has 100 tokens, token i = XXH64(name + decimal i). A key belongs to the first token at or after
 XXH64(key), past the end to the first one. Names are added in ascending byte order and the last one added
@@ -56,7 +56,5 @@ class HashRing:
 
 @lru_cache(maxsize=256)
 def ring_of(shards: tuple[str, ...]) -> HashRing:
-    """The ring of these names, remembered: membership changes far less often than keys are looked up
-    (protocol 14-B4).
-    """
+    """The ring of these names, remembered: membership changes far less often than keys are looked up."""
     return HashRing(shards)

@@ -1,4 +1,4 @@
-"""The states of a shard (protocol 3.2): how sure we are that it lives.
+"""The states of a shard: how sure we are that it lives.
 
 | holder is the shard itself | time | state | available |
 |---|---|---|---|

@@ -1,4 +1,4 @@
-"""The checksum controller: the SHA-256 of every value of every Secret of a namespace, in ConfigMaps (protocol 9.4)."""
+"""The checksum controller: the SHA-256 of every value of every Secret of a namespace, in ConfigMaps."""
 
 from kubeshard.examples.checksum.operator import build_checksum_controller, connected_checksum_controller
 

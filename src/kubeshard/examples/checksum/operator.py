@@ -1,4 +1,4 @@
-"""The checksum controller as a process: a shard of its ring in one namespace (protocol 9.4).
+"""The checksum controller as a process: a shard of its ring in one namespace.
 
 RBAC, in the namespace: `get`, `list`, `watch`, `patch` on secrets, `list`, `watch`, `create`, `patch` on
 configmaps; and what a shard needs (`kubeshard.shard.Sharding`).
@@ -59,7 +59,7 @@ async def connected_checksum_controller(
 
 def secret_checksums() -> Controller[Secret]:
     """The controller `secret-checksums`. It reacts to what the reference's does (a ConfigMap that is deleted), and
-    to changes of either object (protocol 14-D5).
+    to changes of either object (D5 in docs/defects.md).
     """
     return Controller(
         name="secret-checksums",

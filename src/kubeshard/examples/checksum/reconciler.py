@@ -1,4 +1,4 @@
-"""The controller `secret-checksums`: for each Secret a ConfigMap with the SHA-256 of every value (protocol 9.4)."""
+"""The controller `secret-checksums`: for each Secret a ConfigMap with the SHA-256 of every value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECRET_LABEL = "secret"  # noqa: S105 - the name of a label
 
 
 class SecretChecksums(Reconciler[Secret]):
-    """Creates the ConfigMap and keeps it true when the Secret changes (protocol 14-D5)."""
+    """Creates the ConfigMap and keeps it true when the Secret changes (D5 in docs/defects.md)."""
 
     async def reconcile(self, ctx: Context, secret: Secret) -> Result | None:
         if not secret.metadata.deleting:

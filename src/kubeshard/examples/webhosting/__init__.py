@@ -1,4 +1,4 @@
-"""The webhosting operator: Websites and Themes, the reference's evaluation workload (protocol 9.1-9.3).
+"""The webhosting operator: Websites and Themes, the reference's evaluation workload.
 
 A tour: `api` (the kinds), `children` (what a Website owns), `reconciler` (how it is made so), `controller` (when),
 `operator` (the process).

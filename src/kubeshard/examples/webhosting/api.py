@@ -1,4 +1,4 @@
-"""The API `webhosting.timebertt.dev/v1alpha1`: Themes (cluster-scoped) and Websites (protocol 9.1)."""
+"""The API `webhosting.timebertt.dev/v1alpha1`: Themes (cluster-scoped) and Websites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The objects that a Website owns, as pure functions of Website, Theme and configuration (protocol 9.2).
+"""The objects that a Website owns, as pure functions of Website, Theme and configuration.
 
 All carry the server's name, the Website's labels (so the shard label of the owner: children are born on their
 owner's shard) and four fixed labels. Owner references are added where the objects are written.

@@ -1,4 +1,4 @@
-"""Configuration of the webhosting operator: its file and its environment variables (protocol 9.1)."""
+"""Configuration of the webhosting operator: its file and its environment variables."""
 
 from __future__ import annotations
 

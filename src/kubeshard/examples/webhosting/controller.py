@@ -1,4 +1,4 @@
-"""What triggers the reconciliation of a Website (protocol 9.2)."""
+"""What triggers the reconciliation of a Website."""
 
 from __future__ import annotations
 

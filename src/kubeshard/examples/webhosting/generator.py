@@ -1,4 +1,4 @@
-"""Makes sample Websites in the projects of a cluster (protocol 9.3).
+"""Makes sample Websites in the projects of a cluster.
 
 RBAC: `list` on themes and namespaces, `create` on websites.
 """

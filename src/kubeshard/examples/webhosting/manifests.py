@@ -1,4 +1,4 @@
-"""What a cluster needs for the webhosting operator: CRDs, the ControllerRing, RBAC and samples (protocol 9)."""
+"""What a cluster needs for the webhosting operator: CRDs, the ControllerRing, RBAC and samples."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def rbac(ring: str = RING, sharder: tuple[str, str] = ("sharding-system", "shard
     """Rights of the operator, and of the sharder (service account as namespace, name) on the ring's
     resources.
 
-    The operator writes Leases in its own namespace only (protocol 14-D7).
+    The operator writes Leases in its own namespace only (D7 in docs/defects.md).
     """
     read, write = ["get", "list", "watch"], ["create", "patch"]
     yield _role(

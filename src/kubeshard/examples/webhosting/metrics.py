@@ -1,4 +1,4 @@
-"""State metrics of Websites and Themes, computed from the instance's own cache at each scrape (protocol 9.2).
+"""State metrics of Websites and Themes, computed from the instance's own cache at each scrape.
 
 Every instance exports what its cache holds: a shard its slice, a singleton everything.
 """

@@ -1,5 +1,4 @@
-"""The webhosting operator as a process: a shard of its ring, or the elected instance of a singleton (protocol
-9.1).
+"""The webhosting operator as a process: a shard of its ring, or the elected instance of a singleton.
 
 RBAC: `manifests.rbac`.
 """

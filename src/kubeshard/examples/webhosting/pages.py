@@ -1,8 +1,7 @@
 """What a website's server serves and how: the index page and the nginx configuration.
 
 Values reach the page escaped for where they stand: names for HTML text, theme values for CSS. A CSS value
-that could leave its declaration becomes the literal `ZgotmplZ`, as in the reference's template engine
-(protocol 15.3).
+that could leave its declaration becomes the literal `ZgotmplZ`, as in the reference's template engine.
 """
 
 from __future__ import annotations

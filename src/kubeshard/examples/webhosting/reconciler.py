@@ -1,4 +1,4 @@
-"""The controller `website`: makes a Website's four objects so and reports its phase (protocol 9.2)."""
+"""The controller `website`: makes a Website's four objects so and reports its phase."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ class WebsiteReconciler(Reconciler[Website]):
     """One Website at a time: ConfigMap, Service, Ingress, Deployment, then the status.
 
     Reads that turn out to be stale are repeated without touching the status; any other failure shows as phase
-    Error and is retried with backoff. A Website without a theme is in phase Error until its spec changes
-    (protocol 14-D6).
+    Error and is retried with backoff. A Website without a theme is in phase Error until its spec changes.
     """
 
     def __init__(self, ingress: IngressConfig | None = None) -> None:

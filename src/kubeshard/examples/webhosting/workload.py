@@ -161,7 +161,7 @@ def is_ready(deployment: Deployment) -> bool:
     """Whether the Deployment's controller has seen this generation, it is available, and its rollout is
     complete.
 
-    Holds for zero replicas too, but only once a deployment controller has said so (protocol 15.3).
+    Holds for zero replicas too, but only once a deployment controller has said so.
     """
     if deployment.status.observed_generation < deployment.metadata.generation:
         return False
