@@ -2,10 +2,22 @@
 
 from html import escape
 
-from kubeshard.controller import Context, Controller, Reconciler, Result, Watch, generation_changed
-from kubeshard.controller.ensure import ensure
-from kubeshard.core import ConfigMap, KubeObject, ObjectMeta, Struct, field
-from kubeshard.manager import LeaderElection, Manager, run
+from kubeshard import (
+    ConfigMap,
+    Context,
+    Controller,
+    KubeObject,
+    LeaderElection,
+    Manager,
+    ObjectMeta,
+    Reconciler,
+    Struct,
+    Watch,
+    ensure,
+    field,
+    generation_changed,
+    run,
+)
 
 
 class PageSpec(Struct):
@@ -17,13 +29,12 @@ class Page(KubeObject, group="example.kubeshard.dev", version="v1"):
 
 
 class Pages(Reconciler[Page]):
-    async def reconcile(self, ctx: Context, page: Page) -> Result | None:
+    async def reconcile(self, ctx: Context, page: Page) -> None:
         name, namespace = page.metadata.name, page.metadata.namespace
         html = f"<h1>{escape(page.spec.title)}</h1>\n"
         wanted = ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace), data={"index.html": html})
         _, outcome = await ensure(ctx, wanted, owner=page)  # creates it, mends it, or sends nothing
         ctx.log.info("page is up to date", config_map=outcome.value)
-        return None
 
 
 pages = Controller(

@@ -4,8 +4,7 @@ import sys
 
 from first_operator import pages
 
-from kubeshard.manager import Manager, run
-from kubeshard.shard import Sharding
+from kubeshard import Manager, Sharding, run
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:

@@ -1,3 +1,114 @@
-"""kubeshard: horizontally scalable Kubernetes controllers."""
+"""Kubernetes controllers that scale out: what the author of an operator needs, in one import line.
 
-__version__ = "0.1.0.dev0"
+    from kubeshard import Context, Controller, KubeObject, Manager, Reconciler, Result, Struct, Watch, ensure, run
+
+What is here is public and stable (docs/public-interface.md). Guaranteed: importing this package loads nothing else
+of it; a name is loaded with what it needs when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same to the interpreter
+    from kubeshard.client.client import Client
+    from kubeshard.controller.context import Context
+    from kubeshard.controller.controller import Controller
+    from kubeshard.controller.dependents import Ensured, ensure
+    from kubeshard.controller.predicates import (
+        Predicate,
+        annotations_changed,
+        changed,
+        generation_changed,
+        label_selector,
+        labels_changed,
+        matching,
+        never,
+    )
+    from kubeshard.controller.reconciler import BlockingReconciler, Reconciler
+    from kubeshard.controller.request import Result
+    from kubeshard.controller.watch import Index, Watch
+    from kubeshard.core import errors
+    from kubeshard.core.builtin import ConfigMap
+    from kubeshard.core.objects import Key, KubeObject, ObjectMeta, Struct, field, metadata_only
+    from kubeshard.manager.leader_election import LeaderElection
+    from kubeshard.manager.manager import Manager
+    from kubeshard.manager.running import run
+    from kubeshard.shard.sharding import Sharding
+    from kubeshard.version import __version__
+
+__all__ = [
+    "BlockingReconciler",
+    "Client",
+    "ConfigMap",
+    "Context",
+    "Controller",
+    "Ensured",
+    "Index",
+    "Key",
+    "KubeObject",
+    "LeaderElection",
+    "Manager",
+    "ObjectMeta",
+    "Predicate",
+    "Reconciler",
+    "Result",
+    "Sharding",
+    "Struct",
+    "Watch",
+    "__version__",
+    "annotations_changed",
+    "changed",
+    "ensure",
+    "errors",
+    "field",
+    "generation_changed",
+    "label_selector",
+    "labels_changed",
+    "matching",
+    "metadata_only",
+    "never",
+    "run",
+]
+
+_HOMES = {
+    "client.client": ("Client",),
+    "controller.context": ("Context",),
+    "controller.controller": ("Controller",),
+    "controller.dependents": ("Ensured", "ensure"),
+    "controller.predicates": (
+        "Predicate",
+        "annotations_changed",
+        "changed",
+        "generation_changed",
+        "label_selector",
+        "labels_changed",
+        "matching",
+        "never",
+    ),
+    "controller.reconciler": ("BlockingReconciler", "Reconciler"),
+    "controller.request": ("Result",),
+    "controller.watch": ("Index", "Watch"),
+    "core": ("errors",),
+    "core.builtin": ("ConfigMap",),
+    "core.objects": ("Key", "KubeObject", "ObjectMeta", "Struct", "field", "metadata_only"),
+    "manager.leader_election": ("LeaderElection",),
+    "manager.manager": ("Manager",),
+    "manager.running": ("run",),
+    "shard.sharding": ("Sharding",),
+    "version": ("__version__",),
+}
+
+
+def __getattr__(name: str) -> object:
+    for home, names in _HOMES.items():
+        if name in names:
+            value: object = getattr(import_module(f"{__name__}.{home}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

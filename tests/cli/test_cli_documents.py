@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from kubeshard.cli.command import Command
-from kubeshard.cli.main import cli
+from kubeshard.cli.program import cli
 from kubeshard.examples.webhosting import config as operator
 from kubeshard.manager.config_file import ComponentConfig, Duration, parse_config
 from kubeshard.sharder import config as sharder

@@ -16,7 +16,7 @@ from kubeshard import __version__
 from kubeshard.cli import webhosting
 from kubeshard.cli.command import Command
 from kubeshard.cli.logging import log_options
-from kubeshard.cli.main import cli
+from kubeshard.cli.program import cli
 
 
 def commands(

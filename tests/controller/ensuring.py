@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from kubeshard.client import Client
 from kubeshard.controller import Context
-from kubeshard.controller.ensure import Outcome, ensure
+from kubeshard.controller.dependents import Ensured, ensure
 from kubeshard.controller.rewrites import Rewrites
 from kubeshard.core import KubeObject, NotFound
 
@@ -24,6 +24,6 @@ class Ensuring:
         except NotFound:
             return None
 
-    async def __call__(self, desired: KubeObject, owner: KubeObject | None = None) -> Outcome:
+    async def __call__(self, desired: KubeObject, owner: KubeObject | None = None) -> Ensured:
         _, outcome = await ensure(cast(Context, self), desired, owner=owner)
         return outcome

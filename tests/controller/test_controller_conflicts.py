@@ -16,7 +16,7 @@ from kubeshard.apiserver.front.handlers import Front
 from kubeshard.cache import Scope
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Watch
-from kubeshard.controller.ensure import ensure
+from kubeshard.controller.dependents import ensure
 from kubeshard.controller.stale import advice
 from kubeshard.core import (
     AlreadyExists,

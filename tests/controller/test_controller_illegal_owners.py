@@ -9,7 +9,7 @@ import pytest
 from controller_bench import Bench, Site, site
 
 from kubeshard.controller import Context
-from kubeshard.controller.ensure import ensure
+from kubeshard.controller.dependents import ensure
 from kubeshard.core import ConfigMap, KubeObject, Namespace, ObjectMeta
 from kubeshard.testing.virtual_time import virtual_time
 

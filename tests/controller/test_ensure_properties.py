@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kubeshard.client import Client
-from kubeshard.controller.ensure import Outcome
+from kubeshard.controller.dependents import Ensured
 from kubeshard.core import UNSET, KubeObject, ObjectMeta, Struct, UnsetType, encode, field
 from kubeshard.testing.memory import MemoryApi
 
@@ -174,7 +174,7 @@ def run(*wishes: Spec, learned: bool = True) -> list[Any]:
             assert_granted(json.loads(encode(wish))["spec"], states[-1], before or {}, SPEC)
             transport.sent = 0
             for again in (ensuring, *([] if learned else [Ensuring(client)])):
-                assert await again(wish) is Outcome.UNCHANGED
+                assert await again(wish) is Ensured.UNCHANGED
             assert transport.sent == 0
         return states
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from kubectl_manifests import config_map, gizmo
 
-from kubeshard.cli.main import cli
+from kubeshard.cli.program import cli
 
 
 def test_create(kubectl):

@@ -38,7 +38,7 @@ import faults
 from world import Process, Thing, World, simulate
 
 from kubeshard.controller import Context, Controller, Reconciler, Result
-from kubeshard.controller.ensure import ensure
+from kubeshard.controller.dependents import ensure
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key

@@ -13,7 +13,7 @@ from world import Network, Process, Thing, Touch, World, simulate
 from kubeshard.cache import Scope
 from kubeshard.client import Client, ClusterConfig, TokenBucketLimiter
 from kubeshard.controller import Context, Reconciler, Result
-from kubeshard.controller.ensure import ensure
+from kubeshard.controller.dependents import ensure
 from kubeshard.core import ConfigMap, KubeObject, ObjectMeta
 from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpRequest, HttpResponse

@@ -31,7 +31,7 @@ from kubeshard.apiserver.history import History
 from kubeshard.client import Client, ClusterConfig, Limiter
 from kubeshard.client.config import BearerToken
 from kubeshard.controller import Context, Controller, Reconciler, Result
-from kubeshard.controller.ensure import ensure
+from kubeshard.controller.dependents import ensure
 from kubeshard.core import ConfigMap, KubeObject, Namespace, ObjectMeta, field
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key

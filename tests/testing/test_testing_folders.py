@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from kubeshard.cli.main import main
+from kubeshard.cli.program import main
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.sharder.config import WebhookServerConfig
 from kubeshard.testing.folders import TemporaryFolder

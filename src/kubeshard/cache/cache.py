@@ -23,7 +23,7 @@ from kubeshard.cache.listwatch import StreamingLists
 from kubeshard.cache.reflector import PATIENCE_FOR_LOGS, Transform
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import IndexFunction, UndeclaredIndex
-from kubeshard.client import Client
+from kubeshard.client.client import Client
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.objects import Form, Key, KubeObject, form_of, two_classes

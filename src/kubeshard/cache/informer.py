@@ -26,7 +26,7 @@ from kubeshard.cache.reflector import PATIENCE_FOR_LOGS, Reflector, Transform
 from kubeshard.cache.registration import Handler, News, Registration, UndecodableHandler
 from kubeshard.cache.scope import ALL_NAMESPACES, Scope
 from kubeshard.cache.store import Store
-from kubeshard.client import Client
+from kubeshard.client.client import Client
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import Form, Key, KubeObject

@@ -35,7 +35,8 @@ from kubeshard.cache.listwatch import (
 )
 from kubeshard.cache.pace import Pace
 from kubeshard.cache.scope import ALL_NAMESPACES, Scope
-from kubeshard.client import Client, WatchEvent
+from kubeshard.client.client import Client
+from kubeshard.client.watching import WatchEvent
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import (
     ApiError,

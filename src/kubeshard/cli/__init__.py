@@ -7,6 +7,6 @@ second at once.
 The modules import what a command runs on only when it runs: `--help` is quick and needs no extra.
 """
 
-from kubeshard.cli.main import main
+from kubeshard.cli.program import main
 
 __all__ = ["main"]

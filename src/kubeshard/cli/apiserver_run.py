@@ -15,9 +15,9 @@ from typing import NamedTuple
 import click
 import yaml
 
-from kubeshard.apiserver.serving import EmbeddedServer
 from kubeshard.apiserver.serving.credentials import CLUSTER
-from kubeshard.client import load_config
+from kubeshard.apiserver.serving.embedded import EmbeddedServer
+from kubeshard.client.loading import load_config
 from kubeshard.core.errors import ConfigurationError, KubeshardError
 from kubeshard.runtime.asgi import ListenError
 from kubeshard.runtime.environ import home
@@ -58,7 +58,7 @@ async def _run(options: Options) -> None:
         served = await _listening(options, stack)
         served.write_kubeconfig(path)
         if options.controllers:
-            from kubeshard.apiserver.controllers import Controllers
+            from kubeshard.apiserver.controllers.controllers import Controllers
 
             await stack.enter_async_context(
                 Controllers(

@@ -58,8 +58,8 @@ def checksum_controller(
     a crash would.
     """
     from kubeshard.core.names import is_dns_label
-    from kubeshard.examples.checksum import connected_checksum_controller
-    from kubeshard.manager import run
+    from kubeshard.examples.checksum.operator import connected_checksum_controller
+    from kubeshard.manager.running import run
     from kubeshard.runtime.environ import pod_namespace
 
     if not controllerring:

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
-from kubeshard import __version__
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime import logs
+from kubeshard.version import __version__
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -32,7 +32,8 @@ def sharder(path: str | None, strict_config: bool, kubeconfig: str | None, conte
     objects. Where the configuration names no certificate files, the sharder makes a certificate, shares it
     between replicas in a Secret, and renews it.
     """
-    from kubeshard.sharder import load_sharder_config, run_sharder
+    from kubeshard.sharder.app import run_sharder
+    from kubeshard.sharder.config import load_sharder_config
 
     config, unknown = load_sharder_config(path, os.environ)
     report_unknown(unknown, strict=strict_config)

@@ -61,9 +61,9 @@ def operator(
     """
     import msgspec
 
-    from kubeshard.examples.webhosting import connected_operator
     from kubeshard.examples.webhosting.config import load_settings
-    from kubeshard.manager import run
+    from kubeshard.examples.webhosting.operator import connected_operator
+    from kubeshard.manager.running import run
 
     settings, unknown = load_settings(path, os.environ)
     report_unknown(unknown, strict=strict_config)

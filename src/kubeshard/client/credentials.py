@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from kubeshard.client.config import CertificateFiles, Tls, TokenFile
+from kubeshard.client.config import CertificateFiles, TokenFile
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.tls import Tls
 
 TOKEN_FILE_AGE = 60.0
 """Seconds after which a token file is read again; the kubelet renews bound tokens long before they expire."""

@@ -25,12 +25,12 @@ from kubeshard.client.config import (
     CertificateFiles,
     ClusterConfig,
     ExecPlugin,
-    Tls,
     TokenFile,
     checked_proxy,
 )
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime import environ
+from kubeshard.runtime.tls import Tls
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kubeshard.client.config import PROXY_VARIABLES, ClusterConfig, Tls, TokenFile, checked_proxy
+from kubeshard.client.config import PROXY_VARIABLES, ClusterConfig, TokenFile, checked_proxy
 from kubeshard.client.kubeconfig import load_kubeconfig
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime import environ
+from kubeshard.runtime.tls import Tls
 
 
 async def load_config(kubeconfig: str | Path | None = None, context: str | None = None) -> ClusterConfig:

@@ -10,7 +10,6 @@ import copy
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
-from kubeshard import __version__
 from kubeshard.client.config import ClusterConfig
 from kubeshard.client.connection import Connection, Guard, Observer, where
 from kubeshard.client.discovery import Discovery
@@ -22,6 +21,7 @@ from kubeshard.core.encoding import UNREADABLE, decode, decoder
 from kubeshard.core.errors import UnexpectedResponse
 from kubeshard.core.objects import Form, KubeObject
 from kubeshard.runtime.transport import HttpRequest, Transport
+from kubeshard.version import __version__
 
 T = TypeVar("T", bound=KubeObject)
 

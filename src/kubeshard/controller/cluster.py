@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubeshard.cache import Cache, IndexFunction, Informer
-from kubeshard.client import Client
+from kubeshard.cache.cache import Cache
+from kubeshard.cache.informer import Informer
+from kubeshard.cache.store import IndexFunction
+from kubeshard.client.client import Client
 from kubeshard.controller.context import EventSink
 from kubeshard.controller.in_flight import InFlight
 from kubeshard.controller.watch import Index

@@ -10,7 +10,7 @@ from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.reconciler import BlockingReconciler, ReconcileFn
 from kubeshard.controller.request import Result
-from kubeshard.core import KubeObject
+from kubeshard.core.objects import KubeObject
 
 
 def composed(controller: Controller[Any], check: Callable[[], None]) -> ReconcileFn:

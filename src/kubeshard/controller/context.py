@@ -9,13 +9,18 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 
-from kubeshard.cache import Cache, OwnWrites
-from kubeshard.client import Client
+from kubeshard.cache.cache import Cache
+from kubeshard.cache.own_writes import OwnWrites
+from kubeshard.client.client import Client
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.in_flight import Run
 from kubeshard.controller.reader import ControllerReader, check_place
 from kubeshard.controller.rewrites import Rewrites
-from kubeshard.core import Form, Key, Kind, KubeObject, NotFound, Selector, UndecodableObject, form_of
+from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.errors import NotFound
+from kubeshard.core.kinds import Kind
+from kubeshard.core.objects import Form, Key, KubeObject, form_of
+from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
 from kubeshard.runtime.threads import Threads

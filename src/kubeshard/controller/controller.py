@@ -13,8 +13,8 @@ from kubeshard.controller.predicates import Predicate
 from kubeshard.controller.reconciler import BlockingReconciler, Reconciler, ReconcilerWrapper
 from kubeshard.controller.sources import Source
 from kubeshard.controller.watch import Index, Watch, as_watch
-from kubeshard.core import Form, KubeObject, ObjectMeta, form_of
-from kubeshard.workqueue import Limiter
+from kubeshard.core.objects import Form, KubeObject, ObjectMeta, form_of
+from kubeshard.workqueue.limits import Limiter
 
 T = TypeVar("T", bound=KubeObject)
 

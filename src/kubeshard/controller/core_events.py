@@ -7,7 +7,7 @@ recorders grant the core group only.
 from __future__ import annotations
 
 from kubeshard.controller.event_series import Event, ObjectReference, Series
-from kubeshard.core import KubeObject
+from kubeshard.core.objects import KubeObject
 
 
 class CoreEvent(KubeObject, version="v1", kind="Event", plural="events"):

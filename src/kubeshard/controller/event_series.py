@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kubeshard.core import KubeObject, Struct
+from kubeshard.core.objects import KubeObject, Struct
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.clock import Clock
 from kubeshard.workqueue.limits import TokenBucket

@@ -25,18 +25,9 @@ import msgspec
 
 from kubeshard.controller.core_events import CoreEvent, core_event
 from kubeshard.controller.event_series import Event, EventSeries, ObjectReference, Write
-from kubeshard.core import (
-    AlreadyExists,
-    Forbidden,
-    KubeObject,
-    MergePatch,
-    NotFound,
-    ObjectMeta,
-    Throttled,
-    Timeout,
-    Unavailable,
-    form_of,
-)
+from kubeshard.core.errors import AlreadyExists, Forbidden, NotFound, Throttled, Timeout, Unavailable
+from kubeshard.core.objects import KubeObject, ObjectMeta, form_of
+from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import get_logger

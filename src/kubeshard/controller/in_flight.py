@@ -28,7 +28,9 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from kubeshard.core import GroupKind, Key, NotOurs
+from kubeshard.core.errors import NotOurs
+from kubeshard.core.kinds import GroupKind
+from kubeshard.core.objects import Key
 from kubeshard.runtime.threads import Call, call_in_loop, wait_in_thread
 
 T = TypeVar("T")

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from kubeshard.cache.deltas import Delta, Updated
-from kubeshard.core import Form, Key, Kind, KubeObject, Selector
+from kubeshard.core.kinds import Kind
+from kubeshard.core.objects import Form, Key, KubeObject
 from kubeshard.core.owners import group_kind_of
+from kubeshard.core.selectors import Selector
 
 T = TypeVar("T", bound=KubeObject)
 U = TypeVar("U", bound=KubeObject)

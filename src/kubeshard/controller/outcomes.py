@@ -21,10 +21,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from kubeshard.cache import CacheBehind, UndeclaredIndex
+from kubeshard.cache.errors import CacheBehind
+from kubeshard.cache.store import UndeclaredIndex
 from kubeshard.controller.request import Result
 from kubeshard.controller.syncing import KindsMissing
-from kubeshard.core import AlreadyExists, Conflict, FieldConflict, KubeshardError, Terminal, UndecodableObject
+from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.errors import AlreadyExists, Conflict, FieldConflict, KubeshardError, Terminal
 
 STALE = (Conflict, AlreadyExists, CacheBehind)
 """Raised where a reconcile read the past. Let it pass: the next run reads the present."""

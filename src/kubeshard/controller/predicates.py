@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
-from kubeshard.core import KubeObject, Selector
+from kubeshard.core.objects import KubeObject
+from kubeshard.core.selectors import Selector
 
 T = TypeVar("T", bound=KubeObject)
 

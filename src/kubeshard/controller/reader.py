@@ -21,11 +21,17 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from kubeshard.cache import Cache, CacheBehind, Informer, Scope, UndeclaredIndex
+from kubeshard.cache.cache import Cache
+from kubeshard.cache.errors import CacheBehind
+from kubeshard.cache.informer import Informer
 from kubeshard.cache.own_writes import PATIENCE
-from kubeshard.client import Client
+from kubeshard.cache.scope import Scope
+from kubeshard.cache.store import UndeclaredIndex
+from kubeshard.client.client import Client
 from kubeshard.controller.watch import Index, Watch, narrowed
-from kubeshard.core import Form, KubeObject, Selector, Terminal, form_of
+from kubeshard.core.errors import Terminal
+from kubeshard.core.objects import Form, KubeObject, form_of
+from kubeshard.core.selectors import Selector
 
 T = TypeVar("T", bound=KubeObject)
 

@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from kubeshard.controller.context import Context
 from kubeshard.controller.request import Result
-from kubeshard.core import Key, KubeObject
+from kubeshard.core.objects import Key, KubeObject
 
 T_contra = TypeVar("T_contra", bound=KubeObject, contravariant=True)
 

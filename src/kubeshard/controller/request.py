@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kubeshard.core import Key
+from kubeshard.core.objects import Key
 
 Request = Key
 """The unit of work: namespace and name of an object of the controller's primary kind. Never which event

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from kubeshard.core import Kind
+from kubeshard.core.kinds import Kind
 from kubeshard.core.patches import pointer
 from kubeshard.runtime.logs import get_logger
 

@@ -25,8 +25,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from kubeshard.cache import Informer, Registration, WriteBook, record_own_write
+from kubeshard.cache.informer import Informer
+from kubeshard.cache.own_writes import WriteBook, record_own_write
 from kubeshard.cache.pace import Pace
+from kubeshard.cache.registration import Registration
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.composition import composed
 from kubeshard.controller.context import Context
@@ -42,12 +44,15 @@ from kubeshard.controller.stale import advice, is_persistent
 from kubeshard.controller.syncing import Inputs, Trouble, until_answered
 from kubeshard.controller.triggers import Trigger
 from kubeshard.controller.watch import Watch, narrowed
-from kubeshard.core import Key, KubeObject, UndecodableObject
+from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import context, get_logger
 from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 from kubeshard.runtime.threads import Threads
-from kubeshard.workqueue import ItemExponential, QueueMetrics, ShutDown, WorkQueue
+from kubeshard.workqueue.limits import ItemExponential
+from kubeshard.workqueue.metrics import QueueMetrics
+from kubeshard.workqueue.queue import ShutDown, WorkQueue
 
 OVERDUE = 1.0
 """Seconds after a run's limit when it is said that it does not end."""

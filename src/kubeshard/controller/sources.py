@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from kubeshard.core import Key
+from kubeshard.core.objects import Key
 
 
 class Enqueue(Protocol):

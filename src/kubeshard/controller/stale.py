@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from kubeshard.cache import CacheBehind, Informer
-from kubeshard.client import Client
-from kubeshard.core import AlreadyExists, Key, Kind, KubeshardError, metadata_only
+from kubeshard.cache.errors import CacheBehind
+from kubeshard.cache.informer import Informer
+from kubeshard.client.client import Client
+from kubeshard.core.errors import AlreadyExists, KubeshardError
+from kubeshard.core.kinds import Kind
+from kubeshard.core.objects import Key, metadata_only
 
 PERSISTENT = 5
 

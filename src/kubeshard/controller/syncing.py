@@ -23,14 +23,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple, NoReturn
 
-from kubeshard.cache import Informer
-from kubeshard.core import (
-    ApiError,
-    Forbidden,
-    KubeshardError,
-    NotFound,
-    Unauthorized,
-)
+from kubeshard.cache.informer import Informer
+from kubeshard.core.errors import ApiError, Forbidden, KubeshardError, NotFound, Unauthorized
 from kubeshard.runtime.clock import Clock
 
 SILENCE = 90.0

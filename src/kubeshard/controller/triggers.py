@@ -23,18 +23,22 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kubeshard.cache import Added, Deleted, Delta, Informer, Updated
+from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
+from kubeshard.cache.informer import Informer
 from kubeshard.cache.pace import Pace
 from kubeshard.controller.mapping import KeysOf, states
 from kubeshard.controller.metrics import ControllerMetrics, TriggerStep
 from kubeshard.controller.predicates import current
 from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
-from kubeshard.core import Key, KubeObject, KubeshardError, UndecodableObject
+from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.errors import KubeshardError
+from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
 from kubeshard.runtime.rng import Rng
-from kubeshard.workqueue import ItemExponential, WorkQueue
+from kubeshard.workqueue.limits import ItemExponential
+from kubeshard.workqueue.queue import WorkQueue
 
 STATES = 8
 """Of one object that are kept to be mapped again."""

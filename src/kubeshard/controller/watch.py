@@ -11,8 +11,9 @@ from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import IndexFunction
 from kubeshard.controller.mapping import MapFunction
 from kubeshard.controller.predicates import Predicate, always
-from kubeshard.core import ConfigurationError, Form, Kind, KubeObject, form_of
-from kubeshard.core.objects import two_classes
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.kinds import Kind
+from kubeshard.core.objects import Form, KubeObject, form_of, two_classes
 
 T = TypeVar("T", bound=KubeObject)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kubeshard.cache import Informer
+from kubeshard.cache.informer import Informer
 
 
 class Series(NamedTuple):

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import msgspec
 import yaml
 
-from kubeshard.client import TokenBucketLimiter
+from kubeshard.client.limiter import TokenBucketLimiter
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import Struct, field
 from kubeshard.manager.elector import ElectionTiming

@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from kubeshard.client import Client, TokenBucketLimiter, load_config
+from kubeshard.client.client import Client
+from kubeshard.client.limiter import TokenBucketLimiter
+from kubeshard.client.loading import load_config
 from kubeshard.core.errors import ApiError, Unauthorized
 from kubeshard.runtime.logs import get_logger
 

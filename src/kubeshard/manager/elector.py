@@ -35,7 +35,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from kubeshard.core import ConfigurationError, Lease, LeaseSpec, ObjectMeta
+from kubeshard.core.builtin import Lease, LeaseSpec
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kubeshard.cache import Informer
+from kubeshard.cache.informer import Informer
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import (
     CHECK,
@@ -33,7 +33,7 @@ from kubeshard.controller.syncing import (
     until_answered,
     until_filled,
 )
-from kubeshard.core import Forbidden, Unauthorized
+from kubeshard.core.errors import Forbidden, Unauthorized
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 

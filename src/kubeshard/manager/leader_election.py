@@ -27,11 +27,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kubeshard.controller.gate import Gate
-from kubeshard.core import (
+from kubeshard.core.builtin import Lease
+from kubeshard.core.errors import (
     AlreadyExists,
     Conflict,
     KubeshardError,
-    Lease,
     NotFound,
     NotOurs,
     Throttled,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from contextlib import AsyncExitStack
 
-from kubeshard.core import ConfigurationError
+from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.asgi import AsgiApp, AsgiServer, ListenError, MissingExtraError, parse_bind_address
 
 

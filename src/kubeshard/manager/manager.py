@@ -46,15 +46,19 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from kubeshard.cache import Cache, Scope
-from kubeshard.client import Client, ClusterConfig
-from kubeshard.controller import Controller, Gate
+from kubeshard.cache.cache import Cache
+from kubeshard.cache.scope import Scope
+from kubeshard.client.client import Client
+from kubeshard.client.config import ClusterConfig
 from kubeshard.controller.cluster import Cluster
+from kubeshard.controller.controller import Controller
 from kubeshard.controller.events import EventRecorder
+from kubeshard.controller.gate import Gate
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import until_filled
 from kubeshard.controller.watch import check_classes, narrowed
-from kubeshard.core import ConfigurationError, GroupKind, Kind
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.manager.cache_metrics import CacheMetrics
 from kubeshard.manager.health import Check, Checks, ping
 from kubeshard.manager.http import pages_app
@@ -122,9 +126,7 @@ class Manager:
             raise ValueError(f"several controllers are named {', '.join(doubles)}")
         check_classes(watch for controller in controllers for watch in controller.watches)
         if cache is not None and (sharding is not None or scopes or default_scope):
-            raise ValueError(
-                "a given cache has its scopes already: give either a cache, or scopes or sharding"
-            )
+            raise ValueError("a given cache has its scopes already: give a cache, or scopes or sharding")
         self.metrics = Metrics(registry)
         self._controllers = tuple(controllers)
         self._given_client = client

@@ -16,11 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
-from kubeshard.cache import Cache, Scope
-from kubeshard.client import Client
+from kubeshard.cache.cache import Cache
+from kubeshard.cache.scope import Scope
+from kubeshard.client.client import Client
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.gate import Gate
-from kubeshard.core import GroupKind
+from kubeshard.core.kinds import GroupKind
 
 HealthGate = Callable[[], str | None]
 """Why this process is not fit to keep its right to work, or None. Safe to call from any thread; never waits.

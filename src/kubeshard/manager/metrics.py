@@ -28,7 +28,7 @@ from prometheus_client.registry import Collector
 from kubeshard.controller.metrics import TriggerStep
 from kubeshard.controller.outcomes import Ending, Outcome
 from kubeshard.manager.http import Page, Request
-from kubeshard.workqueue import WorkQueue
+from kubeshard.workqueue.queue import WorkQueue
 
 QUEUE_BUCKETS = tuple(10.0**exponent for exponent in range(-8, 4))
 """10 ns to 1000 s, as client-go's."""

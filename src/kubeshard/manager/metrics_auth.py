@@ -24,13 +24,14 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from kubeshard.client import Client
-from kubeshard.core import KubeObject, KubeshardError, Struct, field
+from kubeshard.client.client import Client
+from kubeshard.core.errors import KubeshardError
+from kubeshard.core.objects import KubeObject, Struct, field
 from kubeshard.manager.http import Page, respond
 from kubeshard.runtime.asgi import AsgiApp, Receive, Scope, Send
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.workqueue import TokenBucket
+from kubeshard.workqueue.limits import TokenBucket
 
 ALLOWED_FOR = 60.0
 REFUSED_FOR = 10.0

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
-from kubeshard.core import Kind, KubeshardError, NotOurs
+from kubeshard.core.errors import KubeshardError, NotOurs
+from kubeshard.core.kinds import Kind
 from kubeshard.manager.leader_election import Leadership
 from kubeshard.manager.membership import Tenure
 

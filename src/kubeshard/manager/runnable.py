@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kubeshard.controller import Gate
+from kubeshard.controller.gate import Gate
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import NoReturn
 
 from kubeshard.controller.in_flight import follow_thread
-from kubeshard.core import KubeshardError
+from kubeshard.core.errors import KubeshardError
 from kubeshard.manager.ending import ending_of
 from kubeshard.manager.manager import Manager
 from kubeshard.runtime.init_process import leave_init_to_a_parent

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from kubeshard.controller import Gate
+from kubeshard.controller.gate import Gate
 from kubeshard.manager.runnable import Work
 from kubeshard.runtime.logs import get_logger
 

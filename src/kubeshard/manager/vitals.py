@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from kubeshard.cache import Informer
+from kubeshard.cache.informer import Informer
 from kubeshard.controller.syncing import SILENCE, is_served
 from kubeshard.runtime.clock import Clock
 

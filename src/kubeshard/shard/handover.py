@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from kubeshard.cache import Added, Deleted, Delta, Informer, Updated
+from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
+from kubeshard.cache.informer import Informer
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta
 from kubeshard.core.versions import at_least, newest

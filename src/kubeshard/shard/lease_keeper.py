@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol, assert_never
 
-from kubeshard.client import Client
+from kubeshard.client.client import Client
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import (
     AlreadyExists,

@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from kubeshard.client import Client
+from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError, Conflict, NotFound
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import Form, PartialObject, metadata_only

@@ -21,7 +21,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from kubeshard.client import Client
+from kubeshard.client.client import Client
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.init_process import is_init

@@ -22,9 +22,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from kubeshard.cache import Cache, Scope
-from kubeshard.client import Client, KindNotServed
-from kubeshard.controller import Controller
+from kubeshard.cache.cache import Cache
+from kubeshard.cache.scope import Scope
+from kubeshard.client.client import Client
+from kubeshard.client.discovery import KindNotServed
+from kubeshard.controller.controller import Controller
 from kubeshard.core.errors import (
     ApiError,
     ConfigurationError,
@@ -52,7 +54,8 @@ from kubeshard.shard.shard_lease import ShardLease
 from kubeshard.shard.tenure import ShardTenure
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.shard.wrapper import Handovers
-from kubeshard.sharding import ControllerRing, RingResource, RingResources
+from kubeshard.sharding.api import ControllerRing, RingResource
+from kubeshard.sharding.classification import RingResources
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 
-from kubeshard.controller import Gate
+from kubeshard.controller.gate import Gate
 from kubeshard.core.errors import NotOurs
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger

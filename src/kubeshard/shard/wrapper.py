@@ -32,7 +32,9 @@ import asyncio
 import copy
 from collections.abc import Callable
 
-from kubeshard.controller import Context, ReconcileFn, Result
+from kubeshard.controller.context import Context
+from kubeshard.controller.reconciler import ReconcileFn
+from kubeshard.controller.request import Result
 from kubeshard.core.errors import ApiError, Conflict, NotFound, NotOurs, PatchTestFailed
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import KubeObject, ObjectMeta, metadata_only

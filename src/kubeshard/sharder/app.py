@@ -16,14 +16,16 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
-from kubeshard.cache import Cache
+from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Deleted, Delta
-from kubeshard.client import Client
-from kubeshard.controller import Controller
-from kubeshard.manager import Manager, Runnable, run
+from kubeshard.client.client import Client
+from kubeshard.controller.controller import Controller
 from kubeshard.manager.connecting import connected
+from kubeshard.manager.manager import Manager
 from kubeshard.manager.metrics_certificate import self_signed
 from kubeshard.manager.rights import LeaderFence
+from kubeshard.manager.runnable import Runnable
+from kubeshard.manager.running import run
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 from kubeshard.sharder.admission import ShardAdmission
@@ -46,7 +48,7 @@ from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharder.unknown_namespaces import UnknownNamespaces
 from kubeshard.sharder.views import RingViews
 from kubeshard.sharder.webhook_drift import WebhookDrift
-from kubeshard.sharding import ControllerRing
+from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
 from kubeshard.webhook.app import Webhook
 from kubeshard.webhook.certificates import CertificateFiles, CertificateSource

@@ -18,10 +18,15 @@ import asyncio
 import math
 from collections.abc import Sequence
 
-from kubeshard.cache import Cache
+from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Added, Delta, Updated
-from kubeshard.controller import Context, Controller, Enqueue, Reconciler, Result, Watch
+from kubeshard.controller.context import Context
+from kubeshard.controller.controller import Controller
 from kubeshard.controller.predicates import generation_changed
+from kubeshard.controller.reconciler import Reconciler
+from kubeshard.controller.request import Result
+from kubeshard.controller.sources import Enqueue
+from kubeshard.controller.watch import Watch
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
@@ -35,8 +40,10 @@ from kubeshard.sharder.resync import Resync
 from kubeshard.sharder.schedule import RETRY_FIRST, RETRY_LAST, Reach
 from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharder.views import RingViews
-from kubeshard.sharding import Change, ControllerRing, RingEntry
-from kubeshard.workqueue import ItemExponential
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.classification import RingEntry
+from kubeshard.sharding.leases import Change
+from kubeshard.workqueue.limits import ItemExponential
 
 NAME = "sharder"
 

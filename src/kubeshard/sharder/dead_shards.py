@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kubeshard.client import Client
+from kubeshard.client.client import Client
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import Timeout
 from kubeshard.runtime.clock import Clock

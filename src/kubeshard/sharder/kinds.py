@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 
-from kubeshard.cache import Cache
+from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Delta, Updated
-from kubeshard.client import Client
+from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
-from kubeshard.sharding import ControllerRing, RingResources
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.classification import RingResources
 
 RETRY = 10.0
 """Seconds until a resource that is not served is asked for again."""

@@ -29,7 +29,7 @@ from kubeshard.sharder.places import Places
 from kubeshard.sharder.resync import Resync
 from kubeshard.sharder.schedule import Outcome, Reach, Schedule, Track, Work
 from kubeshard.sharder.views import RingViews
-from kubeshard.sharding import RingEntry
+from kubeshard.sharding.classification import RingEntry
 
 AT_ONCE, AT_ONCE_FAILING = 20, 5
 PATIENCE = 0.5

@@ -22,10 +22,15 @@ import asyncio
 
 import msgspec
 
-from kubeshard.cache import Cache
-from kubeshard.controller import Context, Controller, Enqueue, Reconciler, Result, Watch
+from kubeshard.cache.cache import Cache
+from kubeshard.controller.context import Context
+from kubeshard.controller.controller import Controller
 from kubeshard.controller.mapping import Reader
 from kubeshard.controller.predicates import generation_changed, never, on
+from kubeshard.controller.reconciler import Reconciler
+from kubeshard.controller.request import Result
+from kubeshard.controller.sources import Enqueue
+from kubeshard.controller.watch import Watch
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.errors import AlreadyExists, Forbidden, NotFound
 from kubeshard.core.objects import Key, ObjectMeta
@@ -33,15 +38,10 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
-from kubeshard.sharding import (
-    RING_LABEL,
-    SHARDER_IDENTITY,
-    STATE_LABEL,
-    Change,
-    ControllerRing,
-    Shard,
-    ShardState,
-)
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.leases import Change, Shard
+from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
+from kubeshard.sharding.states import ShardState
 
 NAME = "shardlease"
 _MAX_INT32 = 2**31 - 1

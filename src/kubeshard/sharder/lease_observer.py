@@ -17,17 +17,18 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kubeshard.cache import Cache, Scope
+from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Deleted, Delta, Updated
-from kubeshard.client import Client
+from kubeshard.cache.scope import Scope
+from kubeshard.client.client import Client
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.sharding import RING_LABEL, Change, LeaseBook
-from kubeshard.sharding.leases import MAX_SHARDS
+from kubeshard.sharding.leases import MAX_SHARDS, Change, LeaseBook
+from kubeshard.sharding.names import RING_LABEL
 
 PROBE_INTERVAL = 5.0
 PROBE_INTERVAL_SILENT = 3.0

@@ -28,11 +28,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from kubeshard.cache import Cache
+from kubeshard.cache.cache import Cache
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupResource
 from kubeshard.sharder.lease_observer import SHARD_LEASES
-from kubeshard.sharding import RING_LABEL, STATE_LABEL, ControllerRing, ShardState
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
+from kubeshard.sharding.states import ShardState
 
 PREFIX = "controller_sharding"
 _RESOURCE = ["controllerring", "group", "resource"]

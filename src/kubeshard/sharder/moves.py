@@ -27,7 +27,8 @@ from collections.abc import Awaitable, Callable, Container, Mapping
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from kubeshard.client import Client, RetryPolicy
+from kubeshard.client.client import Client
+from kubeshard.client.retry import RetryPolicy
 from kubeshard.core.errors import (
     ApiError,
     Conflict,
@@ -47,8 +48,9 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.owners import UnknownOwners
-from kubeshard.sharding import Action, Decision, RingEntry, RingView, TypeMeta, plan
+from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.names import DRAIN_VALUE
+from kubeshard.sharding.planner import Action, Decision, RingView, TypeMeta, plan
 
 TRIES = 6
 TRIES_BY_VERSION = 3

@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard.sharding import Action, Decision, HashRing, RingEntry, RingView
+from kubeshard.sharding.classification import RingEntry
+from kubeshard.sharding.planner import Action, Decision, RingView
+from kubeshard.sharding.ring import HashRing
 
 
 class UnknownOwners:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from kubeshard.client import Client
+from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock

@@ -18,7 +18,8 @@ from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 from kubeshard.sharder.moves import Job, Mover, Outcome
-from kubeshard.workqueue import ItemExponential, WorkQueue
+from kubeshard.workqueue.limits import ItemExponential
+from kubeshard.workqueue.queue import WorkQueue
 
 REMEMBERED = 1000
 WORKERS = 5

@@ -17,7 +17,8 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kubeshard.client import Client, KindNotServed
+from kubeshard.client.client import Client
+from kubeshard.client.discovery import KindNotServed
 from kubeshard.core.errors import ApiError, Forbidden, NotFound, Timeout
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import ObjectMeta, metadata_only
@@ -36,8 +37,8 @@ from kubeshard.sharder.schedule import Outcome, Reach
 from kubeshard.sharder.unknown_namespaces import UnknownNamespaces
 from kubeshard.sharder.views import RingViews
 from kubeshard.sharder.waiting import Sight, Waiting
-from kubeshard.sharding import Action, RingEntry, RingView, TypeMeta, plan
-from kubeshard.sharding.planner import NOT_SELECTED
+from kubeshard.sharding.classification import RingEntry
+from kubeshard.sharding.planner import NOT_SELECTED, Action, RingView, TypeMeta, plan
 
 MAX_SELECTOR = 4000
 """Characters; beyond it everything is listed instead of naming all shards in the URL."""

@@ -19,9 +19,14 @@ from typing import Any
 
 import msgspec
 
-from kubeshard.cache import Cache
-from kubeshard.controller import Context, Controller, Enqueue, Reconciler, Result, Watch
+from kubeshard.cache.cache import Cache
+from kubeshard.controller.context import Context
+from kubeshard.controller.controller import Controller
 from kubeshard.controller.predicates import Predicate, changed, generation_changed
+from kubeshard.controller.reconciler import Reconciler
+from kubeshard.controller.request import Result
+from kubeshard.controller.sources import Enqueue
+from kubeshard.controller.watch import Watch
 from kubeshard.core.conditions import Condition, set_condition
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import Key
@@ -38,15 +43,10 @@ from kubeshard.sharder.webhook_config import (
     webhook_configuration,
 )
 from kubeshard.sharder.webhook_drift import APPLY_AGAIN, WebhookDrift
-from kubeshard.sharding import (
-    Change,
-    ControllerRing,
-    ControllerRingStatus,
-    RingResources,
-    webhook_config_name,
-)
-from kubeshard.sharding.api import READY
-from kubeshard.sharding.leases import MAX_SHARDS
+from kubeshard.sharding.api import READY, ControllerRing, ControllerRingStatus
+from kubeshard.sharding.classification import RingResources
+from kubeshard.sharding.leases import MAX_SHARDS, Change
+from kubeshard.sharding.names import webhook_config_name
 
 NAME = "controllerring"
 FIELD_MANAGER = "controllerring-controller"

@@ -19,7 +19,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from kubeshard.cache.backoff import Backoff, BackoffPolicy
-from kubeshard.client import Client
+from kubeshard.client.client import Client
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError, Forbidden, NotFound
 from kubeshard.core.kinds import Kind
@@ -35,8 +35,9 @@ from kubeshard.sharder.owners import UnknownOwners
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.unknown_namespaces import Place, UnknownNamespaces
 from kubeshard.sharder.views import RingViews
-from kubeshard.sharding import Action, RingEntry, TypeMeta, plan, shard_label
-from kubeshard.sharding.planner import NOT_SELECTED
+from kubeshard.sharding.classification import RingEntry
+from kubeshard.sharding.names import shard_label
+from kubeshard.sharding.planner import NOT_SELECTED, Action, TypeMeta, plan
 
 SHORT_WATCH = 1.0
 """Seconds: a watch that ends sooner, without having said anything, counts as failed."""

@@ -10,7 +10,7 @@ Guaranteed: a namespace that appears after an object in it was passed over is na
 
 from __future__ import annotations
 
-from kubeshard.sharding import RingEntry
+from kubeshard.sharding.classification import RingEntry
 
 REMEMBERED = 1000
 

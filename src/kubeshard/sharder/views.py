@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 
-from kubeshard.cache import Cache
+from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Delta, Updated
 from kubeshard.cache.store import Store
 from kubeshard.core.builtin import Namespace
@@ -24,8 +24,11 @@ from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.reports import RingReports
-from kubeshard.sharding import ControllerRing, HashRing, RingResources, RingView
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.classification import RingResources
 from kubeshard.sharding.names import MAX_RING_NAME, SYSTEM_NAMESPACE
+from kubeshard.sharding.planner import RingView
+from kubeshard.sharding.ring import HashRing
 
 _SYSTEM_NAMESPACES = frozenset({"kube-system", SYSTEM_NAMESPACE})
 

@@ -25,8 +25,18 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import KubeObject
 from kubeshard.core.owners import controller_reference
 from kubeshard.sharder.config import WebhookClientConfig, WebhookConfig
-from kubeshard.sharding import ControllerRing, RingResources, shard_label, webhook_config_name, webhook_path
-from kubeshard.sharding.names import APP_LABEL, APP_NAME, RING_LABEL, SYSTEM_NAMESPACE, WEBHOOK_NAME
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.classification import RingResources
+from kubeshard.sharding.names import (
+    APP_LABEL,
+    APP_NAME,
+    RING_LABEL,
+    SYSTEM_NAMESPACE,
+    WEBHOOK_NAME,
+    shard_label,
+    webhook_config_name,
+    webhook_path,
+)
 
 MATCH_CONDITION = "not-assigned"
 

@@ -15,10 +15,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from kubeshard.cache import Cache, Scope
+from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Added, Delta, Updated
-from kubeshard.client import Client
-from kubeshard.controller import Enqueue
+from kubeshard.cache.scope import Scope
+from kubeshard.client.client import Client
+from kubeshard.controller.sources import Enqueue
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import Selector
@@ -26,8 +27,7 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, in_sync
-from kubeshard.sharding import RING_LABEL
-from kubeshard.sharding.names import APP_LABEL, APP_NAME
+from kubeshard.sharding.names import APP_LABEL, APP_NAME, RING_LABEL
 
 APPLY_AGAIN = 600.0
 PATIENCE = 10.0

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from kubeshard.client import load_config
 from kubeshard.client.config import BearerToken
+from kubeshard.client.loading import load_config
 from kubeshard.runtime.http import HttpTransport
 from kubeshard.runtime.transport import HttpRequest, Transport
 from kubeshard.testing.control_plane import ControlPlane

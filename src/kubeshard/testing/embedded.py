@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from kubeshard.apiserver.controllers import Controllers
-from kubeshard.apiserver.serving import EmbeddedServer
+from kubeshard.apiserver.controllers.controllers import Controllers
+from kubeshard.apiserver.serving.embedded import EmbeddedServer
 from kubeshard.runtime.asgi import Limits
 from kubeshard.testing.folders import TemporaryFolder
 from kubeshard.testing.kube_api import KubeApi

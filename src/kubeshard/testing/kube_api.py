@@ -15,8 +15,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from kubeshard.client import Client, ClusterConfig
-from kubeshard.core import Namespace, ObjectMeta
+from kubeshard.client.client import Client
+from kubeshard.client.config import ClusterConfig
+from kubeshard.core.builtin import Namespace
+from kubeshard.core.objects import ObjectMeta
 from kubeshard.examples.webhosting.installing import install
 from kubeshard.testing.background import BackgroundLoop
 

@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kubeshard.apiserver import ApiServer, InMemoryTransport
-from kubeshard.client import Client, ClusterConfig
+from kubeshard.apiserver.front.memory import InMemoryTransport
+from kubeshard.apiserver.server import ApiServer
+from kubeshard.client.client import Client
+from kubeshard.client.config import ClusterConfig
 from kubeshard.examples.webhosting.installing import install
 
 

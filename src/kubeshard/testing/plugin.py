@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from kubeshard.client import Client
+    from kubeshard.client.client import Client
     from kubeshard.testing.control_plane import ControlPlane
     from kubeshard.testing.kube_api import KubeApi
     from kubeshard.testing.memory import MemoryApi

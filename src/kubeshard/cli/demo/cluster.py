@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kubeshard.client import Client
-from kubeshard.core import Kind, ObjectMeta
+from kubeshard.client.client import Client
+from kubeshard.core.kinds import Kind
+from kubeshard.core.objects import ObjectMeta
 from kubeshard.examples.webhosting import installing, manifests
 from kubeshard.examples.webhosting.api import (
     RING,

@@ -12,7 +12,8 @@ from typing import Any
 from kubeshard.core.errors import KubeshardError
 from kubeshard.examples.webhosting import config as operator_config
 from kubeshard.sharder import config as sharder_config
-from kubeshard.testing import Child, free_port
+from kubeshard.testing.child import Child
+from kubeshard.testing.control_plane import free_port
 
 
 class ProcessEnded(KubeshardError):

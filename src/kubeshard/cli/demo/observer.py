@@ -6,11 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from kubeshard.cache import Cache, Scope
+from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Delta, Updated
+from kubeshard.cache.scope import Scope
 from kubeshard.cli.demo.picture import Picture, Sharded, picture
-from kubeshard.client import Client
-from kubeshard.core import Form, Key, Kind, Lease, PartialObject, Selector, metadata_only
+from kubeshard.client.client import Client
+from kubeshard.core.builtin import Lease
+from kubeshard.core.kinds import Kind
+from kubeshard.core.objects import Form, Key, PartialObject, metadata_only
+from kubeshard.core.selectors import Selector
 from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACE, drain_label, shard_label
 
 SHARDER_LEASE = "sharder"

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kubeshard.core import Lease, ObjectMeta
+from kubeshard.core.builtin import Lease
+from kubeshard.core.objects import ObjectMeta
 from kubeshard.sharding.keys import KeyRefused, controlled_key, main_key
 from kubeshard.sharding.names import STATE_LABEL, drain_label, shard_label
 from kubeshard.sharding.ring import ring_of

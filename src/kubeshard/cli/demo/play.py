@@ -10,19 +10,20 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from kubeshard.apiserver.controllers import Controllers
-from kubeshard.apiserver.serving import EmbeddedServer
+from kubeshard.apiserver.controllers.controllers import Controllers
+from kubeshard.apiserver.serving.embedded import EmbeddedServer
 from kubeshard.cli.demo.cluster import install, sharded_kinds
 from kubeshard.cli.demo.fleet import Fleet
 from kubeshard.cli.demo.observer import Observer
 from kubeshard.cli.demo.scenario import NotSettled, Scenario, Step
 from kubeshard.cli.demo.screen import Screen
 from kubeshard.cli.demo.table import summary
-from kubeshard.client import Client, load_config
+from kubeshard.client.client import Client
+from kubeshard.client.loading import load_config
 from kubeshard.examples.webhosting.api import RING
 from kubeshard.runtime.clock import SYSTEM_CLOCK
 from kubeshard.sharding.names import shard_label
-from kubeshard.testing import ControlPlane
+from kubeshard.testing.control_plane import ControlPlane
 
 _LOOK = 0.1
 

@@ -11,7 +11,7 @@ from kubeshard.cli.demo.cluster import websites
 from kubeshard.cli.demo.fleet import Fleet
 from kubeshard.cli.demo.observer import Observer
 from kubeshard.cli.demo.picture import Picture
-from kubeshard.client import Client
+from kubeshard.client.client import Client
 from kubeshard.core.errors import KubeshardError
 from kubeshard.examples.webhosting.generator import create_all
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock

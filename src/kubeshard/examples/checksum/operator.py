@@ -10,14 +10,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kubeshard.cache import Scope
-from kubeshard.client import Client
-from kubeshard.controller import Controller, Watch, changed
-from kubeshard.core import ConfigMap, Secret
+from kubeshard import Client, ConfigMap, Controller, Manager, Sharding, Watch, changed
+from kubeshard.cache.scope import Scope
+from kubeshard.core.builtin import Secret
 from kubeshard.examples.checksum.reconciler import SecretChecksums
-from kubeshard.manager import Manager
 from kubeshard.manager.connecting import connected
-from kubeshard.shard import Sharding
 
 WORKERS = 5
 GRACEFUL_TIMEOUT = 5.0

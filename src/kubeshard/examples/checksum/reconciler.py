@@ -5,9 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 
-from kubeshard.controller import Context, Reconciler, Result
-from kubeshard.controller.ensure import ensure
-from kubeshard.core import ConfigMap, ObjectMeta, Secret
+from kubeshard import ConfigMap, Context, ObjectMeta, Reconciler, Result, ensure
+from kubeshard.core.builtin import Secret
 from kubeshard.core.names import is_label_value
 
 SECRET_LABEL = "secret"  # noqa: S105 - the name of a label

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kubeshard import KubeObject, Struct, field
 from kubeshard.core.kinds import GroupResource
-from kubeshard.core.objects import KubeObject, Struct, field
 
 GROUP = "webhosting.timebertt.dev"
 VERSION = "v1alpha1"

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from kubeshard.core.objects import UNSET, ObjectMeta, UnsetType
+from kubeshard import ObjectMeta
+from kubeshard.core.objects import UNSET, UnsetType
 from kubeshard.examples.webhosting import pages
 from kubeshard.examples.webhosting.api import OPERATOR, SKIP_WORKLOAD_LABEL, Theme, Website
 from kubeshard.examples.webhosting.config import IngressConfig

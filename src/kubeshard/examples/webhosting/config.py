@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from kubeshard import Struct, field
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.core.objects import Struct, field
 from kubeshard.examples.webhosting.manifests import NAMESPACE
 from kubeshard.examples.webhosting.workload import IngressTLS
 from kubeshard.manager.config_file import ComponentConfig, boolean, load_component

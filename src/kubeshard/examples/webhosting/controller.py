@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kubeshard.controller import Controller, Index, Watch, annotations_changed, changed, generation_changed
+from kubeshard import Controller, Index, Key, Watch, annotations_changed, changed, generation_changed
 from kubeshard.controller.mapping import Reader
-from kubeshard.core import Key
 from kubeshard.examples.webhosting.api import Theme, Website
 from kubeshard.examples.webhosting.config import DEFAULT_WORKERS, IngressConfig
 from kubeshard.examples.webhosting.reconciler import WebsiteReconciler

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 
-from kubeshard.client import Client
-from kubeshard.core import ApiError, NotFound
+from kubeshard import Client
+from kubeshard.core.errors import ApiError, NotFound
 from kubeshard.examples.webhosting.manifests import Manifest
 
 _CRD = "CustomResourceDefinition"

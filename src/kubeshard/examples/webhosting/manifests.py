@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kubeshard.core.objects import KubeObject
+from kubeshard import KubeObject
 from kubeshard.examples.webhosting.api import (
     GROUP,
     PROJECT_LABEL,

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kubeshard.client import Client
+from kubeshard import Client, Manager, Sharding
 from kubeshard.examples.webhosting.api import OPERATOR, RING, Theme, Website
 from kubeshard.examples.webhosting.config import OperatorSettings
 from kubeshard.examples.webhosting.controller import website_controller
 from kubeshard.examples.webhosting.metrics import StateMetrics
-from kubeshard.manager import Manager, Runnable
 from kubeshard.manager.connecting import connected
 from kubeshard.manager.metrics_certificate import self_signed
-from kubeshard.shard import Sharding, scaled
+from kubeshard.manager.runnable import Runnable
+from kubeshard.shard.timing import scaled
 
 
 def build_operator(settings: OperatorSettings, client: Client) -> Manager:

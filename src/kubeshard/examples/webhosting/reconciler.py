@@ -6,10 +6,10 @@ from typing import TypeVar
 
 import msgspec
 
-from kubeshard.controller import STALE, Context, Reconciler, Result
-from kubeshard.controller.ensure import Outcome, ensure
-from kubeshard.core import JsonPatch, KubeObject, KubeshardError
-from kubeshard.core.patches import add
+from kubeshard import Context, Ensured, KubeObject, Reconciler, Result, ensure
+from kubeshard.controller.outcomes import STALE
+from kubeshard.core.errors import KubeshardError
+from kubeshard.core.patches import JsonPatch, add
 from kubeshard.core.times import micro_time
 from kubeshard.examples.webhosting import children
 from kubeshard.examples.webhosting.api import ERROR, PENDING, READY, TERMINATING, Theme, Website
@@ -90,7 +90,7 @@ async def _ensure(ctx: Context, website: Website, desired: T) -> T:
     except Exception as error:
         _warn(ctx, website, "ReconcilerError", f"Error reconciling {kind}: {error}")
         raise
-    if outcome is not Outcome.UNCHANGED:
+    if outcome is not Ensured.UNCHANGED:
         ctx.log.debug("Reconciled child", kind=kind, result=outcome.value)
     return obj
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kubeshard.core.objects import UNSET, KubeObject, Struct, UnsetType, field
+from kubeshard import KubeObject, Struct, field
+from kubeshard.core.objects import UNSET, UnsetType
 
 
 class ServerFiles(KubeObject, group="", version="v1", kind="ConfigMap"):

@@ -25,32 +25,25 @@ from typing import Any, TypeVar
 import msgspec
 
 from kubeshard.controller.context import Context
-from kubeshard.core import (
-    UNSET,
-    Conflict,
-    KubeObject,
-    MergePatch,
-    ObjectMeta,
-    controller_of,
-    controller_reference,
-    encode,
-    form_of,
-    merge_patch,
-    to_dict,
-)
+from kubeshard.core.encoding import encode, to_dict
+from kubeshard.core.errors import Conflict
+from kubeshard.core.objects import UNSET, KubeObject, ObjectMeta, form_of
 from kubeshard.core.overlay import overlaid, pairs
-from kubeshard.core.owners import with_owner
+from kubeshard.core.owners import controller_of, controller_reference, with_owner
+from kubeshard.core.patches import MergePatch, merge_patch
 
 T = TypeVar("T", bound=KubeObject)
 
 
-class Outcome(Enum):
+class Ensured(Enum):
+    """What `ensure` had to do."""
+
     UNCHANGED = "unchanged"
     CREATED = "created"
     PATCHED = "patched"
 
 
-async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -> tuple[T, Outcome]:
+async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -> tuple[T, Ensured]:
     """Make `desired` so, and say what it took. Its status, if it has one, is left alone.
 
     Raises AlreadyControlled, IllegalOwner, AlreadyExists, Conflict (the cached object is stale), NotOurs and other
@@ -61,20 +54,20 @@ async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -
     if live is None:
         created = await ctx.client.create(_new(desired, owner))
         _learn(ctx, None, created, desired, owner)
-        return created, Outcome.CREATED
+        return created, Ensured.CREATED
     target = merged(live, desired, owner)
     if target is live:
-        return live, Outcome.UNCHANGED
+        return live, Ensured.UNCHANGED
     had = to_dict(live)
     declared = ctx.rewrites.without_known(kind, merge_patch(had, to_dict(target)), had)
     if not declared:
-        return live, Outcome.UNCHANGED
+        return live, Ensured.UNCHANGED
     patch = await _exact_patch(ctx, live, target) if _replaces_items(declared) else declared
     patched = await ctx.client.patch(
         type(desired), live.metadata.name, live.metadata.namespace, MergePatch(patch), base=live
     )
     _learn(ctx, declared, patched, desired, owner)
-    return patched, Outcome.PATCHED
+    return patched, Ensured.PATCHED
 
 
 def merged(live: T, desired: T, owner: KubeObject | None = None) -> T:

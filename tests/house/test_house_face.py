@@ -1,0 +1,64 @@
+"""What `import kubeshard` gives, and what it costs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+
+import pytest
+from source_tree import PACKAGE, parsed
+
+import kubeshard
+
+
+def _loaded_after(code: str) -> set[str]:
+    """Modules of an interpreter that ran the code."""
+    program = f"{code}\nimport sys\nprint(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(ran.stdout.split())
+
+
+def test_importing_the_package_loads_nothing_else() -> None:
+    loaded = _loaded_after("import kubeshard")
+    assert not {module for module in loaded if module.startswith("kubeshard.")}
+    assert not loaded & {"msgspec", "pycurl", "asyncio", "prometheus_client", "yaml"}
+
+
+def test_a_name_loads_what_it_needs_and_no_more() -> None:
+    loaded = _loaded_after("from kubeshard import KubeObject, ObjectMeta, Struct, errors, field")
+    assert "kubeshard.core.objects" in loaded
+    assert not loaded & {"kubeshard.client", "kubeshard.manager", "pycurl", "asyncio"}
+
+
+@pytest.mark.parametrize("public", kubeshard.__all__)
+def test_every_public_name_is_there(public: str) -> None:
+    assert getattr(kubeshard, public) is not None
+    assert public in dir(kubeshard)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        kubeshard.Nonsense  # noqa: B018
+
+
+def test_type_checkers_and_the_interpreter_are_told_the_same() -> None:
+    tree = parsed(PACKAGE / "__init__.py")
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    shown = {
+        (node.module, alias.name)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    loaded = {(f"kubeshard.{home}", public) for home, names in kubeshard._HOMES.items() for public in names}
+    assert shown == loaded
+    assert sorted(public for _, public in loaded) == sorted(kubeshard.__all__)
+
+
+def test_everything_public_says_what_it_is() -> None:
+    assert not [
+        public
+        for public in kubeshard.__all__
+        if callable(thing := getattr(kubeshard, public)) and not (thing.__doc__ or "").strip()
+    ]

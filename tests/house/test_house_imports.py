@@ -1,0 +1,101 @@
+"""One way to import inside the house: the module that defines a name.
+
+So a reader goes from a use to the definition in one step, a module loads only what it needs, and packages cannot
+import each other in circles through their `__init__`. Those hand names on to users, and only to them; the examples
+are written as users write, and take from `kubeshard` what it has.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+from source_tree import PACKAGE, name, parsed, sources
+
+import kubeshard
+
+MODULES = [
+    path
+    for path in sources()
+    if path.name != "__init__.py" and path.relative_to(PACKAGE).parts[0] not in ("apiserver", "examples")
+]
+
+
+def _file_of(module: str) -> Path:
+    base = PACKAGE.parent.joinpath(*module.split("."))
+    return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+
+
+@cache
+def _handed_on(module: str) -> frozenset[str]:
+    """The names that a module has from another one of ours."""
+    return frozenset(
+        alias.asname or alias.name
+        for node in ast.walk(parsed(_file_of(module)))
+        if isinstance(node, ast.ImportFrom) and _is_ours(node.module)
+        for alias in node.names
+    )
+
+
+def _is_ours(module: str | None) -> bool:
+    return module is not None and module.partition(".")[0] == "kubeshard"
+
+
+def _detours(tree: ast.Module) -> list[str]:
+    return [
+        f"{node.lineno}: {alias.name} from {node.module}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module)
+        for alias in node.names
+        if alias.name in _handed_on(node.module) and not _file_of(f"{node.module}.{alias.name}").exists()
+    ]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_an_import_names_the_module_that_defines_the_name(path: Path) -> None:
+    assert not _detours(parsed(path))
+
+
+def test_a_detour_is_found() -> None:
+    assert _detours(ast.parse("from kubeshard.core import Key"))
+    assert not _detours(
+        ast.parse("from kubeshard.core.objects import Key\nfrom kubeshard.core import errors")
+    )
+
+
+def test_examples_take_from_the_face_what_it_has() -> None:
+    flat = {
+        (f"kubeshard.{home}", public)
+        for home, names in kubeshard._HOMES.items()
+        for public in names
+        if public != "errors"  # a module: its parts may be had by name
+    }
+    found = [
+        f"{name(path)}: {alias.name}"
+        for path in sources(PACKAGE / "examples")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+        if (node.module, alias.name) in flat
+    ]
+    assert not found
+
+
+def test_no_package_hides_a_module_behind_a_name_that_it_hands_on() -> None:
+    """`kubeshard.controller.ensure` must not be a function for some and a module for others."""
+    found = [
+        f"{name(path)}: {hidden}"
+        for path in sources()
+        if path.name == "__init__.py"
+        for node in parsed(path).body
+        if isinstance(node, ast.ImportFrom) and node.module != _dotted(path.parent)
+        for hidden in (alias.asname or alias.name for alias in node.names)
+        if (path.parent / f"{hidden}.py").exists() or (path.parent / hidden).is_dir()
+    ]
+    assert not found
+
+
+def _dotted(folder: Path) -> str:
+    return ".".join(folder.relative_to(PACKAGE.parent).parts)
