@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
-from source_tree import PACKAGE, parsed
+from source_tree import PACKAGE, ROOT, parsed
 
 import kubeshard
 
@@ -62,3 +64,24 @@ def test_everything_public_says_what_it_is() -> None:
         for public in kubeshard.__all__
         if callable(thing := getattr(kubeshard, public)) and not (thing.__doc__ or "").strip()
     ]
+
+
+PAGE = (ROOT / "docs" / "public-interface.md").read_text()
+
+
+def _rows(heading: str) -> list[str]:
+    """The first column of the table below a heading."""
+    section = PAGE.partition(f"## {heading}")[2].partition("\n## ")[0]
+    return re.findall(r"^\| `([\w.]+)` \|", section, re.M)
+
+
+def test_the_page_lists_what_is_public() -> None:
+    listed = _rows("Stable: `from kubeshard import ...`")
+    assert sorted(listed) == sorted(set(listed)) == sorted(kubeshard.__all__)
+
+
+@pytest.mark.parametrize("package", _rows("Public, for those who need more"))
+def test_a_public_package_says_which_names_are(package: str) -> None:
+    module = import_module(package)
+    assert module.__all__
+    assert not [public for public in module.__all__ if not hasattr(module, public)]
