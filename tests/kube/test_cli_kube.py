@@ -102,7 +102,7 @@ def test_a_shard_of_a_ring_that_does_not_exist_waits_and_says_so(kubeconfig: Pat
     with running(kubeconfig, "checksum-controller", *options) as process:
         assert process.stderr is not None
         line = process.stderr.readline()
-        assert "WARNING kubeshard.shard: waiting for the ControllerRing ring=no-such-ring" in line
+        assert "WARNING kubeshard.shard: Waiting for the ControllerRing ring=no-such-ring" in line
         process.terminate()
         assert process.wait(10) == 0
         assert "Unclosed" not in process.stderr.read()

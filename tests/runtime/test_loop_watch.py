@@ -67,11 +67,11 @@ async def test_a_blockage_is_told_once_with_the_tasks_name_and_the_line_and_so_i
         await asyncio.to_thread(records.news.wait, 10)
     beating.cancel()
     (message, fields), (end, _) = records.fields
-    assert message == "Something blocks the event loop; nothing else runs meanwhile"
+    assert message == "The event loop is blocked; nothing else runs meanwhile"
     assert fields["task"] == "websites worker 3"
     assert "test_loop_watch.py" in fields["at"]
     assert " compute" in fields["at"]
-    assert end == "The event loop turns again"
+    assert end == "The event loop is running again"
 
 
 async def test_a_loop_that_turns_is_not_mentioned_and_the_thread_ends_with_the_block(

@@ -382,7 +382,11 @@ async def test_a_shard_says_once_that_it_holds_its_lease_and_once_why_it_cannot(
     async with world.lease().held() as tenure:
         await asyncio.sleep(60)
         tenure.stopped_cleanly()
-    told = ["shard lease: no answer that counts", "shard lease held", "shard lease ended"]
+    told = [
+        "No usable answer about the shard Lease",
+        "Holding the shard Lease",
+        "Stopped keeping the shard Lease",
+    ]
     assert [record.message for record in caplog.records] == told
 
 

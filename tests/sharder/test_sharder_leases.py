@@ -413,8 +413,8 @@ async def test_an_outage_of_the_lists_of_leases_is_told_once(caplog: pytest.LogC
     world.api.faults.append(lambda _: status(500, "Down"))
     probe = asyncio.create_task(world.observer.run())
     await asyncio.sleep(60.0)
-    assert [record.getMessage() for record in caplog.records] == ["cannot list shard leases"]
+    assert [record.getMessage() for record in caplog.records] == ["Cannot list shard Leases"]
     world.api.faults.clear()
     await asyncio.sleep(10.0)
-    assert [record.getMessage() for record in caplog.records][1:] == ["shard leases can be listed again"]
+    assert [record.getMessage() for record in caplog.records][1:] == ["Shard Leases can be listed again"]
     probe.cancel()

@@ -238,7 +238,7 @@ class Reflector(Generic[T]):
         self.read_since = self._asked
         if change.rewound:
             self._log.warning(
-                "The API server's history went back, as after a restore: everything was read anew",
+                "The API server's history went back, as after a restore of etcd; read everything again",
                 version=change.resource_version,
             )
         self._log.debug("Read everything", objects=len(change.entries), version=change.resource_version)
@@ -284,7 +284,7 @@ class Reflector(Generic[T]):
         else:
             machine.failed(error, now)
         if machine.state is not State.PAUSE:
-            self._log.debug("Going on at once", error=error)
+            self._log.debug("Continuing at once", error=error)
 
     def _report(self, pause: float) -> None:
         """Before each pause: what led to it. The same trouble again is for the debug level only."""

@@ -261,7 +261,7 @@ class ControllerRunner:
             nonlocal told
             told = True
             self._metrics.overdue(1)
-            self._log.error("Reconcile does not end, although its time is over", threads=run.threads, **age())
+            self._log.error("Reconcile is overdue and still running", threads=run.threads, **age())
 
         def age() -> dict[str, float]:
             return {"seconds": self._clock.monotonic() - began}

@@ -183,11 +183,11 @@ class Trigger:
             self._again.add_rate_limited(about)
         else:
             self._again.forget(about)
-            self._log.error("Gave up mapping a former state", object=about, tries=tries)
+            self._log.error("Gave up mapping an earlier state", object=about, tries=tries)
 
     def _keep(self, about: Key, unmapped: Unmapped) -> None:
         if len(self._unmapped) >= len(self._store) + LEFT:
-            self._log.error("Gave up mapping a former state: too many wait for it", object=about)
+            self._log.error("Gave up mapping an earlier state: too many are waiting", object=about)
             return
         first, *rest = unmapped.states
         self._unmapped[about] = unmapped._replace(states=(first, *rest[-(STATES - 1) :]))

@@ -82,5 +82,5 @@ class Checks:
             self._failing.discard(name)
         elif name not in self._failing:  # probes come every few seconds
             self._failing.add(name)
-            _log.warning("Health check fails", check=name, probe=self._path, reason=problem)
+            _log.warning("Health check failed", check=name, probe=self._path, reason=problem)
         return problem is not None

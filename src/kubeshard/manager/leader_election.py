@@ -308,4 +308,4 @@ class LeaderElector:
         if trouble != self._trouble:
             self._trouble = trouble
             what = {} if trouble == detail else {"trouble": trouble}
-            self._log.warning("Leader election is in trouble", **what, error=detail)
+            self._log.warning("Leader election has a problem", **what, error=detail)

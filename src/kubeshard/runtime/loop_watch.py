@@ -66,13 +66,13 @@ class LoopWatch:
                     self._report(lag)
             elif self._blocked:
                 self._blocked = False
-                _log.info("The event loop turns again", blocked_for=round(self._longest, 1))
+                _log.info("The event loop is running again", blocked_for=round(self._longest, 1))
 
     def _report(self, lag: float) -> None:
         task = asyncio.current_task(self._loop)
         frame = sys._current_frames().get(self._loops_thread)
         _log.error(
-            "Something blocks the event loop; nothing else runs meanwhile",
+            "The event loop is blocked; nothing else runs meanwhile",
             seconds=round(lag, 1),
             task=task.get_name() if task else "none: a callback",
             at=_where(frame),

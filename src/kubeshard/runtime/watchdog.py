@@ -134,7 +134,10 @@ def default_watchdog() -> Watchdog:
         try:
             return KernelWatchdog()
         except (OSError, AttributeError) as error:
-            _log.warning("no kernel watchdog, the process has to notice its own deadline", error=str(error))
+            _log.warning(
+                "No kernel watchdog on this system; the process has to notice its own deadline",
+                error=str(error),
+            )
     return ExitWatchdog()
 
 

@@ -166,14 +166,14 @@ class LeaseKeeper:
         if failure:
             machine.failed(failure, self._clock.boottime())
         if failure and failure != self._failure:
-            _log.warning("shard lease: no answer that counts", lease=str(self._shard), error=failure)
+            _log.warning("No usable answer about the shard Lease", lease=str(self._shard), error=failure)
         if failure or not isinstance(action, Get):  # a read that works mends no write that fails
             self._failure = failure
 
     async def _pause(self, seconds: float) -> None:
         reason = self._machine.reason if self._machine.state is State.WAITING else ""
         if reason and reason != self._waiting_told:
-            _log.info("waiting for the shard lease", lease=str(self._shard), reason=reason)
+            _log.info("Waiting for the shard Lease", lease=str(self._shard), reason=reason)
         self._waiting_told = reason
         with suppress(TimeoutError):
             async with asyncio.timeout(max(seconds, _SHORTEST_PAUSE)):
@@ -202,7 +202,7 @@ class LeaseKeeper:
     def _renewed(self) -> None:
         assert self._machine.deadline is not None
         if not self._held:
-            _log.info("shard lease held", lease=str(self._shard), ring=self._shard.ring)
+            _log.info("Holding the shard Lease", lease=str(self._shard), ring=self._shard.ring)
             self._listener.on_held(self._machine.returning)
         self._held = True
         self._watchdog.arm(self._machine.deadline)
@@ -222,7 +222,7 @@ class LeaseKeeper:
             self._watchdog.arm(self._end)
         except OSError as error:  # what was armed at the last renewal still is
             _log.crash("the watchdog could not be armed anew", error)
-        _log.error("shard lease lost", lease=str(self._shard), reason=machine.reason)
+        _log.error("Lost the shard Lease", lease=str(self._shard), reason=machine.reason)
         try:
             self._listener.on_lost(machine.reason)
         except Exception as error:
@@ -236,7 +236,7 @@ class LeaseKeeper:
             self._tell_if_lost()
             await self._see_the_end()
         else:
-            _log.info("shard lease ended", lease=str(self._shard), reason=machine.reason)
+            _log.info("Stopped keeping the shard Lease", lease=str(self._shard), reason=machine.reason)
         if self._stopped:
             self._watchdog.disarm()
 

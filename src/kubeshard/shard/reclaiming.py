@@ -63,7 +63,7 @@ async def reclaim(client: Client, shard: ShardIdentity, places: Iterable[tuple[K
                 tasks.create_task(_all_of(client, shard, metadata_only(kind), namespace, room))
     except TimeoutError:
         _log.warning(
-            "not every object of this shard could be written: whoever took it for dead had time enough instead",
+            "Not all objects of this shard could be written; waited until no former move can land any more",
             shard=str(shard),
             seconds=PATIENCE,
         )
@@ -96,12 +96,12 @@ async def _all_of(
         except* ApiError as group:
             if not told:
                 error = group.exceptions[0]
-                _log.warning("cannot read the objects of this shard", kind=str(form.kind), error=error)
+                _log.warning("Cannot read the objects of this shard", kind=str(form.kind), error=error)
             told = True
             await asyncio.sleep(RETRY)
     if count:
         _log.info(
-            "made sure of the objects that still carry this shard's name", kind=str(form.kind), objects=count
+            "Secured the objects that still carry this shard's name", kind=str(form.kind), objects=count
         )
 
 
@@ -120,6 +120,6 @@ async def _renewed(
                 return
             except ApiError as error:
                 if not told:
-                    _log.warning("cannot write an object of this shard", object=str(obj.key), error=error)
+                    _log.warning("Cannot write an object of this shard", object=str(obj.key), error=error)
                 told = True
                 await asyncio.sleep(RETRY)

@@ -231,7 +231,7 @@ class Sharding:
                 problem = _problem(error)
                 if problem != told:
                     _log.warning(
-                        "waiting for the ControllerRing", ring=self.ring, problem=problem, error=error
+                        "Waiting for the ControllerRing", ring=self.ring, problem=problem, error=error
                     )
                     told = problem
             await asyncio.sleep(RING_PATIENCE)
@@ -285,7 +285,7 @@ class _Prepared:
         for entry in self.resources.entries:
             if entry.main and entry.resource not in reconciled:
                 _log.warning(
-                    "no controller here reconciles a main resource of the ring: its objects will never be drained",
+                    "No controller here reconciles a main resource of the ring; its objects will never be drained",
                     ring=self.shard.ring,
                     resource=str(entry.resource),
                 )
@@ -309,7 +309,9 @@ async def _kinds(
             try:
                 kind = await client.discovery.kind(entry.resource.group, resource=entry.resource.resource)
             except KindNotServed:
-                _log.warning("the server does not serve a resource of the ring", resource=str(entry.resource))
+                _log.warning(
+                    "The API server does not serve a resource of the ring", resource=str(entry.resource)
+                )
                 continue
         kinds[kind.group_kind] = kind
     return kinds

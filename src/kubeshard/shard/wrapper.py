@@ -198,7 +198,7 @@ class _Sharded:
                 if handovers.ours(after) and handovers.draining(after):
                     raise ApiError(PUT_BACK)
                 handovers.floors.lift(kind.group_kind, key, after.resource_version)
-                _log.info("object drained", object=str(key), kind=str(kind.group_kind))
+                _log.info("Acknowledged drain", object=str(key), kind=str(kind.group_kind))
                 return None
         assert conflict is not None
         raise _explained("error draining object", conflict) from conflict

@@ -192,7 +192,7 @@ class Lanes:
             await self._up_to_date()
             outcome = await self._resync.look(lane.ring, lane.entry, work.reach)
         except ApiError as error:
-            _log.debug("cannot list shard leases", error=error)  # for every lane; the observer says it once
+            _log.debug("Cannot list shard Leases", error=error)  # for every lane; the observer says it once
         except Exception as error:  # of one resource, which must not end the others
             _log.crash(
                 "looking at a ring's objects crashed", error, ring=lane.ring, resource=lane.entry.resource
@@ -202,7 +202,7 @@ class Lanes:
             lane.schedule.done(track, work, outcome, started, ended)
             lane.end(track)
         _log.info(
-            "looked at the objects of the ring",
+            "Checked the objects of the ring",
             ring=lane.ring,
             resource=lane.entry.resource,
             reach=work.reach.name.lower(),

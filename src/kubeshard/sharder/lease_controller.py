@@ -104,7 +104,7 @@ class ShardLeases(Reconciler[Lease]):
             case ShardState.READY:
                 return _after(shard.times.to_expired)
             case ShardState.EXPIRED:
-                ctx.log.info("shard lease has expired", ring=shard.ring)
+                ctx.log.info("Shard Lease has expired", ring=shard.ring)
                 return _after(shard.times.to_uncertain)
             case ShardState.UNCERTAIN:
                 return await self._seize(ctx, shard)
@@ -122,7 +122,7 @@ class ShardLeases(Reconciler[Lease]):
             return shard
         if before.available != shard.state.available:
             ctx.log.info(
-                "shard is available" if shard.state.available else "shard is not available",
+                "Shard is available" if shard.state.available else "Shard is not available",
                 ring=shard.ring,
                 state=str(shard.state),
             )
@@ -155,7 +155,7 @@ class ShardLeases(Reconciler[Lease]):
         current = self._shard(key)
         if current is None or current.state is not ShardState.UNCERTAIN or current.deleted:
             return _after(current.times.to_expired if current is not None else duration)
-        ctx.log.info("shard lease was not renewed for twice its duration: taking it", ring=shard.ring)
+        ctx.log.info("Shard Lease was not renewed for twice its duration; taking it over", ring=shard.ring)
         taken = await ctx.client.replace(msgspec.structs.replace(current.lease, spec=self._taken(current)))
         self._observer.observe(taken)
         return _after(duration)
@@ -168,7 +168,7 @@ class ShardLeases(Reconciler[Lease]):
             )
         except NotFound:
             return
-        ctx.log.info("deleted orphaned shard lease", ring=shard.ring)
+        ctx.log.info("Deleted orphaned shard Lease", ring=shard.ring)
 
     async def _settle_tombstone(self, ctx: Context, shard: Shard) -> Result | None:
         """A Lease that was deleted while held: after the time in which its shard would have been given up,
@@ -192,7 +192,9 @@ class ShardLeases(Reconciler[Lease]):
         except (NotFound, Forbidden) as error:
             # The namespace goes or is gone (or we may not create): the shard cannot hold this Lease again either.
             ctx.log.warning(
-                "cannot re-create the lease of a shard: giving it up", ring=shard.ring, error=error
+                "Cannot create the deleted Lease of a shard again; giving the shard up",
+                ring=shard.ring,
+                error=error,
             )
             self._observer.bury(shard.key)
         return None

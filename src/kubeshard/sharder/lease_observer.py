@@ -73,7 +73,7 @@ class LeaseObserver:
         self._tell(self.book.observe(lease, self._clock.monotonic(), asked))
         if self.book.rewinds != rewinds:
             _log.warning(
-                "a shard's lease went back to an earlier version, as after a restore: it is judged anew",
+                "A shard's Lease went back to an earlier version, as after a restore of etcd; judging it afresh",
                 lease=str(lease.key),
                 version=lease.metadata.resource_version,
             )
@@ -127,12 +127,12 @@ class LeaseObserver:
                 await self.relist()
             except ApiError as error:
                 log = _log.debug if failing is type(error) else _log.warning
-                log("cannot list shard leases", error=error)
+                log("Cannot list shard Leases", error=error)
                 failing = type(error)
                 await asyncio.sleep(PAUSE)
             else:
                 if failing:
-                    _log.info("shard leases can be listed again")
+                    _log.info("Shard Leases can be listed again")
                 failing = None
 
     def _heard(self, delta: Delta[Lease]) -> None:

@@ -255,5 +255,5 @@ def _selector(reach: Reach, entry: RingEntry, view: RingView) -> Selector | None
 
 def _not_keyed(ring: str, entry: RingEntry, meta: ObjectMeta, reason: str) -> None:
     _log.debug(
-        "cannot assign object", ring=ring, resource=str(entry.resource), object=str(meta.name), problem=reason
+        "Cannot assign object", ring=ring, resource=str(entry.resource), object=str(meta.name), problem=reason
     )

@@ -180,7 +180,7 @@ class ControllerRings(Reconciler[ControllerRing]):
         if asked and not known:
             self._match_condition = False
             ctx.log.info(
-                "the API server knows no match conditions: the webhook is asked about all assignments"
+                "The API server does not support match conditions; the webhook is called for all assignments"
             )
 
     def _webhook(self, ring: ControllerRing, match_condition: bool) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class ControllerRings(Reconciler[ControllerRing]):
             _tell_news(ctx, ring, status)
             await self._write(ctx, ring, status)
         except ApiError as error:
-            ctx.log.error("cannot write the status of the ControllerRing", error=error)
+            ctx.log.error("Cannot write the status of the ControllerRing", error=error)
 
     def _status(self, ring: ControllerRing, ready: str, reason: str, message: str) -> ControllerRingStatus:
         """The status as it should be; equal to the present one where nothing changed. A failed reconcile

@@ -147,7 +147,7 @@ class UnassignedWatches:
                 if last or self._clock.monotonic() - opened >= SHORT_WATCH:
                     version = last or version
                     continue
-                _log.debug("watch on unassigned objects ended at once", ring=ring, resource=entry.resource)
+                _log.debug("Watch of unassigned objects ended at once", ring=ring, resource=entry.resource)
             except Forbidden as error:
                 log, forbidden = _log.debug if forbidden else _log.warning, True  # once; the condition stays
                 log("cannot watch unassigned objects", ring=ring, resource=entry.resource, error=error)
@@ -157,7 +157,7 @@ class UnassignedWatches:
                 if isinstance(error, NotFound):
                     self._kinds.forget(entry.resource)
                 _log.debug(
-                    "watch on unassigned objects failed", ring=ring, resource=entry.resource, error=error
+                    "Watch of unassigned objects failed", ring=ring, resource=entry.resource, error=error
                 )
                 pause = min(error.retry_after or 0.0, LONGEST_RETRY_AFTER)
             version = ""
@@ -225,7 +225,7 @@ class UnassignedWatches:
                     for namespace in some:
                         await self._look_at(ring, entry, kind, namespace)
             except ApiError as error:
-                _log.debug("cannot look at namespaces", ring=ring, resource=entry.resource, error=error)
+                _log.debug("Cannot read Namespaces", ring=ring, resource=entry.resource, error=error)
                 self._missed(ring)
             await asyncio.sleep(TOGETHER)
         del self._looks[place]

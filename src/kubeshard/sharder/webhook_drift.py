@@ -63,7 +63,7 @@ class WebhookDrift:
                 if not told:
                     told = True
                     _log.warning(
-                        "may not watch webhook configurations: applying them again from time to time instead",
+                        "Not allowed to watch webhook configurations; applying them again periodically instead",
                         every=APPLY_AGAIN,
                         rule_to_grant='{apiGroups: ["admissionregistration.k8s.io"], '
                         f'resources: ["mutatingwebhookconfigurations"], verbs: [{", ".join(missing)}]}}',
