@@ -6,8 +6,9 @@ import json
 import pytest
 from world import Process, Thing, Touch, World
 
-from kubeshard.apiserver import InMemoryTransport
+from kubeshard.apiserver import InMemoryTransport, User
 from kubeshard.apiserver.admission.caller import WebhookCall, WebhookReply
+from kubeshard.client import Client
 from kubeshard.controller import Context, Reconciler
 from kubeshard.core import MergePatch
 from kubeshard.core.kinds import GroupResource
@@ -62,6 +63,41 @@ async def test_an_object_being_drained_changes_hands_by_an_acknowledgement_and_b
         busy.may_end.set()
         await world.until(lambda: world.all_owned("s0", "s1"), within=30)
         assert {name for name, owner in world.owners().items() if owner == "s1"} == asked
+
+
+OPERATOR = User("system:serviceaccount:team:operator", groups=("system:masters",))
+JANE = User("jane", groups=("system:masters",))
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("listed", [True, False])
+@virtual_time
+async def test_where_shards_are_listed_by_their_users_a_drain_is_acknowledged_by_those_and_by_nobody_else(
+    listed: bool,
+) -> None:
+    async with World(users={"s0": OPERATOR, "s1": OPERATOR, "jane": JANE}) as world:
+        await world.install()
+        await world.make_ring()
+        world.sharder("x0", SharderConfig(shard_users={world.ring: (OPERATOR.name,)} if listed else {}))
+        busy = Busy()
+        world.shard("s0", busy, workers=20)
+        await world.make_things(20)
+        await world.until(lambda: len(busy.running) == 20, within=30)
+        world.shard("s1", Busy())
+        await world.until(world.draining, within=30)
+        await asyncio.sleep(10)
+        asked, before = world.draining(), world.owners()
+        given_up = {shard_label(world.ring): None, drain_label(world.ring): None}
+        transport, config = InMemoryTransport(world.front), world.config("jane")
+        async with Client(config, transport=transport, clock=world.clock, rng=world.rng) as jane:
+            for name in asked:
+                await jane.patch(Thing, name, "team", MergePatch({"metadata": {"labels": given_up}}))
+        handed_over = {**before, **dict.fromkeys(asked, "s1")}
+        assert world.draining() == (asked if listed else set())
+        assert world.owners() == (before if listed else handed_over)
+        busy.may_end.set()
+        await world.until(lambda: world.all_owned("s0", "s1"), within=30)
+        assert world.owners() == handed_over
 
 
 class Counted:

@@ -5,10 +5,12 @@ from contextlib import suppress
 
 import msgspec
 import pytest
-from world import Process, Thing, Touch, World
+from world import Process, Thing, Touch, World, refusal
 
+from kubeshard.controller import Context, Result
 from kubeshard.core import ApiError
 from kubeshard.core.patches import MergePatch
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding import HashRing
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -82,3 +84,78 @@ async def test_an_object_that_does_not_fit_the_controllers_class_is_handed_over(
         other = name_that_takes("odd")
         world.shard(other, Touch())
         await world.until(lambda: world.all_owned(other), within=15)
+
+
+class Hesitant(Touch):
+    """Keeps each object until it may go on, and makes its child then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_go_on = asyncio.Event()
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        await self.may_go_on.wait()
+        return await super().reconcile(ctx, obj)
+
+
+def children_apart(world: World) -> set[str]:
+    """Things whose ConfigMap is not with them."""
+    children = world.owners("", "configmaps")
+    return {name for name, owner in world.owners().items() if children.get(f"c-{name}", owner) != owner}
+
+
+@pytest.mark.parametrize("webhook", [True, False], ids=["webhook", "no webhook"])
+@virtual_time
+async def test_a_child_that_the_former_shard_makes_in_its_last_run_follows_its_owner_within_30_s(
+    webhook: bool,
+) -> None:
+    async with World(4) as world:
+        await world.install()
+        await world.make_ring()
+        world.sharder("x0", webhook=webhook)
+        former = Hesitant()
+        world.shard("s0", former, workers=20)
+        await asyncio.sleep(10)
+        await world.make_things(10)
+        await world.until(lambda: world.all_owned("s0"), within=10)
+        other = name_that_takes("t0", "t1")
+        world.shard(other, Touch())
+        await asyncio.sleep(100)  # whatever a new shard brings about is over
+        asked = world.draining()
+        assert {"t0", "t1"} <= asked
+        former.may_go_on.set()
+        await world.until(lambda: world.all_owned("s0", other), within=10)
+        assert children_apart(world) == asked
+        await world.until(lambda: not children_apart(world), within=30)
+
+
+@virtual_time
+async def test_a_child_follows_its_owner_also_when_the_drain_was_refused_at_first() -> None:
+    async with World(4) as world:
+        await world.install()
+        await world.make_ring()
+        sharder = world.sharder("x0")
+        former = Hesitant()
+        world.shard("s0", former, workers=20)
+        await asyncio.sleep(10)
+        await world.make_things(3)
+        await world.until(lambda: world.all_owned("s0"), within=10)
+
+        async def refuse(request: HttpRequest) -> HttpResponse | None:
+            return (
+                refusal(403, "Forbidden")
+                if request.method == "PATCH" and "/things/" in request.target
+                else None
+            )
+
+        for network in sharder.networks:
+            network.before = refuse
+        other = name_that_takes("t0", "t1", "t2")
+        world.shard(other, Touch())
+        await asyncio.sleep(100)
+        assert not world.draining()
+        for network in sharder.networks:
+            network.before = None
+        former.may_go_on.set()
+        await world.until(lambda: world.all_owned(other), within=75)
+        await world.until(lambda: not children_apart(world), within=30)

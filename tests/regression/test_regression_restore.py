@@ -110,3 +110,21 @@ async def test_an_object_that_a_restore_gave_back_to_its_former_shard_is_drained
         assert world.draining() == {name}
         await world.until(lambda: not world.draining(), within=15)
         await work_goes_on(world, within=15)
+
+
+@virtual_time
+async def test_a_hand_over_that_a_restore_undid_is_done_again_for_the_object_and_its_child() -> None:
+    """Labels are those of the backup, and the ring is as it was: nothing but the restore says that they are old."""
+    async with World() as world:
+        await running(world)
+        joined = world.shard("s2", Touch())
+        await world.until(lambda: world.draining() or "s2" in world.owners().values(), within=30, step=0.002)
+        restore = world.backup()
+        former = {name for name, owner in world.owners("", "configmaps").items() if owner != "s2"}
+        await world.until(lambda: world.all_owned("s0", "s1", "s2"), within=30)
+        await asyncio.sleep(120)
+        after = world.owners(), world.owners("", "configmaps")
+        assert former & {name for name, owner in after[1].items() if owner == "s2"}
+        restore()
+        await world.until(lambda: (world.owners(), world.owners("", "configmaps")) == after, within=60)
+        assert not joined.dead

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -115,6 +116,7 @@ async def test_a_refused_object_is_tried_again_alone_until_it_works() -> None:
         view=lambda _: view,
         dead=is_dead,
         failed=repairs.add,
+        drained=lambda job: None,
         metrics=SharderMetrics(CollectorRegistry()),
         clock=clock,
         rng=SYSTEM_RNG,
@@ -139,6 +141,43 @@ async def test_a_refused_object_is_tried_again_alone_until_it_works() -> None:
     task.cancel()
 
 
+@virtual_time
+async def test_an_object_that_is_refused_again_and_again_is_tried_again_within_a_minute() -> None:
+    api, clock = SmallApi(), VirtualClock()
+    client = api.client(clock)
+    view = RingView("ring", RingResources([RingResource(resource="secrets")]), HashRing(["a"]))
+    repairs = Repairs(clock, SYSTEM_RNG)
+    mover = Mover(
+        client,
+        view=lambda _: view,
+        dead=_never_asked,
+        failed=repairs.add,
+        drained=lambda job: None,
+        metrics=SharderMetrics(CollectorRegistry()),
+        clock=clock,
+        rng=SYSTEM_RNG,
+    )
+    tries: list[float] = []
+
+    def refuse(request: HttpRequest) -> HttpResponse | None:
+        if request.method != "PATCH":
+            return None
+        tries.append(clock.monotonic())
+        return status(403, "Forbidden", "policy")
+
+    api.faults.append(refuse)
+    api.put(SECRETS, "foo")
+    meta = (await client.get(metadata_only(SECRET), "foo", "default")).metadata
+    task = asyncio.create_task(repairs.run(mover))
+    await asyncio.sleep(0)
+    await mover.carry_out(Job("ring", ENTRY, SECRET, meta, plan(view, ENTRY, TypeMeta("v1", "Secret"), meta)))
+    await asyncio.sleep(900.0)
+    pauses = [after - before for before, after in pairwise(tries)]
+    assert max(pauses[-5:]) > 45.0
+    assert max(pauses) <= 60.1
+    task.cancel()
+
+
 @pytest.mark.regression
 @virtual_time
 async def test_a_throttled_object_is_repaired_when_the_server_asked_to_come_back() -> None:
@@ -151,6 +190,7 @@ async def test_a_throttled_object_is_repaired_when_the_server_asked_to_come_back
         view=lambda _: view,
         dead=_never_asked,
         failed=repairs.add,
+        drained=lambda job: None,
         metrics=SharderMetrics(CollectorRegistry()),
         clock=clock,
         rng=SYSTEM_RNG,
@@ -186,6 +226,7 @@ async def test_an_object_is_not_repaired_after_its_resource_left_the_ring() -> N
         view=lambda _: views[-1],
         dead=_never_asked,
         failed=repairs.add,
+        drained=lambda job: None,
         metrics=SharderMetrics(CollectorRegistry()),
         clock=clock,
         rng=SYSTEM_RNG,

@@ -56,6 +56,7 @@ class World:
             view=lambda _: self.view,
             dead=self._is_dead,
             failed=lambda job, error: None,
+            drained=lambda job: None,
             metrics=metrics,
             clock=clock,
             rng=SYSTEM_RNG,

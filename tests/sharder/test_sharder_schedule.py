@@ -132,6 +132,13 @@ def test_when_nothing_waits_any_more_following_ends() -> None:
     assert run_until(schedule, THOROUGH, 200.0, 10.0) == [(11.0, Reach.CONTROLLED)]
 
 
+def test_drains_are_looked_after_a_moment_later_however_many_there_are() -> None:
+    schedule = started()
+    for number in range(100):
+        schedule.follow(10.0 + number / 1000)
+    assert run_until(schedule, THOROUGH, 200.0, 10.0) == [(11.0, Reach.CONTROLLED)]
+
+
 @pytest.mark.regression
 @pytest.mark.parametrize(
     ("sync_period", "times"),

@@ -196,6 +196,7 @@ def _assignments(
         view=views.view,
         dead=DeadShards(client, observer, clock).proven,
         failed=repairs.add,
+        drained=lambda job: lanes.drained(job),
         metrics=metrics,
         clock=clock,
         rng=rng,

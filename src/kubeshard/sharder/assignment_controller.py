@@ -6,7 +6,8 @@ watches on unassigned objects what the ring is like now. Beside these run the re
 the leader.
 
 Guaranteed: triggers that arrive during a look lead to one look afterwards, also when a shard left and came
-back in between; one ring's trouble is no other's.
+back in between; after a restore of etcd that shards' Leases show, all objects are looked at, since their labels may be
+old; one ring's trouble is no other's.
 
 RBAC: get, list, watch on controllerrings and namespaces; list on leases; per ring list, watch, get, patch
 on its resources.
@@ -128,6 +129,9 @@ class Assignments(Reconciler[ControllerRing]):
         """Event source: see `assignment_controller`."""
 
         def shards_changed(change: Change) -> None:
+            if change.rewound:
+                for each in self._cache.list(ControllerRing):
+                    self._lanes.request(each.name, Reach.ALL)
             if change.availability or change.presence or len(change.rings) > 1:
                 for ring in change.rings:
                     self._lanes.members_changed(ring)

@@ -25,6 +25,7 @@ from kubeshard.core.errors import ApiError
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.lease_observer import LeaseObserver
+from kubeshard.sharder.moves import Job
 from kubeshard.sharder.places import Places
 from kubeshard.sharder.resync import Resync
 from kubeshard.sharder.schedule import Outcome, Reach, Schedule, Track, Work
@@ -135,6 +136,15 @@ class Lanes:
         for lane in self._lanes.get(ring, {}).values():
             lane.schedule.request(reach, now)
             lane.tell()
+
+    def drained(self, job: Job) -> None:
+        """An object was asked to be let go: it is looked after, together with what it may control."""
+        now, resource = self._clock.monotonic(), job.entry.resource
+        self._resync.drained(job)
+        for entry, lane in self._lanes.get(job.ring, {}).items():
+            if entry.resource == resource or resource in entry.owners:
+                lane.schedule.follow(now)
+                lane.tell()
 
     def members_changed(self, ring: str) -> None:
         """The ring's available shards may have changed. To be called at once, also for a shard that comes back soon:

@@ -106,7 +106,8 @@ class Outcome(Enum):
 
 class Mover:
     """Carries out jobs. `view` gives a ring as it is now; `dead` gives a proof, begun after the given monotonic
-    time, that a shard's objects may be taken, or None; `failed` hears of jobs that failed together with the error.
+    time, that a shard's objects may be taken, or None; `failed` hears of jobs that failed together with the error,
+    `drained` of those that asked for a drain.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class Mover:
         view: Callable[[str], RingView | None],
         dead: Callable[[str, str, float], Awaitable[Still | None]],
         failed: Callable[[Job, ApiError], None],
+        drained: Callable[[Job], None],
         metrics: SharderMetrics,
         clock: Clock,
         rng: Rng,
@@ -126,6 +128,7 @@ class Mover:
         self._view = view
         self._dead = dead
         self._failed = failed
+        self._drained = drained
         self._metrics = metrics
         self._clock = clock
         self._rng = rng
@@ -249,6 +252,7 @@ class Mover:
             patch = JsonPatch([*_same_object(job.meta), shard_is, add(_label(view.drain_label), DRAIN_VALUE)])
         await self._patch(job, patch)
         self._metrics.drained(job.ring, job.entry.resource)
+        self._drained(job)
         return Outcome.DRAINED
 
     async def _move(self, job: Job, *, by_version: bool) -> Outcome | ObjectMeta:

@@ -44,6 +44,10 @@ class Owners:
         """The main object's drain is pending, or about to be asked for."""
         self._look(resource).draining(decision.key)
 
+    def asked(self, resource: GroupResource, decision: Decision) -> None:
+        """The main object's drain was asked for, by a look or by anybody else."""
+        self._look(resource).asked(decision.key)
+
     def refused(self, resource: GroupResource, decision: Decision) -> None:
         """What had to be done with the main object was refused."""
         if decision.action is Action.DRAIN:
@@ -62,6 +66,12 @@ class Owners:
     def waiting(self, entry: RingEntry, key: str) -> bool:
         view = self._view()
         return view is None or any(self._look(owner).unsure(key, view.hashring) for owner in entry.owners)
+
+    def pending(self, entry: RingEntry) -> int:
+        """How many owners of objects of this resource are known to be drained, or could not be asked for. Their shards
+        may make further objects until they let go.
+        """
+        return 0 if self._strict else sum(self._look(owner).pending for owner in entry.owners)
 
     def _look(self, resource: GroupResource) -> _Look:
         return self._looks.setdefault(resource, _Look())
@@ -90,6 +100,10 @@ class _Look:
         self._hashring: HashRing | None = None
         """With which the last complete look decided; None if it failed or is under way."""
 
+    @property
+    def pending(self) -> int:
+        return len(self._pending | self._seen | self._refused | self._refused_before)
+
     def begin(self, complete: bool) -> None:
         self._complete = complete
         self._seen = set()
@@ -101,6 +115,11 @@ class _Look:
     def draining(self, key: str) -> None:
         self._seen.add(key)
         self._refused.discard(key)
+
+    def asked(self, key: str) -> None:
+        self._refused.discard(key)
+        if key not in self._pending:
+            self._seen.add(key)
 
     def refused(self, key: str) -> None:
         self._refused.add(key)

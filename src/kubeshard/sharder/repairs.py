@@ -2,9 +2,10 @@
 again later, alone.
 
 Guaranteed: an object whose patch was refused (an admission policy, another webhook, a brownout) is read and
-decided on again after 1 s, doubled up to 5 min, or when the server asked to come back, without disturbing others;
-nothing of the ring as it was is kept. Bounded: at most `REMEMBERED`
-objects; more are left to the next pass.
+decided on again after 1 s, doubled up to a minute, or when the server asked to come back, without disturbing others;
+nothing of the ring as it was is kept. A minute, because a refusal ends without a sign (a brownout is over, a policy
+was changed), and until then nobody works on the object, or its next shard waits for it. Bounded: at most `REMEMBERED`
+objects, which is 17 requests a second if all are refused for ever; more are left to the next pass.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from kubeshard.workqueue.queue import WorkQueue
 
 REMEMBERED = 1000
 WORKERS = 5
+LONGEST, JITTER = 60.0, 0.2
 
 
 class _Place(NamedTuple):
@@ -36,7 +38,7 @@ class Repairs:
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK, rng: Rng = SYSTEM_RNG) -> None:
         self._clock = clock
-        self._limiter = ItemExponential(1.0, 300.0, rng=rng)
+        self._limiter = ItemExponential(1.0, LONGEST / (1 + JITTER), jitter=JITTER, rng=rng)
         self._queue: WorkQueue[_Place] | None = None
         self._jobs: dict[_Place, Job] = {}
 

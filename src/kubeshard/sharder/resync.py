@@ -2,9 +2,10 @@
 
 Guaranteed: objects are streamed page by page and never kept; every object is decided on with the ring as it
 is at that moment; a controlled object that would leave a live shard waits while its owner's drain is pending, and
-while nobody knows (`owners`, 14-A8), so a main resource that cannot be read holds back what it controls, and
-nothing else. A look ends: it is given up when nothing has gone on for `STALLED` seconds. A resource that cannot be
-found or read is reported, and touches no other (14-A19). Never from resourceVersion 0 (reliability T12).
+while nobody knows (`owners`), so a main resource that cannot be read holds back what it controls, and nothing else.
+While a drain is pending, what its object may control is looked at again even if nothing waits: the shard may make
+a child until it lets go. A look ends: it is given up when nothing has gone on for `STALLED` seconds. A resource
+that cannot be found or read is reported, and touches no other. Never from resourceVersion 0.
 
 What it keeps: the keys of main objects whose drain is pending or was refused.
 
@@ -132,7 +133,11 @@ class Resync:
             look.unassigned.complete()
         if memory is self._memories.get(ring):
             self._tell(ring, entry, memory)
-        return Outcome(waiting=look.waiting)
+        return Outcome(waiting=look.waiting or memory.owners.pending(entry))
+
+    def drained(self, job: Job) -> None:
+        """A drain was asked for, by a look or by anybody else."""
+        self._memory(job.ring).owners.asked(job.entry.resource, job.decision)
 
     def keep(self, ring: str, entries: Iterable[RingEntry]) -> None:
         """The ring has these resources only: what is remembered of others is forgotten."""

@@ -11,10 +11,13 @@ few. A *thorough* one may read everything and take long; the urgent one does not
 | shard lost | urgent | those without an available shard | at once, settle looks after 3, 10, 30 s |
 | watch on unassigned objects (re)opened | urgent | those without an available shard | at once |
 | drains or controlled objects waited | thorough | being drained, controlled | after 1, 2, 4 ... 30 s while any waits |
+| a drain was asked for | thorough | being drained, controlled | after 1 s |
 | the resource could not be read | its own | as before | after 5, 10, 20, 30, 30 ... s, or `sync_period` |
 
 Sources: protocol 4.2, 14-A19, B3; reliability F10. The settle looks repair what another process decided on
-an older view. Several reasons of one track that are due together make one look.
+an older view. What a shard makes in its last run before it acknowledges a drain is labelled with its name; it is with
+its owner at most `FOLLOW_LAST` seconds after that, because looks follow a drain up to the first one that finds it
+gone. Several reasons of one track that are due together make one look.
 """
 
 from __future__ import annotations
@@ -73,6 +76,11 @@ class Schedule:
     def request(self, reach: Reach, now: float) -> None:
         """Something outside membership asks for a look as soon as possible."""
         self._requests.append((now, reach))
+
+    def follow(self, now: float) -> None:
+        """A drain was asked for, which is not worth a look at once, nor one for each."""
+        if not any(reach is Reach.CONTROLLED for _, reach in self._requests):
+            self._requests.append((now + FOLLOW_FIRST, Reach.CONTROLLED))
 
     def members(self, available: tuple[str, ...], now: float) -> None:
         """The ring's available shards as they are now."""

@@ -88,6 +88,8 @@ class Change(NamedTuple):
     """Whether a ring may have gained or lost a shard by it, or does so at last (the end of a tombstone)."""
     presence: bool
     """Whether the Lease came or went."""
+    rewound: bool = False
+    """Whether the API server's history was rewritten: what was written lately is undone, and not only to Leases."""
 
 
 class LeaseBook:
@@ -127,7 +129,7 @@ class LeaseBook:
         if old is not None and old.ring != ring and old.state(now).available:
             self._left[old.ring, lease.key] = replace(old, deleted=True)
         self._left.pop((ring, lease.key), None)
-        return self._put(lease.key, old, new, now)
+        return self._put(lease.key, old, new, now)._replace(rewound=rewound)
 
     def forget(
         self, key: Key, now: float, resource_version: str = "", asked: float | None = None
@@ -144,9 +146,9 @@ class LeaseBook:
             return None
         self.rewinds += rewound
         if not old.state(now).available:
-            return self._put(key, old, None, now)
+            return self._put(key, old, None, now)._replace(rewound=rewound)
         tombstone = old.undone(resource_version, now) if rewound else replace(old, deleted=True, seen=now)
-        return self._put(key, old, tombstone, now)
+        return self._put(key, old, tombstone, now)._replace(rewound=rewound)
 
     def bury(self, key: Key, now: float) -> Change | None:
         """Ends a tombstone for good: nobody can hold the Lease again (its namespace is gone)."""
