@@ -15,7 +15,7 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(RUNS)) ## Watch a ring of shards work, grow, crash and recover (ARGS=--real: on a real kube-apiserver, after `make kube`)
-	@PYTHONPATH=src $(BIN)/python -m kubeshard demo $(ARGS)
+	@PYTHONPATH=src:apiserver/src $(BIN)/python -m kubeshard demo $(ARGS)
 
 test: $(STAMP) ## Run the tests that need neither Go nor a real kube-apiserver (about 15 minutes)
 	$(BIN)/pytest -m "not kube and not interop and not go" $(ARGS)
@@ -25,14 +25,14 @@ test-kube: $(STAMP) kube ## Run the tests against a real kube-apiserver
 
 kube: $(STAMP) ## Build etcd, kube-apiserver and friends once (skipped where KUBEBUILDER_ASSETS is set)
 	@if [ -n "$$KUBEBUILDER_ASSETS" ]; then echo "using the control plane in $$KUBEBUILDER_ASSETS"; \
-	else $(BIN)/python -m kubeshard.testing.build; fi
+	else $(BIN)/python tools/build_control_plane.py; fi
 
 cluster: $(STAMP) kube ## Run an empty cluster until Ctrl-C (ARGS=--pods: with controllers and pretended pods)
 	@$(BIN)/python -m kubeshard.testing $(ARGS)
 
 types: $(STAMP) kube ## Read the types of the built-in kinds from a real kube-apiserver
-	$(BIN)/python -m kubeshard.testing.types
-	$(BIN)/python -m kubeshard.testing.field_numbers
+	$(BIN)/python tools/learn_types.py
+	$(BIN)/python tools/learn_field_numbers.py
 
 lint: $(STAMP) ## Check style, types and the import contract
 	$(BIN)/ruff format --check .
@@ -46,7 +46,8 @@ bench: $(STAMP) ## Run benchmarks: BENCHMARKS="workqueue store ...", the files o
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-header --no-annotate --all-extras pyproject.toml
+	  --no-header --no-annotate --all-extras \
+	  --no-emit-package kubeshard --no-emit-package kubeshard-apiserver pyproject.toml apiserver/pyproject.toml
 lock: $(STAMP) ## Renew requirements.txt, and requirements-run.txt, its part that programs need, from pyproject.toml
 	$(LOCK) --group dev --output-file requirements.txt
 	$(LOCK) --constraint requirements.txt --output-file requirements-run.txt
@@ -58,11 +59,11 @@ MAKE_VENV = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "k
 	{ $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-$(STAMP): pyproject.toml requirements.txt
+$(STAMP): pyproject.toml apiserver/pyproject.toml requirements.txt
 	@$(MAKE_VENV)
 	@echo "installing locked dependencies into $(VENV)"
 	@$(PIP_INSTALL) --require-hashes --requirement requirements.txt
-	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable . --editable ./apiserver
 	@touch $@
 
 # Enough to run what is here, and much less to fetch.

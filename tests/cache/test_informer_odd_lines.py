@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeshard.apiserver import ApiServer, InMemoryTransport
-from kubeshard.apiserver.front.handlers import Front
 from kubeshard.cache import Cache
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import ConfigMap, ObjectMeta
@@ -19,6 +17,8 @@ from kubeshard.manager.cache_metrics import CacheMetrics
 from kubeshard.runtime.rng import SYSTEM_RNG
 from kubeshard.runtime.transport import HttpRequest, HttpStream
 from kubeshard.testing.virtual_time import VirtualClock, run_virtual, virtual_time
+from kubeshard_apiserver import ApiServer, InMemoryTransport
+from kubeshard_apiserver.front.handlers import Front
 
 pytestmark = pytest.mark.regression
 

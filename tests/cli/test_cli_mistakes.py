@@ -173,7 +173,7 @@ def test_certificate_files_that_are_missing(home: Path) -> None:
         (("cryptography",), ("sharder",), "pip install 'kubeshard[certificates]'"),
         (("cryptography",), ("webhosting-operator",), "pip install 'kubeshard[certificates]'"),
         (("uvicorn",), ("webhosting-operator",), "pip install 'kubeshard[server]'"),
-        (("rich",), ("demo",), "the demo needs the package rich: pip install 'kubeshard[all]'"),
+        (("rich",), ("demo",), "the demo needs the package rich: pip install 'kubeshard[demo]'"),
     ],
 )
 def test_an_extra_that_is_missing(

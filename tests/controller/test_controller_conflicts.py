@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from controller_bench import Calling
 
-from kubeshard.apiserver import ApiServer, InMemoryTransport
-from kubeshard.apiserver.front.handlers import Front
 from kubeshard.cache import Scope
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Watch
@@ -32,6 +30,8 @@ from kubeshard.core import (
 )
 from kubeshard.manager import Manager
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard_apiserver import ApiServer, InMemoryTransport
+from kubeshard_apiserver.front.handlers import Front
 
 pytestmark = pytest.mark.regression
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kubeshard.client import Client
 from kubeshard.controller.dependents import Ensured
 from kubeshard.core import UNSET, KubeObject, ObjectMeta, Struct, UnsetType, encode, field
-from kubeshard.testing.memory import MemoryApi
+from kubeshard_apiserver.testing.memory import MemoryApi
 
 pytestmark = pytest.mark.regression
 

@@ -18,7 +18,8 @@ from kubeshard.examples.webhosting import manifests
 from kubeshard.examples.webhosting.api import PROJECT_LABEL
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
-from kubeshard.testing import ControlPlane, KubeApi, plugin
+from kubeshard.testing import ControlPlane
+from kubeshard_apiserver.testing import KubeApi, plugin
 
 LEASE_SECONDS = {"embedded": 4.0, "real": 6.0}
 """Short, so that crashes are noticed soon; long enough for two cores shared by ten processes."""

@@ -9,7 +9,9 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+DISTRIBUTIONS = (ROOT, ROOT / "apiserver")
 PACKAGE = ROOT / "src" / "kubeshard"
+PACKAGES = (PACKAGE, ROOT / "apiserver" / "src" / "kubeshard_apiserver")
 
 
 @cache
@@ -39,8 +41,19 @@ def texts() -> Iterator[tuple[str, str]]:
             continue
 
 
-def sources(below: Path = PACKAGE) -> list[Path]:
-    return [path for path in tracked() if path.suffix == ".py" and path.is_relative_to(below)]
+def sources(*below: Path) -> list[Path]:
+    """Below these folders; by default, what both distributions install."""
+    folders = below or PACKAGES
+    return [
+        path
+        for path in tracked()
+        if path.suffix == ".py" and any(path.is_relative_to(folder) for folder in folders)
+    ]
+
+
+def installed(path: Path) -> str:
+    """Where a module is once it is installed: `kubeshard/core/names.py`."""
+    return str(next(path.relative_to(package.parent) for package in PACKAGES if path.is_relative_to(package)))
 
 
 def parsed(path: Path) -> ast.Module:

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from source_tree import ROOT, name, texts, tracked
+from source_tree import DISTRIBUTIONS, ROOT, name, texts, tracked
 
 DOCUMENTS = [path for path in tracked() if path.suffix == ".md"]
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -49,7 +49,9 @@ def test_every_make_command_exists(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name)
 def test_every_file_that_is_named_exists(document: Path) -> None:
-    named = re.findall(r"`((?:src|tests|docs|examples|benchmarks)/[\w./-]+)`", document.read_text())
+    named = re.findall(
+        r"`((?:src|tests|apiserver|tools|docs|examples|benchmarks)/[\w./-]+)`", document.read_text()
+    )
     assert not [path for path in named if not (ROOT / path).exists()]
 
 
@@ -110,12 +112,19 @@ def test_programs_run_on_a_part_of_what_is_tested() -> None:
 
 
 def test_the_lock_has_every_declared_dependency() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    declared = [
-        *project["project"]["dependencies"],
-        *(item for group in project["project"]["optional-dependencies"].values() for item in group),
-        *project["dependency-groups"]["dev"],
-    ]
-    names = {re.split(r"[^\w.-]", item)[0].lower().replace("_", "-") for item in declared} - {"kubeshard"}
+    declared = []
+    for distribution in DISTRIBUTIONS:
+        project = tomllib.loads((distribution / "pyproject.toml").read_text())
+        declared += [
+            *project["project"]["dependencies"],
+            *(
+                item
+                for group in project["project"].get("optional-dependencies", {}).values()
+                for item in group
+            ),
+            *project.get("dependency-groups", {}).get("dev", ()),
+        ]
+    names = {re.split(r"[^\w.-]", item)[0].lower().replace("_", "-") for item in declared}
+    names -= {"kubeshard", "kubeshard-apiserver"}
     locked = set(re.findall(r"^([\w.-]+)==", (ROOT / "requirements.txt").read_text().lower(), re.M))
     assert names <= locked

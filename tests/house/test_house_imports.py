@@ -12,19 +12,20 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from source_tree import PACKAGE, name, parsed, sources
+from source_tree import PACKAGE, PACKAGES, name, parsed, sources
 
 import kubeshard
 
 MODULES = [
     path
-    for path in sources()
-    if path.name != "__init__.py" and path.relative_to(PACKAGE).parts[0] not in ("apiserver", "examples")
+    for path in sources(PACKAGE, PACKAGES[1] / "cli", PACKAGES[1] / "testing")
+    if path.name != "__init__.py" and not path.is_relative_to(PACKAGE / "examples")
 ]
 
 
 def _file_of(module: str) -> Path:
-    base = PACKAGE.parent.joinpath(*module.split("."))
+    (package,) = (package for package in PACKAGES if package.name == module.partition(".")[0])
+    base = package.parent.joinpath(*module.split("."))
     return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
 
 
@@ -40,7 +41,7 @@ def _handed_on(module: str) -> frozenset[str]:
 
 
 def _is_ours(module: str | None) -> bool:
-    return module is not None and module.partition(".")[0] == "kubeshard"
+    return module is not None and module.partition(".")[0] in {package.name for package in PACKAGES}
 
 
 def _detours(tree: ast.Module) -> list[str]:
@@ -87,7 +88,7 @@ def test_no_package_hides_a_module_behind_a_name_that_it_hands_on() -> None:
     """`kubeshard.controller.ensure` must not be a function for some and a module for others."""
     found = [
         f"{name(path)}: {hidden}"
-        for path in sources()
+        for path in sources(PACKAGE)
         if path.name == "__init__.py"
         for node in parsed(path).body
         if isinstance(node, ast.ImportFrom) and node.module != _dotted(path.parent)

@@ -11,9 +11,14 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 from zipfile import ZipFile
 
+import pytest
 from hatchling.builders.wheel import WheelBuilder
-from source_tree import PACKAGE, ROOT, name, parsed, sources, tracked
+from source_tree import DISTRIBUTIONS, PACKAGE, PACKAGES, ROOT, installed, name, parsed, sources, tracked
 
+import kubeshard
+import kubeshard_apiserver
+
+NAMES = [package.name for package in PACKAGES]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -23,8 +28,15 @@ def test_a_module_stays_below_400_lines() -> None:
 
 
 def test_no_module_is_a_drawer_for_anything() -> None:
+    """`tools/` at the root is where the repository's own programs are."""
     drawers = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "shared"}
-    found = [name(path) for path in sources(ROOT) if drawers & {path.stem, *path.relative_to(ROOT).parts}]
+    programs = (ROOT / "tools", ROOT / "tests" / "tools")
+    found = [
+        name(path)
+        for path in sources(ROOT)
+        if drawers & {path.stem, *path.relative_to(ROOT).parts}
+        if not any(path.is_relative_to(folder) for folder in programs)
+    ]
     assert not found
 
 
@@ -60,7 +72,7 @@ def test_nobody_in_the_product_imports_testing_but_the_demo() -> None:
     found = [
         name(path)
         for path in sources()
-        if not path.is_relative_to(PACKAGE / "testing") and not path.is_relative_to(PACKAGE / "cli")
+        if not fnmatch(installed(path), "kubeshard*/testing/*") and not path.is_relative_to(PACKAGE / "cli")
         if "kubeshard.testing" in {module for module, _ in _imports(parsed(path))}
     ]
     assert not found
@@ -71,27 +83,33 @@ def test_the_floors_are_checked_by_make_lint() -> None:
     layers = PROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
     floors = {part.strip() for layer in layers for part in layer.split("|")}
     packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    assert packages - {"testing", "apiserver"} <= floors  # these stand beside
+    assert packages - {"testing"} <= floors  # it stands beside
 
 
 NEED_AN_EXTRA = (
-    "runtime/http_server_protocol.py",  # imported by runtime.asgi when a server starts
-    "cli/demo/*",  # imported by the command when it runs
-    "testing/plugin.py",  # imported by pytest
+    "kubeshard/runtime/http_server_protocol.py",  # imported by runtime.asgi when a server starts
+    "kubeshard/cli/demo/*",  # imported by the command when it runs
+    "kubeshard/cli/apiserver.py",  # imports it where it is installed
+    "kubeshard_apiserver/testing/plugin.py",  # imported by pytest
 )
 
 
-def test_the_core_install_is_enough_to_import_what_needs_no_extra() -> None:
+@pytest.mark.parametrize(
+    ("distribution", "package"), list(zip(DISTRIBUTIONS, PACKAGES, strict=True)), ids=NAMES
+)
+def test_the_core_install_is_enough_to_import_what_needs_no_extra(distribution: Path, package: Path) -> None:
     """What only an extra brings is imported where it is used, or guarded and answered with the extra's name."""
-    core = {_normal(requirement) for requirement in PROJECT["project"]["dependencies"]}
-    modules = {"kubeshard", *sys.stdlib_module_names}
+    core = _needs(distribution)
+    modules = {
+        path.name for path in PACKAGES[: DISTRIBUTIONS.index(distribution) + 1]
+    } | sys.stdlib_module_names
     for module, distributions in packages_distributions().items():
         if core & {_normal(distribution) for distribution in distributions}:
             modules.add(module)
     found = [
         f"{name(path)}:{line} {module}"
-        for path in sources()
-        if not any(fnmatch(str(path.relative_to(PACKAGE)), pattern) for pattern in NEED_AN_EXTRA)
+        for path in sources(package)
+        if not any(fnmatch(installed(path), pattern) for pattern in NEED_AN_EXTRA)
         for module, line in _imports(parsed(path), top_level_only=True)
         if module.partition(".")[0] not in modules
     ]
@@ -109,6 +127,18 @@ def _imports(tree: ast.Module, *, top_level_only: bool = False) -> list[tuple[st
     return found
 
 
+def _needs(distribution: Path) -> set[str]:
+    """What is installed with it: its dependencies, and those of extras of kubeshard that it asks for."""
+    own = tomllib.loads((distribution / "pyproject.toml").read_text())["project"]["dependencies"]
+    found = {_normal(requirement) for requirement in own}
+    for requirement in own:
+        if re.match(r"kubeshard\b(?!-)", requirement):
+            found |= _needs(ROOT)
+            for extra in re.findall(r"\w+", requirement.partition("[")[2]):
+                found |= {_normal(item) for item in PROJECT["project"]["optional-dependencies"][extra]}
+    return found
+
+
 def _normal(requirement: str) -> str:
     """PEP 503: `PyYAML>=6.0` -> `pyyaml`"""
     bare = re.match(r"[A-Za-z0-9._-]+", requirement)
@@ -116,9 +146,16 @@ def _normal(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", bare[0]).lower()
 
 
-def test_a_wheel_has_every_file_of_the_package(tmp_path: Path) -> None:
-    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
-    shipped = set(ZipFile(wheel).namelist())
-    assert {
-        str(path.relative_to(PACKAGE.parent)) for path in tracked() if path.is_relative_to(PACKAGE)
-    } <= shipped
+@pytest.mark.parametrize(
+    ("distribution", "package"), list(zip(DISTRIBUTIONS, PACKAGES, strict=True)), ids=NAMES
+)
+def test_a_wheel_has_every_file_of_its_package_and_nothing_else(
+    distribution: Path, package: Path, tmp_path: Path
+) -> None:
+    (wheel,) = WheelBuilder(str(distribution)).build(directory=str(tmp_path), versions=["standard"])
+    shipped = {path for path in ZipFile(wheel).namelist() if ".dist-info/" not in path}
+    assert shipped == {installed(path) for path in tracked() if path.is_relative_to(package)}
+
+
+def test_both_distributions_have_one_version() -> None:
+    assert kubeshard.__version__ == kubeshard_apiserver.__version__

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from source_tree import ROOT, name, parsed, tracked
+from source_tree import DISTRIBUTIONS, ROOT, name, parsed, tracked
 
 DOCUMENTS = [path for path in tracked() if path.suffix == ".md" and "::test_" in path.read_text()]
 _PROOF = re.compile(r"`(?:([\w/]+\.py))?::(test_\w+)`")
@@ -38,8 +38,8 @@ def _tests(path: Path) -> set[str]:
 def test_every_proof_that_is_named_is_there(document: Path) -> None:
     missing = []
     for file, test in _proofs(document.read_text()):
-        path = ROOT / "tests" / file
-        if not path.is_file() or test not in _tests(path):
+        paths = [folder / "tests" / file for folder in DISTRIBUTIONS]
+        if not any(path.is_file() and test in _tests(path) for path in paths):
             missing.append(f"{file}::{test}")
     assert not missing
 

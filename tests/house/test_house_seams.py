@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from source_tree import PACKAGE, parsed, sources
+from source_tree import installed, parsed, sources
 
 SEAMS = {
     "the clock": {
@@ -28,13 +28,13 @@ SEAMS = {
 }  # fmt: skip
 METHODS = {"run_in_executor": "threads", "create_connection": "the network", "create_server": "the network"}
 
-BESIDE = ("runtime/*", "testing/*")
+BESIDE = ("kubeshard/runtime/*", "kubeshard*/testing/*")
 """The seams themselves, and what only tests and the demo import."""
 
 ALLOWED = {
-    ("client/exec_plugin.py", "programs"): "credential plugins of a kubeconfig are programs",
-    ("sharder/config.py", "the environment"): "loads a configuration",
-    ("cli/*", "the environment"): "commands load configurations, and hand their environment on",
+    ("kubeshard/client/exec_plugin.py", "programs"): "credential plugins of a kubeconfig are programs",
+    ("kubeshard/sharder/config.py", "the environment"): "loads a configuration",
+    ("kubeshard/cli/*", "the environment"): "commands load configurations, and hand their environment on",
 }
 
 
@@ -75,7 +75,7 @@ def _matches(line: int, dotted: str) -> Iterator[tuple[int, str, str]]:
 def test_only_runtime_touches(seam: str) -> None:
     allowed = [*BESIDE, *(pattern for pattern, what in ALLOWED if what == seam)]
     found = [
-        f"{path.relative_to(PACKAGE)}:{line} {what}"
+        f"{installed(path)}:{line} {what}"
         for path in sources()
         if not any(_matches_path(path, pattern) for pattern in allowed)
         for line, what, touched in _uses_of(path)
@@ -91,7 +91,7 @@ def test_every_exception_is_still_needed(pattern: str, seam: str) -> None:
 
 
 def _matches_path(path: Path, pattern: str) -> bool:
-    return fnmatch(str(path.relative_to(PACKAGE)), pattern)
+    return fnmatch(installed(path), pattern)
 
 
 @pytest.mark.parametrize(

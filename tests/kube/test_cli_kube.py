@@ -16,7 +16,7 @@ import yaml
 from kubeshard.client import Client
 from kubeshard.core import Namespace
 from kubeshard.examples.webhosting.api import SKIP_WORKLOAD_LABEL, Website
-from kubeshard.testing import KubeApi
+from kubeshard_apiserver.testing import KubeApi
 
 
 def command(kubeconfig: Path, *arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:

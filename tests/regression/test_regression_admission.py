@@ -6,8 +6,6 @@ import json
 import pytest
 from world import Process, Thing, Touch, World
 
-from kubeshard.apiserver import InMemoryTransport, User
-from kubeshard.apiserver.admission.caller import WebhookCall, WebhookReply
 from kubeshard.client import Client
 from kubeshard.controller import Context, Reconciler
 from kubeshard.core import MergePatch
@@ -16,6 +14,8 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharding import drain_label, shard_label
 from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_apiserver import InMemoryTransport, User
+from kubeshard_apiserver.admission.caller import WebhookCall, WebhookReply
 
 
 class Busy(Reconciler[Thing]):

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from world import Touch, World
 
-from kubeshard.apiserver import User
 from kubeshard.core import MergePatch
 from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharder.webhook_drift import APPLY_AGAIN
 from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_apiserver import User
 
 pytestmark = pytest.mark.regression
 

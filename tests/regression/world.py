@@ -24,10 +24,6 @@ from typing import Any, Self
 
 import msgspec
 
-from kubeshard.apiserver import ADMINISTRATOR, ApiServer, Identity, InMemoryTransport, User
-from kubeshard.apiserver.admission.caller import AppCaller, WebhookCall, WebhookReply
-from kubeshard.apiserver.front.handlers import Front
-from kubeshard.apiserver.history import History
 from kubeshard.client import Client, ClusterConfig, Limiter
 from kubeshard.client.config import BearerToken
 from kubeshard.controller import Context, Controller, Reconciler, Result
@@ -60,6 +56,10 @@ from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.testing.virtual_time import VirtualClock, run_virtual
 from kubeshard.webhook.app import AdmissionApp
 from kubeshard.webhook.metrics import WebhookMetrics
+from kubeshard_apiserver import ADMINISTRATOR, ApiServer, Identity, InMemoryTransport, User
+from kubeshard_apiserver.admission.caller import AppCaller, WebhookCall, WebhookReply
+from kubeshard_apiserver.front.handlers import Front
+from kubeshard_apiserver.history import History
 
 A_YEAR = 365 * 86_400.0
 

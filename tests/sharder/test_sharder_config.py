@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kubeshard.apiserver.admission.conditions import conditions_hold
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.conditions import Condition
 from kubeshard.core.errors import ConfigurationError
@@ -32,6 +31,7 @@ from kubeshard.sharding import (
     RingResource,
     RingResources,
 )
+from kubeshard_apiserver.admission.conditions import conditions_hold
 
 HEAD = "apiVersion: config.sharding.timebertt.dev/v1alpha1\nkind: SharderConfig\n"
 

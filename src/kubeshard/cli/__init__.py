@@ -7,6 +7,12 @@ second at once.
 The modules import what a command runs on only when it runs: `--help` is quick and needs no extra.
 """
 
-from kubeshard.cli.program import main
+from __future__ import annotations
 
-__all__ = ["main"]
+
+def main() -> None:
+    """Entry point of the command `kubeshard`."""
+    # Only now: it imports the commands of other distributions, and they import this package.
+    from kubeshard.cli.program import main as run
+
+    run()

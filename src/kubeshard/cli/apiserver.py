@@ -1,115 +1,28 @@
-"""The command `kubeshard apiserver`."""
+"""The command `kubeshard apiserver`, which the distribution kubeshard-apiserver brings."""
 
 from __future__ import annotations
 
-import ipaddress
-from pathlib import Path
+from importlib.util import find_spec
 
 import click
 
-from kubeshard.cli.command import Command
-from kubeshard.cli.logging import log_options
-from kubeshard.cli.options import version_option
-
-DEFAULT_PORT = 6443
+from kubeshard.core.errors import ConfigurationError
 
 
-def _a_number(_context: click.Context, _option: click.Parameter, value: float) -> float:
-    """NaN is in every range."""
-    if value != value:
-        raise click.BadParameter("is no number")
-    return value
+def apiserver_command() -> click.Command:
+    """The command, or, where it is not installed, one that says what to install."""
+    if find_spec("kubeshard_apiserver") is None:
+        return _missing
+    from kubeshard_apiserver.cli.command import apiserver
+
+    return apiserver
 
 
 @click.command(
-    cls=Command,
-    short_help="Run a Kubernetes API server on this machine.",
-    examples=(
-        "kubeshard apiserver",
-        "# in another terminal, as it prints",
-        "export KUBECONFIG=~/.kube/kubeshard",
-        "kubectl create deployment web --image=nginx --replicas=3",
-        "# a server that remembers, beside the first one",
-        "kubeshard apiserver --port 0 --data cluster --kubeconfig cluster.yaml",
-    ),
+    "apiserver",
+    short_help="Run a Kubernetes API server on this machine (not installed).",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
-@click.option(
-    "--kubeconfig",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Where to write the administrator's kubeconfig (default: kubeconfig in the data folder, or "
-    "~/.kube/kubeshard). One of another cluster, or of a server that runs, is not overwritten.",
-)
-@click.option(
-    "--host",
-    metavar="ADDRESS",
-    default="127.0.0.1",
-    show_default=True,
-    help="The address to listen on. Others than this machine's loopback let the network in.",
-)
-@click.option(
-    "--port",
-    metavar="PORT",
-    type=click.IntRange(0, 65535),
-    default=DEFAULT_PORT,
-    show_default=True,
-    help="0 picks a free one.",
-)
-@click.option(
-    "--data",
-    metavar="FOLDER",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Keep everything there: objects, tokens, keys (default: in memory, gone at the end).",
-)
-@click.option(
-    "--no-controllers",
-    is_flag=True,
-    help="Leave what is written as it is: collect no garbage, empty no namespace, expire no Event, make no pod.",
-)
-@click.option("--no-pods", is_flag=True, help="Give workloads no pods that pretend to run.")
-@click.option(
-    "--ready-after",
-    metavar="SECONDS",
-    type=click.FloatRange(0, 86400),
-    callback=_a_number,
-    default=1.0,
-    show_default=True,
-    help="How long a pretended pod takes to become ready.",
-)
-@click.option("--allow-all", is_flag=True, help="No RBAC: whoever has credentials may do everything.")
-@log_options
-@version_option
-def apiserver(
-    kubeconfig: Path | None,
-    host: str,
-    port: int,
-    data: Path | None,
-    no_controllers: bool,
-    no_pods: bool,
-    ready_after: float,
-    allow_all: bool,
-) -> None:
-    """Run a Kubernetes API server: no etcd, no containers, ready at once.
-
-    It behaves as kube-apiserver does (docs/apiserver.md says how far), with the controllers of a cluster and
-    pods that pretend to run, so that an operator, kubectl and tests find what they expect. Tokens and keys
-    are random, new at every start unless there is a data folder. The first Ctrl-C stops it in order.
-    """
-    from kubeshard.cli.apiserver_run import Options, run
-
-    if not is_loopback(host):
-        click.secho(
-            f"WARNING: listening on {host or 'all addresses'}: everybody who can reach this machine can reach this "
-            "server, and whoever has the kubeconfig owns it",
-            fg="red",
-            bold=True,
-            err=True,
-        )
-    run(Options(kubeconfig, host, port, data, not no_controllers, not no_pods, ready_after, not allow_all))
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def _missing() -> None:
+    """Run a Kubernetes API server. It is a package of its own: pip install 'kubeshard[apiserver]'"""
+    raise ConfigurationError("the embedded API server is not installed: pip install 'kubeshard[apiserver]'")

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from kubeshard.cli.apiserver import apiserver
+from kubeshard.cli.apiserver import apiserver_command
 from kubeshard.cli.checksum import checksum_controller
 from kubeshard.cli.demo.command import demo
 from kubeshard.cli.options import version_option
@@ -37,7 +37,7 @@ def cli() -> None:
     """
 
 
-for _command in (demo, apiserver, sharder, operator, checksum_controller, samples):
+for _command in (demo, apiserver_command(), sharder, operator, checksum_controller, samples):
     cli.add_command(_command)
 
 

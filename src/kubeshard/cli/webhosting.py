@@ -103,8 +103,8 @@ def show(crds: bool) -> None:
 @cluster_options
 def apply(kubeconfig: str | None, context: str | None) -> None:
     """Create or update what `show --crds` and `show` print in the cluster."""
+    from kubeshard.client.installing import install
     from kubeshard.examples.webhosting import manifests
-    from kubeshard.examples.webhosting.installing import install
     from kubeshard.manager.connecting import connected
 
     async def do() -> None:

@@ -1,9 +1,8 @@
-"""Testing controllers: an embedded or a real API server on demand, and virtual time.
+"""Testing controllers: virtual time, programs that never outlive their test, and a real control plane on demand.
 
-`ControlPlane` starts etcd and kube-apiserver (and more) on loopback and stops them; `EmbeddedApi` and
-`MemoryApi` are the embedded API server, with and without a socket; `plugin` gives them to pytest;
-`virtual_time` runs asyncio code whose timers fire at once. Users' tests may import everything here;
-production code imports nothing of it.
+`virtual_time` runs asyncio code whose timers fire at once; `ControlPlane` starts etcd and kube-apiserver (and
+more) on loopback and stops them. Users' tests may import everything here; production code imports nothing of it.
+The embedded API server and the pytest plugin are in `kubeshard_apiserver.testing`, of the other distribution.
 
 Names are imported when they are asked for: pytest imports this package in every test run.
 """
@@ -17,20 +16,12 @@ if TYPE_CHECKING:
     from kubeshard.testing.assets import RELEASE, cache_folder, find_assets
     from kubeshard.testing.child import Child, is_running
     from kubeshard.testing.control_plane import ControlPlane, ControlPlaneFailed, free_port, wait_until
-    from kubeshard.testing.embedded import EmbeddedApi
-    from kubeshard.testing.kube_api import KubeApi
-    from kubeshard.testing.memory import MemoryApi
-    from kubeshard.testing.real import RealApi
 
 __all__ = [
     "RELEASE",
     "Child",
     "ControlPlane",
     "ControlPlaneFailed",
-    "EmbeddedApi",
-    "KubeApi",
-    "MemoryApi",
-    "RealApi",
     "cache_folder",
     "find_assets",
     "free_port",
@@ -42,10 +33,6 @@ _MODULES = {
     "assets": ("RELEASE", "cache_folder", "find_assets"),
     "child": ("Child", "is_running"),
     "control_plane": ("ControlPlane", "ControlPlaneFailed", "free_port", "wait_until"),
-    "embedded": ("EmbeddedApi",),
-    "kube_api": ("KubeApi",),
-    "memory": ("MemoryApi",),
-    "real": ("RealApi",),
 }
 
 

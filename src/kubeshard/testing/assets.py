@@ -1,7 +1,7 @@
 """Where the programs of a control plane are found.
 
 First the folder that `KUBEBUILDER_ASSETS` names (the envtest convention), then kubeshard's folder below the
-user's cache directory, where `kubeshard.testing.build` puts what it builds.
+user's cache directory, where `make kube` puts what it builds.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def find_assets(programs: Iterable[str] = CORE_PROGRAMS) -> Path:
     if named:
         raise ConfigurationError(
             f"no {names} in {ASSETS_VARIABLE}={named}: unset the variable and run `make kube` "
-            "(`python -m kubeshard.testing.build`; needs Go), or set it to a folder that has them"
+            "in kubeshard's repository (needs Go), or set it to a folder that has them"
         )
     raise ConfigurationError(
-        f"no {names} in {folder}: run `make kube` (`python -m kubeshard.testing.build`; needs Go), "
+        f"no {names} in {folder}: run `make kube` in kubeshard's repository (needs Go), "
         f"or set {ASSETS_VARIABLE} to a folder that has them, as envtest does"
     )

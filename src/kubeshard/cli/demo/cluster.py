@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kubeshard.client import installing
 from kubeshard.client.client import Client
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.examples.webhosting import installing, manifests
+from kubeshard.examples.webhosting import manifests
 from kubeshard.examples.webhosting.api import (
     RING,
     RING_RESOURCES,

@@ -80,7 +80,7 @@ def demo(
         from kubeshard.testing.folders import TemporaryFolder
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"the demo needs the package {(error.name or '').partition('.')[0]}: pip install 'kubeshard[all]'"
+            f"the demo needs the package {_distribution(error)}: pip install 'kubeshard[demo]'"
         ) from None
 
     temporary = None if logs else TemporaryFolder("kubeshard-demo-")
@@ -113,6 +113,10 @@ def demo(
     if not finished:
         click.echo("stopped; nothing is left running", err=True)
         raise SystemExit(130)
+
+
+def _distribution(error: ModuleNotFoundError) -> str:
+    return (error.name or "").partition(".")[0].replace("_", "-")
 
 
 def _new_folder(logs: Path) -> Path:

@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from kubeshard.apiserver.controllers.controllers import Controllers
-from kubeshard.apiserver.serving.embedded import EmbeddedServer
 from kubeshard.cli.demo.cluster import install, sharded_kinds
 from kubeshard.cli.demo.fleet import Fleet
 from kubeshard.cli.demo.observer import Observer
@@ -24,6 +22,8 @@ from kubeshard.examples.webhosting.api import RING
 from kubeshard.runtime.clock import SYSTEM_CLOCK
 from kubeshard.sharding.names import shard_label
 from kubeshard.testing.control_plane import ControlPlane
+from kubeshard_apiserver.controllers.controllers import Controllers
+from kubeshard_apiserver.serving.embedded import EmbeddedServer
 
 _LOOK = 0.1
 

@@ -1,0 +1,38 @@
+"""An embedded Kubernetes API server: a sans-IO model of storage and rules, and an HTTP front over it.
+
+Guaranteed: what it does, it does as kube-apiserver 1.36 does; one conformance suite runs against both. Not
+guaranteed: that it does everything - docs/apiserver.md has the table. It knows kubeshard's `core` and `runtime`
+only; around it, `cli` is the command `kubeshard apiserver`, and `testing` the pytest plugin.
+
+Names are imported when they are asked for: pytest imports this package in every test run.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kubeshard_apiserver.front import ApiServerApp, Front, Identity, InMemoryTransport
+    from kubeshard_apiserver.identity import ADMINISTRATOR, User
+    from kubeshard_apiserver.server import ApiServer
+
+__version__ = "0.1.0.dev0"
+
+__all__ = ["ADMINISTRATOR", "ApiServer", "ApiServerApp", "Front", "Identity", "InMemoryTransport", "User"]
+
+_MODULES = {
+    "ADMINISTRATOR": "identity",
+    "ApiServer": "server",
+    "ApiServerApp": "front",
+    "Front": "front",
+    "Identity": "front",
+    "InMemoryTransport": "front",
+    "User": "identity",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,142 @@
+"""The places in every write where admission is asked: mutating webhooks before the kind's own rules, policies and
+validating webhooks after them.
+
+Where nobody is registered nothing is done: the lists of webhooks and policies are made anew only after one of
+their objects was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.rng import Rng
+from kubeshard_apiserver.admission.attributes import Asking, Attributes
+from kubeshard_apiserver.admission.conditions import decided
+from kubeshard_apiserver.admission.matching import BINDINGS, GROUP, MUTATING, POLICIES, VALIDATING
+from kubeshard_apiserver.admission.policies import Policies, Policy, policies_of
+from kubeshard_apiserver.admission.webhooks import Hook, Webhooks, hooks_of
+from kubeshard_apiserver.apply.managers import read_managers
+from kubeshard_apiserver.cel.authorization import deciding
+from kubeshard_apiserver.identity.authorizer import ALLOW_ALL, Authorizer
+from kubeshard_apiserver.model import Model, Target
+from kubeshard_apiserver.objects import Object, with_metadata
+from kubeshard_apiserver.resources.namespaces import NAMESPACES
+from kubeshard_apiserver.resources.strategy import Strategy
+from kubeshard_apiserver.steps import Steps
+
+_BAD_MANAGED_FIELDS = (
+    ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating "
+    "admission controller; please fix your requests: operation must be `Apply` or `Update`"
+)
+
+
+class Admitting(Model):
+    def __init__(self, *, clock: Clock, rng: Rng, window: int) -> None:
+        super().__init__(clock=clock, rng=rng, window=window)
+        self.authorizer: Authorizer = ALLOW_ALL
+        """Whom expressions ask what somebody may do."""
+        self._webhooks = Webhooks(self.registry, self._namespace, self.rng.token, lambda: self.authorizer)
+        self._policies = Policies(self.registry, self.store, self._namespace)
+        self._mutating: tuple[Hook, ...] | None = ()
+        self._validating: tuple[Hook, ...] | None = ()
+        self._judging: tuple[Policy, ...] | None = ()
+        self.store.subscribe(self._forget)
+
+    def asking(self, target: Target, body: Object, options: Asking, sent: Strategy) -> Steps[Object]:
+        """About what a subresource is sent, which is of a kind of its own and not stored. Returns it as webhooks
+        leave it. Raises ApiError.
+        """
+        left = yield from self._mutate("CREATE", target, body, None, options, sent)
+        yield from self._validate("CREATE", target, left, None, options, sent)
+        return left or body
+
+    def _mutate(
+        self,
+        operation: str,
+        target: Target,
+        new: Object | None,
+        old: Object | None,
+        options: Asking,
+        sent: Strategy | None = None,
+    ) -> Steps[Object | None]:
+        """The object as mutating webhooks leave it."""
+        if self._mutating is None:
+            self._mutating = hooks_of(self.store.objects(MUTATING).values())
+        if not self._mutating or not options.asks:
+            return new
+        attributes = _attributes(operation, target, new, old, options, sent)
+        strategy = sent or target.resource.strategy
+        left = yield from self._webhooks.mutate(self._mutating, attributes, strategy.decode, _sink(options))
+        return left if left is new or left is None or new is None else _managed(left, new, options)
+
+    def _validate(
+        self,
+        operation: str,
+        target: Target,
+        new: Object | None,
+        old: Object | None,
+        options: Asking,
+        sent: Strategy | None = None,
+    ) -> Steps[None]:
+        """Raises ApiError when a policy or a webhook refuses."""
+        if self._validating is None:
+            self._validating = hooks_of(self.store.objects(VALIDATING).values())
+        if self._judging is None:
+            self._judging = policies_of(
+                self.store.objects(POLICIES).values(), self.store.objects(BINDINGS).values()
+            )
+        if not (self._validating or self._judging) or not options.asks:
+            return
+        attributes, warn = _attributes(operation, target, new, old, options, sent), _sink(options)
+        with deciding(partial(decided, self.authorizer, attributes.user)):
+            self._policies.judge(self._judging, attributes, warn)
+        yield from self._webhooks.validate(self._validating, attributes, warn)
+
+    def _forget(self, written: GroupResource) -> None:
+        if written.group != GROUP:
+            return
+        if written == MUTATING:
+            self._mutating = None
+        elif written == VALIDATING:
+            self._validating = None
+        else:
+            self._judging = None
+
+    def _namespace(self, name: str) -> Object | None:
+        return self.store.get(NAMESPACES, Key("", name))
+
+
+def _attributes(
+    operation: str,
+    target: Target,
+    new: Object | None,
+    old: Object | None,
+    options: Asking,
+    sent: Strategy | None = None,
+) -> Attributes:
+    kind = sent.kind if sent else None
+    who = (options.user, options.dry_run, options.sent)
+    return Attributes(operation, target, new, old, *who, target.resource, kind)
+
+
+def _sink(options: Asking) -> Callable[[str], None]:
+    """Each text once."""
+
+    def warn(text: str) -> None:
+        if options.warnings is not None and text not in options.warnings:
+            options.warnings.append(text)
+
+    return warn
+
+
+def _managed(left: Object, before: Object, options: Asking) -> Object:
+    """Webhooks may edit managedFields; what cannot be read is put back. What they change belongs to nobody."""
+    given = left["metadata"].get("managedFields")
+    if not given or read_managers(left):
+        return left
+    _sink(options)(_BAD_MANAGED_FIELDS)
+    return with_metadata(left, managedFields=before["metadata"].get("managedFields"))

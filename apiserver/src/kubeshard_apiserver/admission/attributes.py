@@ -1,0 +1,128 @@
+"""What a write is, in the words of admission."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard_apiserver.cel.authorization import authorizer
+from kubeshard_apiserver.identity.user import User, user_info
+from kubeshard_apiserver.model import Target, in_version
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.resources.namespaces import NAMESPACES
+from kubeshard_apiserver.resources.registry import Resource
+
+
+class Asking(Protocol):
+    """What admission wants to know of a write's options."""
+
+    @property
+    def user(self) -> User: ...
+    @property
+    def dry_run(self) -> bool: ...
+    @property
+    def sent(self) -> Mapping[str, Any]: ...
+    @property
+    def warnings(self) -> list[str] | None: ...
+    @property
+    def asks(self) -> bool: ...
+
+
+OPTIONS_KIND = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """`operation` is CREATE, UPDATE or DELETE. `requested` is the kind in the version of the request, `target`
+    that in which somebody wants to be asked about it. `sent`: what a subresource is sent, if it is of another kind.
+    """
+
+    operation: str
+    target: Target
+    object: Object | None
+    old: Object | None
+    user: User
+    dry_run: bool
+    options: Mapping[str, Any]
+    requested: Resource
+    sent: Kind | None = None
+
+    @property
+    def resource(self) -> GroupResource:
+        return self.target.group_resource
+
+    @property
+    def name(self) -> str:
+        return self.target.name
+
+    @property
+    def namespace(self) -> str:
+        """Of a Namespace its own name."""
+        if self.resource == NAMESPACES:
+            return self.name or self._named
+        return self.target.namespace
+
+    @property
+    def shown_name(self) -> str:
+        """As refusals call the object."""
+        return self._named or self.name or "Unknown"
+
+    @property
+    def _named(self) -> str:
+        meta = (self.object or {}).get("metadata") or {}
+        return meta.get("name") or meta.get("generateName") or ""
+
+    def authorizer(self) -> dict[str, Any]:
+        """The variable of expressions, with the resource of the request."""
+        kind = self.target.resource.kind
+        return authorizer(
+            group=kind.group,
+            resource=kind.plural,
+            subresource=self.target.subresource,
+            namespace=self.namespace,
+            name=self.name,
+        )
+
+    def with_object(self, obj: Object | None) -> Attributes:
+        return replace(self, object=obj)
+
+    def as_version(self, resource: Resource) -> Attributes:
+        """In another version of the same kind."""
+        if resource is self.target.resource:
+            return self
+        return replace(
+            self,
+            target=replace(self.target, resource=resource),
+            object=self.object and in_version(resource, self.object),
+            old=self.old and in_version(resource, self.old),
+        )
+
+    def request(self) -> dict[str, Any]:
+        """The `request` of an AdmissionReview without its uid and objects."""
+        kind, asked = self.target.resource.kind, self.requested.kind
+        told, told_of_request = self.sent or kind, self.sent or asked
+        request: dict[str, Any] = {
+            "kind": _told(told),
+            "resource": {"group": kind.group, "version": kind.version, "resource": kind.plural},
+            "subResource": self.target.subresource,
+            "requestKind": _told(told_of_request),
+            "requestResource": {"group": asked.group, "version": asked.version, "resource": asked.plural},
+            "requestSubResource": self.target.subresource,
+            "name": self.name,
+            "namespace": self.namespace,
+            "operation": self.operation,
+            "userInfo": user_info(self.user),
+            "dryRun": self.dry_run,
+            "options": {
+                "kind": OPTIONS_KIND[self.operation],
+                "apiVersion": "meta.k8s.io/v1",
+                **self.options,
+            },
+        }
+        return {name: value for name, value in request.items() if value != ""}
+
+
+def _told(kind: Kind) -> dict[str, str]:
+    return {"group": kind.group, "version": kind.version, "kind": kind.kind}

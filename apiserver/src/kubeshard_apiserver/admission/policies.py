@@ -1,0 +1,215 @@
+"""ValidatingAdmissionPolicies: expressions that a write has to satisfy, where bindings bring them into force.
+
+A policy judges once for every binding that matches and every parameter that the binding refers to; the first
+refusal is the answer. Source: k8s.io/apiserver `admission/plugin/policy/validating`, KEP-3488.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kubeshard.core.errors import ApiError, Conflict, Forbidden, Invalid
+from kubeshard.core.selectors import Selector
+from kubeshard_apiserver.admission.attributes import Attributes
+from kubeshard_apiserver.admission.conditions import conditions_hold, evaluated
+from kubeshard_apiserver.admission.matching import (
+    GROUP,
+    NamespaceOf,
+    any_matches,
+    namespace_selected,
+    object_selected,
+    selector_of,
+)
+from kubeshard_apiserver.admission.params import BadParams, Params
+from kubeshard_apiserver.admission.variables import NAMES, Scope
+from kubeshard_apiserver.cel import CelError
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.resources.registry import Registry
+from kubeshard_apiserver.status import forbidden
+from kubeshard_apiserver.store import Store
+
+_CODES: Mapping[str, tuple[int, type[ApiError]]] = {
+    "Unauthorized": (401, ApiError),
+    "Forbidden": (403, Forbidden),
+    "RequestEntityTooLarge": (413, ApiError),
+    "Conflict": (409, Conflict),
+}
+"""What a validation's reason makes of a refusal; anything else is a 422."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """matchConstraints of a policy, or matchResources of a binding."""
+
+    rules: tuple[Mapping[str, Any], ...]
+    excluded: tuple[Mapping[str, Any], ...]
+    namespaces: Selector
+    objects: Selector
+    exact: bool
+
+
+@dataclass(frozen=True)
+class Binding:
+    name: str
+    spec: Mapping[str, Any]
+    match: Match | None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """With the bindings that are in force for it."""
+
+    name: str
+    spec: Mapping[str, Any]
+    match: Match
+    bindings: tuple[Binding, ...]
+
+
+def policies_of(policies: Iterable[Object], bindings: Iterable[Object]) -> tuple[Policy, ...]:
+    bound: dict[str, list[Binding]] = {}
+    for binding in sorted(bindings, key=_name):
+        spec = binding["spec"]
+        match = _match(spec["matchResources"]) if spec.get("matchResources") else None
+        bound.setdefault(spec["policyName"], []).append(Binding(_name(binding), spec, match))
+    return tuple(
+        Policy(
+            _name(policy),
+            policy["spec"],
+            _match(policy["spec"].get("matchConstraints") or {}),
+            tuple(bound[_name(policy)]),
+        )
+        for policy in sorted(policies, key=_name)
+        if _name(policy) in bound
+    )
+
+
+class Policies:
+    """Of one server."""
+
+    def __init__(self, registry: Registry, store: Store, namespace_of: NamespaceOf) -> None:
+        self._registry = registry
+        self._namespace_of = namespace_of
+        self._params = Params(registry, store)
+
+    def judge(
+        self, policies: tuple[Policy, ...], attributes: Attributes, warn: Callable[[str], None]
+    ) -> None:
+        """Raises ApiError: the first refusal of a binding that denies."""
+        if attributes.resource.group == GROUP:
+            return
+        refusals = []
+        for policy in policies:
+            asked = self._matched(policy.match, attributes)
+            if asked is None:
+                continue
+            for binding in policy.bindings:
+                if binding.match is not None and self._matched(binding.match, attributes) is None:
+                    continue
+                actions = binding.spec.get("validationActions") or ()
+                for action, message, reason in self._decisions(policy, binding, asked):
+                    whose = f"ValidatingAdmissionPolicy '{policy.name}' with binding '{binding.name}'"
+                    if action == "configuration" or "Deny" in actions:
+                        refusals.append(_refusal(attributes, f"{whose} denied request: {message}", reason))
+                    if action != "configuration" and "Warn" in actions:
+                        warn(f"Validation failed for {whose}: {message}")
+        if refusals:
+            raise refusals[0]
+
+    def _matched(self, match: Match, attributes: Attributes) -> Attributes | None:
+        """The write, in the version that a rule speaks of."""
+        if not namespace_selected(match.namespaces, attributes, self._namespace_of):
+            return None
+        if not object_selected(match.objects, attributes):
+            return None
+        if any(any_matches(match.excluded, version) for version in self._versions(match, attributes)):
+            return None
+        if not match.rules:
+            return attributes
+        return next(
+            (version for version in self._versions(match, attributes) if any_matches(match.rules, version)),
+            None,
+        )
+
+    def _versions(self, match: Match, attributes: Attributes) -> Iterator[Attributes]:
+        yield attributes
+        if not match.exact:
+            for version in self._registry.versions(attributes.resource.group):
+                resource = self._registry.find(
+                    attributes.resource.group, version, attributes.resource.resource
+                )
+                if resource is not None and resource is not attributes.requested:
+                    yield attributes.as_version(resource)
+
+    def _decisions(
+        self, policy: Policy, binding: Binding, asked: Attributes
+    ) -> Iterator[tuple[str, str, str]]:
+        """(what failed, message, reason) of everything that does not hold."""
+        strict = policy.spec.get("failurePolicy") != "Ignore"
+        try:
+            found = self._params.of(
+                policy.spec.get("paramKind"), binding.spec.get("paramRef"), asked.namespace
+            )
+        except BadParams as error:
+            if strict:
+                yield "configuration", f"failed to configure binding: {error}", ""
+            return
+        namespace = self._namespace_of(asked.namespace) if asked.namespace else None
+        for params in found:
+            scope = Scope(asked, params, namespace, policy.spec.get("variables") or ())
+            try:
+                if not conditions_hold(policy.spec.get("matchConditions") or (), NAMES, scope.values("")):
+                    continue
+            except CelError as error:
+                if strict:
+                    yield "evaluation", str(error), ""
+                continue
+            for validation in policy.spec.get("validations") or ():
+                yield from _decision(validation, scope, strict)
+
+
+def _decision(validation: Mapping[str, Any], scope: Scope, strict: bool) -> Iterator[tuple[str, str, str]]:
+    expression = validation["expression"]
+    try:
+        holds = evaluated(expression, NAMES, scope.values(expression))
+    except CelError as error:
+        if strict:
+            yield "evaluation", scope.blamed(str(error)), ""
+        return
+    if holds is not True:
+        yield "validation", _message(validation, scope), validation.get("reason") or ""
+
+
+def _message(validation: Mapping[str, Any], scope: Scope) -> str:
+    """That of messageExpression where it makes a line of text, else the fixed one, else the expression."""
+    if expression := validation.get("messageExpression"):
+        try:
+            made = evaluated(expression, NAMES, scope.values(expression))
+        except CelError:
+            made = None
+        if isinstance(made, str) and (line := made.strip()) and "\n" not in line:
+            return line
+    said: str = (validation.get("message") or "").strip()
+    return said or f"failed expression: {validation['expression'].strip()}"
+
+
+def _refusal(attributes: Attributes, message: str, reason: str) -> ApiError:
+    base = forbidden(attributes.resource, attributes.shown_name, message, [{"message": message}])
+    code, error = _CODES.get(reason, (422, Invalid))
+    return error(base.message, code=code, reason=reason or "Invalid", details=base.details)
+
+
+def _match(given: Mapping[str, Any]) -> Match:
+    return Match(
+        tuple(given.get("resourceRules") or ()),
+        tuple(given.get("excludeResourceRules") or ()),
+        selector_of(given.get("namespaceSelector")),
+        selector_of(given.get("objectSelector")),
+        given.get("matchPolicy") == "Exact",
+    )
+
+
+def _name(obj: Object) -> str:
+    name: str = obj["metadata"]["name"]
+    return name

@@ -1,0 +1,77 @@
+"""What the expressions of a policy may name: the write, its parameters, and the variables of the policy.
+
+A variable is evaluated when an expression first mentions it, once, with those before it. One that cannot be
+evaluated is an error of the expression only if that gets to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kubeshard_apiserver.admission.attributes import Attributes
+from kubeshard_apiserver.admission.conditions import evaluated
+from kubeshard_apiserver.cel import CelError
+from kubeshard_apiserver.objects import Object
+
+NAMES = ("object", "oldObject", "request", "params", "namespaceObject", "variables", "authorizer")
+
+_MENTIONED = re.compile(r"\bvariables\s*\.\s*\??\s*([A-Za-z_]\w*)")
+_SEEN_OF_NAMESPACE = (
+    "name", "generateName", "labels", "annotations", "uid", "creationTimestamp", "deletionTimestamp", "generation",
+    "resourceVersion", "finalizers",
+)  # fmt: skip
+
+
+class Scope:
+    """Of one policy, for one write and one parameter."""
+
+    def __init__(
+        self,
+        asked: Attributes,
+        params: Object | None,
+        namespace: Object | None,
+        variables: Sequence[Mapping[str, Any]],
+    ) -> None:
+        self._base = {
+            "object": asked.object,
+            "oldObject": asked.old,
+            "request": asked.request(),
+            "params": params,
+            "namespaceObject": namespace and _as_seen(namespace),
+            "authorizer": asked.authorizer(),
+        }
+        self._definitions = {variable["name"]: variable["expression"] for variable in variables}
+        self._values: dict[str, Any] = {}
+        self._errors: dict[str, str] = {}
+
+    def values(self, expression: str) -> dict[str, Any]:
+        """For evaluating this expression."""
+        for name in _MENTIONED.findall(expression):
+            self._compose(name)
+        return {**self._base, "variables": self._values}
+
+    def blamed(self, error: str) -> str:
+        """The words of an error that a variable is the cause of."""
+        for name, problem in self._errors.items():
+            if error.endswith(f"no such key: {name}"):
+                return error.replace(
+                    f"no such key: {name}", f'composited variable "{name}" fails to evaluate: {problem}'
+                )
+        return error
+
+    def _compose(self, name: str) -> None:
+        expression = self._definitions.get(name)
+        if expression is None or name in self._values or name in self._errors:
+            return
+        try:
+            self._values[name] = evaluated(expression, NAMES, self.values(expression))
+        except CelError as error:
+            self._errors[name] = str(error).partition("resulted in error: ")[2]
+
+
+def _as_seen(namespace: Object) -> Object:
+    """Policies see the fields of a Namespace that Kubernetes declares to them."""
+    meta = namespace["metadata"]
+    return {**namespace, "metadata": {name: meta[name] for name in _SEEN_OF_NAMESPACE if name in meta}}

@@ -1,0 +1,218 @@
+"""Webhooks: which of them are asked about a write, in which order, and what comes of it.
+
+By the name of their configuration, then in its order. A mutating webhook sees what those before it have made of
+the object; one that asks for it is called once more when a later one has changed the object. All validating ones
+are asked, and the first that refuses speaks. Source: k8s.io/apiserver `admission/plugin/webhook`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from kubeshard.core.errors import ApiError
+from kubeshard.core.patches import JsonPatch
+from kubeshard.core.selectors import Selector
+from kubeshard_apiserver.admission.attributes import Attributes
+from kubeshard_apiserver.admission.conditions import WEBHOOK_NAMES, conditions_hold, decided
+from kubeshard_apiserver.admission.matching import (
+    GROUP,
+    NamespaceOf,
+    any_matches,
+    namespace_selected,
+    object_selected,
+    selector_of,
+)
+from kubeshard_apiserver.admission.review import (
+    BadReview,
+    Verdict,
+    denial,
+    failed_call,
+    internal_error,
+    read_verdict,
+    review_of,
+    why_not,
+)
+from kubeshard_apiserver.cel import CelError
+from kubeshard_apiserver.cel.authorization import deciding
+from kubeshard_apiserver.identity.authorizer import Authorizer
+from kubeshard_apiserver.objects import Object, private
+from kubeshard_apiserver.patching import patched
+from kubeshard_apiserver.resources.registry import Registry, Resource
+from kubeshard_apiserver.status import forbidden
+from kubeshard_apiserver.steps import Steps, WebhookCall
+
+Warn = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Hook:
+    """One webhook of one configuration."""
+
+    uid: tuple[str, str]
+    name: str
+    spec: Mapping[str, Any]
+    namespaces: Selector
+    objects: Selector
+
+
+def hooks_of(configurations: Iterable[Object]) -> tuple[Hook, ...]:
+    ordered = sorted(configurations, key=lambda configuration: configuration["metadata"]["name"])
+    return tuple(
+        Hook(
+            (configuration["metadata"]["name"], spec["name"]),
+            spec["name"],
+            spec,
+            selector_of(spec.get("namespaceSelector")),
+            selector_of(spec.get("objectSelector")),
+        )
+        for configuration in ordered
+        for spec in configuration.get("webhooks") or ()
+    )
+
+
+class Webhooks:
+    """Of one server. `token` makes the uids of reviews, `authorizer` answers match conditions."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        namespace_of: NamespaceOf,
+        token: Callable[[], str],
+        authorizer: Callable[[], Authorizer],
+    ) -> None:
+        self._registry = registry
+        self._namespace_of = namespace_of
+        self._token = token
+        self._authorizer = authorizer
+
+    def mutate(
+        self, hooks: tuple[Hook, ...], attributes: Attributes, decode: Callable[[Object], object], warn: Warn
+    ) -> Steps[Object | None]:
+        """The object as the webhooks leave it. `decode` makes what a patch has left an object of its kind."""
+        if attributes.resource.group == GROUP:
+            return attributes.object
+        again: set[tuple[str, str]] = set()
+        called: set[tuple[str, str]] = set()
+        for is_first in (True, False):
+            for hook in hooks:
+                asked = self._asked(hook, attributes)
+                if asked is None or (not is_first and hook.uid not in again):
+                    continue
+                obj = yield from self._mutated(hook, asked, warn)
+                changed = obj is not None and obj != asked.object
+                if changed and obj is not None:
+                    attributes = self._taken(attributes, obj, decode)
+                    again |= called
+                    called = set()
+                if hook.spec.get("reinvocationPolicy") == "IfNeeded":
+                    called.add(hook.uid)
+            if not again:
+                break
+        return attributes.object
+
+    def validate(self, hooks: tuple[Hook, ...], attributes: Attributes, warn: Warn) -> Steps[None]:
+        if attributes.resource.group == GROUP:
+            return
+        refusals = []
+        for hook in hooks:
+            try:
+                if (asked := self._asked(hook, attributes)) is not None:
+                    yield from self._verdict(hook, asked, warn, mutating=False)
+            except ApiError as error:
+                refusals.append(error)
+        if refusals:
+            raise refusals[0]
+
+    def _asked(self, hook: Hook, attributes: Attributes) -> Attributes | None:
+        """The write as this webhook wants to be asked about it; None if it does not."""
+        rules = hook.spec.get("rules") or ()
+        for resource in self._versions(hook, attributes):
+            asked = attributes.as_version(resource)
+            if any_matches(rules, asked):
+                break
+        else:
+            return None
+        if not namespace_selected(hook.namespaces, asked, self._namespace_of):
+            return None
+        return asked if object_selected(hook.objects, asked) and self._conditions_hold(hook, asked) else None
+
+    def _versions(self, hook: Hook, attributes: Attributes) -> Iterator[Resource]:
+        """That of the request, then, for `Equivalent`, the others in which the same objects are served."""
+        yield attributes.requested
+        if hook.spec.get("matchPolicy") != "Exact":
+            group, plural = attributes.resource.group, attributes.resource.resource
+            for version in self._registry.versions(group):
+                resource = self._registry.find(group, version, plural)
+                if resource is not None and resource is not attributes.requested:
+                    yield resource
+
+    def _conditions_hold(self, hook: Hook, asked: Attributes) -> bool:
+        conditions = hook.spec.get("matchConditions")
+        if not conditions:
+            return True
+        variables = {
+            "object": asked.object,
+            "oldObject": asked.old,
+            "request": asked.request(),
+            "authorizer": asked.authorizer(),
+            "namespaceObject": None,
+        }
+        try:
+            with deciding(partial(decided, self._authorizer(), asked.user)):
+                return conditions_hold(conditions, WEBHOOK_NAMES, variables)
+        except CelError as error:
+            if hook.spec.get("failurePolicy") == "Ignore":
+                return False
+            raise forbidden(asked.resource, asked.name, str(error)) from None
+
+    def _verdict(self, hook: Hook, asked: Attributes, warn: Warn, *, mutating: bool) -> Steps[Verdict | None]:
+        """None where nobody answered and that does not matter. Raises ApiError for a denial and a failure."""
+        uid = self._token()
+        timeout = float(hook.spec.get("timeoutSeconds") or 10)
+        call = WebhookCall(hook.name, hook.spec["clientConfig"], review_of(asked, uid), timeout)
+        reply = yield call
+        problem = f"failed to call webhook: {reply.problem}"
+        if not reply.problem:
+            try:
+                verdict = read_verdict(reply.review, uid, mutating=mutating)
+            except BadReview as error:
+                problem = str(error)
+            else:
+                for text in verdict.warnings:
+                    warn(text)
+                if not verdict.allowed:
+                    raise denial(hook.name, verdict.status)
+                return verdict
+        if hook.spec.get("failurePolicy") == "Ignore":
+            return None
+        raise failed_call(hook.name, problem)
+
+    def _mutated(self, hook: Hook, asked: Attributes, warn: Warn) -> Steps[Object | None]:
+        verdict = yield from self._verdict(hook, asked, warn, mutating=True)
+        if verdict is None or not verdict.ops:
+            return None
+        if asked.object is None:
+            problem = "attempted to modify the object, which is not supported for this operation"
+            raise internal_error(f'admission webhook "{hook.name}" {problem}')
+        obj = asked.object
+        for op in verdict.ops:
+            try:
+                obj = patched(obj, JsonPatch([op]))
+            except ApiError:
+                raise internal_error(why_not(op)) from None
+        return obj
+
+    def _taken(self, attributes: Attributes, obj: Object, decode: Callable[[Object], object]) -> Attributes:
+        """The patched object, decoded as if it came from a client, in the version of the request."""
+        kind = attributes.sent or attributes.requested.kind
+        obj = private({**obj, "apiVersion": kind.api_version})
+        try:
+            decode(obj)
+        except ApiError as error:
+            raise internal_error(
+                error.message.partition(f"as a {obj['kind']}: ")[2] or error.message
+            ) from None
+        return attributes.with_object(obj)

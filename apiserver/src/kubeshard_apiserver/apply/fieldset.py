@@ -1,0 +1,158 @@
+"""Sets of fields: of a value, of the difference of two values, and as FieldsV1 on the wire. Pure.
+
+A set is a frozenset of paths, so the algebra is Python's. Source: KEP-555, structured-merge-diff `typed` and
+`fieldpath`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kubeshard_apiserver.apply.shape import Path, Shape, parts
+
+FieldSet = frozenset[Path]
+EMPTY: FieldSet = frozenset()
+
+
+class Comparison(NamedTuple):
+    added: FieldSet
+    modified: FieldSet
+    removed: FieldSet
+
+
+def fields_of(shape: Shape, value: Any) -> FieldSet:
+    """What an applier of this value owns: leaves, items of maps and lists, and maps that are empty or null."""
+    found: set[Path] = set()
+    _collect(shape, value, (), found)
+    return frozenset(found)
+
+
+def compare(shape: Shape, before: Any, after: Any) -> Comparison:
+    """Which fields differ. Of what is only on one side every level belongs to the difference."""
+    added: set[Path] = set()
+    modified: set[Path] = set()
+    removed: set[Path] = set()
+    _compare(shape, before, after, (), (added, modified, removed))
+    return Comparison(frozenset(added), frozenset(modified), frozenset(removed))
+
+
+def to_fields_v1(paths: FieldSet) -> dict[str, Any]:
+    """Sets that are the same are one dict, which nobody changes: objects that are alike share it."""
+    if (known := _shared.get(paths)) is not None:
+        return known
+    made = _made(paths)
+    if sum(len(element) for path in paths for element in path) <= _LONGEST_SHARED:
+        if len(_shared) >= _MOST_SHARED:
+            del _shared[next(iter(_shared))]
+        _shared[paths] = made
+    return made
+
+
+_shared: dict[FieldSet, dict[str, Any]] = {}
+_MOST_SHARED = 1024
+_LONGEST_SHARED = 20_000
+"""Characters of a set: what clients make up must not fill the memory."""
+
+
+def _made(paths: FieldSet) -> dict[str, Any]:
+    root: dict[str, Any] = {}
+    # In order a path comes before those below it, and elements come as they are to be written.
+    for path in sorted(paths):
+        node, is_new = root, True
+        for element in path:
+            inner = node.get(element)
+            if inner is None:
+                if not node and not is_new:
+                    node["."] = {}
+                inner = node[element] = {}
+                is_new = True
+            else:
+                is_new = False
+            node = inner
+    return root
+
+
+def from_fields_v1(fields: Any) -> FieldSet:
+    """Raises ValueError for what is no FieldsV1."""
+    found: set[Path] = set()
+    _read({} if fields is None else fields, (), found)
+    return frozenset(found)
+
+
+def _collect(shape: Shape, value: Any, path: Path, found: set[Path]) -> None:
+    inner = parts(shape, value)
+    if inner is None:
+        found.add(path)
+        return
+    for element, part in inner.items():
+        here = (*path, element)
+        _collect(part.shape, part.value, here, found)
+        if not part.declared or part.value is None or part.value == {}:
+            found.add(here)
+
+
+_ABSENT = object()
+
+
+def _compare(
+    shape: Shape, before: Any, after: Any, path: Path, found: tuple[set[Path], set[Path], set[Path]]
+) -> None:
+    added, modified, removed = found
+    if before is _ABSENT:
+        _collect_all(shape, after, path, added)
+        return
+    if after is _ABSENT:
+        _collect_all(shape, before, path, removed)
+        return
+    if before is after or (len(path) == 1 and before == after and _is_identical(before, after)):
+        return
+    old, new = parts(shape, before), parts(shape, after)
+    if not old and not new:
+        if not _same(before, after):
+            modified.add(path)
+        return
+    if (old is None and not _is_none(before, after)) or (new is None and not _is_none(after, before)):
+        modified.add(path)
+    for element in {**(old or {}), **(new or {})}:
+        part = (new or {}).get(element) or (old or {})[element]
+        _compare(
+            part.shape,
+            old[element].value if old and element in old else _ABSENT,
+            new[element].value if new and element in new else _ABSENT,
+            (*path, element),
+            found,
+        )
+
+
+def _collect_all(shape: Shape, value: Any, path: Path, found: set[Path]) -> None:
+    """Every level of what is only on one side."""
+    found.add(path)
+    if isinstance(value, (dict, list)):
+        for element, part in (parts(shape, value) or {}).items():
+            _collect_all(part.shape, part.value, (*path, element), found)
+
+
+def _is_identical(before: Any, after: Any) -> bool:
+    """Of equal values: whether their types are the same, too. False also where the order differs."""
+    return msgspec.json.encode(before) == msgspec.json.encode(after)
+
+
+def _is_none(value: Any, other: Any) -> bool:
+    """Absent; to a list null is as much."""
+    return value is _ABSENT or (value is None and isinstance(other, list))
+
+
+def _same(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and bool(a == b)
+
+
+def _read(node: Any, path: Path, found: set[Path]) -> None:
+    if not isinstance(node, dict):
+        raise ValueError(f"{node!r} is no set of fields")
+    if path and (not node or "." in node):
+        found.add(path)
+    for element, inner in node.items():
+        if element != ".":
+            _read(inner, (*path, element), found)

@@ -1,0 +1,100 @@
+"""Who owns which fields: `metadata.managedFields`, read and written.
+
+Guaranteed: entries in the server's order; an applier has one entry per subresource whatever version it used,
+an updater one per version. An entry that cannot be read makes the whole list count as absent, as on the
+server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from kubeshard.core.times import parse_time
+from kubeshard_apiserver.apply.fieldset import FieldSet, from_fields_v1, to_fields_v1
+
+
+class Manager(NamedTuple):
+    """`operation` is `Apply` or `Update`; `api_version` is empty for an applier, as it does not tell appliers
+    apart.
+    """
+
+    name: str
+    operation: str
+    subresource: str = ""
+    api_version: str = ""
+
+
+@dataclass(frozen=True)
+class Owned:
+    fields: FieldSet
+    api_version: str
+    time: str | None = None
+
+
+Managers = dict[Manager, Owned]
+
+
+def read_managers(obj: Mapping[str, Any]) -> Managers:
+    """Empty for an object without (readable) managedFields."""
+    managers: Managers = {}
+    for entry in obj.get("metadata", {}).get("managedFields") or ():
+        operation, version = entry.get("operation"), entry.get("apiVersion")
+        if operation not in ("Apply", "Update") or not version or entry.get("fieldsType") != "FieldsV1":
+            return {}
+        manager = Manager(
+            entry.get("manager", ""),
+            operation,
+            entry.get("subresource", ""),
+            version if operation == "Update" else "",
+        )
+        try:
+            fields = from_fields_v1(entry.get("fieldsV1"))
+        except ValueError:
+            return {}
+        managers[manager] = Owned(fields, version, entry.get("time"))
+    return managers
+
+
+def written(managers: Managers) -> list[dict[str, Any]] | None:
+    """The wire form; None when nobody owns anything."""
+    ordered = sorted(
+        managers.items(),
+        key=lambda item: (
+            item[0].operation,
+            int(parse_time(item[1].time) or 0),
+            item[0].name,
+            item[1].api_version,
+            item[0].subresource,
+        ),
+    )
+    return [_entry(manager, owned) for manager, owned in ordered] or None
+
+
+def without(owned: Owned, fields: FieldSet) -> Owned:
+    return replace(owned, fields=owned.fields - fields)
+
+
+def shown(manager: Manager, owned: Owned) -> str:
+    """As conflicts name it."""
+    text = f'"{manager.name}"'
+    if manager.subresource:
+        text += f' with subresource "{manager.subresource}"'
+    if manager.operation == "Update":
+        text += f" using {owned.api_version}"
+    return text
+
+
+def _entry(manager: Manager, owned: Owned) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "manager": manager.name,
+        "operation": manager.operation,
+        "apiVersion": owned.api_version,
+    }
+    if owned.time:
+        entry["time"] = owned.time
+    entry |= {"fieldsType": "FieldsV1", "fieldsV1": to_fields_v1(owned.fields)}
+    if manager.subresource:
+        entry["subresource"] = manager.subresource
+    return entry

@@ -1,0 +1,116 @@
+"""What is wrong with a configuration that is to be applied, in the words of the server. Pure.
+
+Only what keeps it from being divided into fields: types, fields that are not declared, keys of lists. Source:
+structured-merge-diff `typed/validate.go`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeshard_apiserver.apply.shape import UNTYPED, Path, Shape, item_element, readable
+from kubeshard_apiserver.status import shown
+
+_FITS: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "numeric": (int, float),
+    "any scalar": (str, bool, int, float),
+}
+
+_NOT_IN_SETS: dict[type, str] = {dict: "map", list: "list"}
+_GO: dict[type, str] = {dict: "map[string]interface {}", list: "[]interface {}", str: "string", bool: "bool"}
+
+
+def mistakes(shape: Shape, value: Any, path: Path = ()) -> list[str]:
+    found: list[str] = []
+    _look(shape, value, path, found)
+    return found
+
+
+def _look(shape: Shape, value: Any, path: Path, found: list[str]) -> None:
+    if value is None or shape.kind == "untyped":
+        return
+    if shape.kind == "scalar":
+        if shape.scalar and not _fits(shape.scalar, value):
+            found.append(f"{readable(path)}: expected {_told(shape.scalar, value)}")
+    elif shape.kind == "map" and isinstance(value, dict):
+        items = shape.items or UNTYPED
+        for name in sorted(value):
+            inner, here = shape.fields.get(name), (*path, f"f:{name}")
+            if inner is None and shape.closed:
+                found.append(f"{readable(here)}: field not declared in schema")
+            else:
+                _look(inner or items, value[name], here, found)
+    elif shape.kind == "list" and isinstance(value, list):
+        _look_at_items(shape, value, path, found)
+    else:
+        found.append(f"{readable(path)}: expected {shape.kind}, got &{{{_plain(value)}}}")
+
+
+def _look_at_items(shape: Shape, items: list[Any], path: Path, found: list[str]) -> None:
+    """An item that cannot be named ends the look at its list."""
+    inner, seen = shape.items or UNTYPED, set()
+    for index, item in enumerate(items):
+        element = f"i:{index}"
+        if shape.list_type in ("set", "map"):
+            if problem := _nameless(shape, item):
+                found.append(f"{readable(path)}: element {index}: {problem}")
+                return
+            element = item_element(shape, item)
+            if element in seen:
+                found.append(f"{readable(path)}: duplicate entries for key {readable((element,))}")
+            seen.add(element)
+        _look(inner, item, (*path, element), found)
+
+
+def _nameless(shape: Shape, item: Any) -> str:
+    if shape.list_type == "set":
+        if item is None:
+            return "associative list without keys has an element that's an explicit null"
+        kind = _NOT_IN_SETS.get(type(item))
+        return f"associative list without keys has an element that's a {kind} type" if kind else ""
+    if item is None:
+        return "associative list with keys may not have a null element"
+    if not isinstance(item, dict):
+        return "associative list with keys may not have non-map elements"
+    if any(key in item or default is not None for key, default in shape.keys.items()):
+        return ""
+    names = " ".join(shown(key) for key in shape.keys)
+    return (
+        f"associative list with keys has an element that omits all key fields [{names}] "
+        "(and doesn't have default values for any key fields)"
+    )
+
+
+def _fits(scalar: str, value: Any) -> bool:
+    return type(value) in _FITS[scalar]
+
+
+def _told(scalar: str, value: Any) -> str:
+    if scalar == "string":
+        return f"string, got &value.valueUnstructured{{Value:{_literal(value)}}}"
+    if scalar == "numeric":
+        return f"numeric (int or float), got {_GO.get(type(value), 'float64')}"
+    return f"{scalar}, got &{{{_plain(value)}}}"
+
+
+def _plain(value: Any) -> str:
+    """As Go's `%v`."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{name}:{_plain(value[name])}' for name in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(_plain, value))}]"
+    if value is None:
+        return "<nil>"
+    return value if isinstance(value, str) else shown(value)
+
+
+def _literal(value: Any) -> str:
+    """As Go's `%#v`."""
+    if isinstance(value, dict):
+        inner = ", ".join(f"{shown(name)}:{_literal(value[name])}" for name in sorted(value))
+        return f"map[string]interface {{}}{{{inner}}}"
+    if isinstance(value, list):
+        return f"[]interface {{}}{{{', '.join(map(_literal, value))}}}"
+    return "interface {}(nil)" if value is None else shown(value)

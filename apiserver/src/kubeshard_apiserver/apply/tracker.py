@@ -1,0 +1,199 @@
+"""Field management: what an update takes from other managers, and server-side apply.
+
+`updated` and `applied` return the object with its new managedFields; they change no argument. Guaranteed: an
+apply changes exactly the fields it states, removes those it stated before and nobody else owns, and raises
+Conflict where a stated value differs from what another manager owns, unless forced; managedFields' times move
+only for a manager whose set or values changed. Source: KEP-555, k8s.io/apimachinery/pkg/util/managedfields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kubeshard.core.errors import Conflict
+from kubeshard_apiserver.apply.fieldset import EMPTY, Comparison, FieldSet, compare, fields_of
+from kubeshard_apiserver.apply.last_applied import MANAGER as KUBECTL
+from kubeshard_apiserver.apply.last_applied import kept_up, upgradable
+from kubeshard_apiserver.apply.managers import (
+    Manager,
+    Managers,
+    Owned,
+    read_managers,
+    shown,
+    without,
+    written,
+)
+from kubeshard_apiserver.apply.merging import merge, remove
+from kubeshard_apiserver.apply.shape import Path, Shape, readable
+from kubeshard_apiserver.objects import Object, with_metadata
+
+_NEVER_OWNED: FieldSet = frozenset(
+    {("f:apiVersion",), ("f:kind",), ("f:metadata",)}
+    | {
+        ("f:metadata", f"f:{name}")
+        for name in (
+            "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
+            "resourceVersion",
+        )
+    }
+)  # fmt: skip
+_MOST_UPDATERS = 10
+_ANCIENT = "ancient-changes"
+_BEFORE_APPLY = "before-first-apply"
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Who writes, when, by which version and subresource. `resets` tells, by the first two elements of their
+    path, the fields that this way of writing cannot change. `zero` is what an object of the kind holds before
+    anything is said of it.
+    """
+
+    manager: str
+    api_version: str
+    subresource: str
+    now: str
+    resets: Callable[[Path], bool] = lambda path: False
+    zero: Mapping[str, Any] = field(default_factory=dict)
+
+    def manager_for(self, operation: str) -> Manager:
+        version = self.api_version if operation == "Update" else ""
+        return Manager(self.manager or "unknown", operation, self.subresource, version)
+
+
+def updated(shape: Shape, live: Object | None, new: Object, writer: Writer) -> Object:
+    """`new` with the managedFields that follow from writing it over `live` (None: a create)."""
+    managers = _managers_of_request(live, new, writer)
+    if not managers and live is not None:
+        # Nobody asked for field management on this object yet: the first apply will.
+        return with_metadata(new, managedFields=None)
+    return with_metadata(new, managedFields=written(_after_update(shape, managers, live, new, writer)))
+
+
+def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force: bool) -> Object:
+    """`live` after applying `config`. Raises Conflict naming managers and fields."""
+    managers = read_managers(live)
+    if not managers and live["metadata"].get("uid"):
+        managers = _after_update(
+            shape, {}, None, live, replace(writer, manager=_BEFORE_APPLY, subresource="")
+        )
+    manager = writer.manager_for("Apply")
+    before = _bare(live)
+    last = managers.get(manager)
+    merged = merge(shape, before, config)
+    ours = _trimmed(fields_of(shape, config), writer)
+    managers[manager] = Owned(ours, writer.api_version, last.time if last else None)
+    if last is not None:
+        kept = frozenset().union(*(owned.fields for owned in managers.values()))
+        merged = remove(shape, merged, last.fields, kept | _NEVER_OWNED)
+    comparison = _heeded(compare(shape, before, merged), writer)
+    changed = comparison.modified | comparison.added
+    conflicts = {
+        other: (owned, fields)
+        for other, owned in managers.items()
+        if other != manager and (fields := owned.fields & changed)
+    }
+    if conflicts and not force:
+        free = upgradable(shape, before, writer.api_version) if writer.manager == KUBECTL else EMPTY
+        if left := {
+            one: (owned, rest) for one, (owned, fields) in conflicts.items() if (rest := fields - free)
+        }:
+            raise _conflict(left)
+    managers = {
+        other: owned if other == manager else without(owned, changed | comparison.removed)
+        for other, owned in managers.items()
+    }
+    if any(comparison) or last is None or last.fields != ours or last.api_version != writer.api_version:
+        managers[manager] = replace(managers[manager], time=writer.now)
+    if writer.manager == KUBECTL:
+        merged = kept_up(merged, config)
+    return with_metadata(merged, managedFields=written(_owning(managers)))
+
+
+def _after_update(
+    shape: Shape, managers: Managers, live: Object | None, new: Object, writer: Writer
+) -> Managers:
+    after = _bare(new)
+    empty = {"apiVersion": after.get("apiVersion"), "kind": after.get("kind"), "metadata": {}, **writer.zero}
+    comparison = _heeded(compare(shape, _bare(live) if live else empty, after), writer)
+    taken = comparison.modified | comparison.added
+    left = {manager: without(owned, taken | comparison.removed) for manager, owned in managers.items()}
+    if ours := taken - _NEVER_OWNED:
+        manager = writer.manager_for("Update")
+        previous = left[manager].fields if manager in left else EMPTY
+        left[manager] = Owned(previous | ours, writer.api_version, writer.now)
+    return _capped(_owning(left))
+
+
+def _managers_of_request(live: Object | None, new: Object, writer: Writer) -> Managers:
+    """An update of the object itself may edit managedFields, or reset them by a list with one empty entry."""
+    if not writer.subresource:
+        if new["metadata"].get("managedFields") == [{}]:
+            return {}
+        if given := read_managers(new):
+            return given
+    return read_managers(live or {})
+
+
+def _bare(obj: Object) -> Object:
+    return with_metadata(obj, managedFields=None) if "metadata" in obj else obj
+
+
+def _trimmed(fields: FieldSet, writer: Writer) -> FieldSet:
+    return _unreset(fields - _NEVER_OWNED, writer)
+
+
+def _heeded(comparison: Comparison, writer: Writer) -> Comparison:
+    return Comparison(*(_unreset(part, writer) for part in comparison))
+
+
+def _unreset(fields: FieldSet, writer: Writer) -> FieldSet:
+    if not fields:
+        return fields
+    beginnings = {path[:2] for path in fields}
+    reset = {beginning for beginning in beginnings if writer.resets(beginning)}
+    return frozenset(path for path in fields if path[:2] not in reset) if reset else fields
+
+
+def _owning(managers: Managers) -> Managers:
+    return {manager: owned for manager, owned in managers.items() if owned.fields}
+
+
+def _capped(managers: Managers) -> Managers:
+    """Of too many updaters the oldest are merged into one entry per version."""
+    updaters = sorted(
+        (manager for manager in managers if manager.operation == "Update"),
+        key=lambda manager: managers[manager].time or "",
+    )
+    capped = dict(managers)
+    excess = len(updaters) - _MOST_UPDATERS
+    for manager in updaters[: excess + 1] if excess > 0 else ():
+        owned = capped.pop(manager)
+        bucket = Manager(_ANCIENT, "Update", "", owned.api_version)
+        earlier = capped[bucket].fields if bucket in capped else EMPTY
+        capped[bucket] = replace(owned, fields=earlier | owned.fields)
+    return capped
+
+
+def _conflict(conflicts: dict[Manager, tuple[Owned, FieldSet]]) -> Conflict:
+    causes = []
+    sections: dict[str, list[str]] = {}
+    for manager, (owned, fields) in conflicts.items():
+        name = shown(manager, owned)
+        paths = sorted(readable(path) for path in fields)
+        sections.setdefault(name, []).extend(paths)
+        causes += [
+            {"reason": "FieldManagerConflict", "message": f"conflict with {name}", "field": path}
+            for path in paths
+        ]
+    if len(causes) == 1:
+        listed = f"1 conflict: {causes[0]['message']}: {causes[0]['field']}"
+    else:
+        lines = []
+        for name in sorted(sections):
+            lines.append(f"conflicts with {name}:")
+            lines += [f"- {path}" for path in sections[name]]
+        listed = f"{len(causes)} conflicts: " + "\n".join(lines)
+    return Conflict(f"Apply failed with {listed}", code=409, reason="Conflict", details={"causes": causes})

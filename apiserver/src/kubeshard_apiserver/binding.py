@@ -1,0 +1,72 @@
+"""Pods get their nodes: what a Binding does. Source: k8s.io/kubernetes `pkg/registry/core/pod/storage`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard_apiserver.model import Target
+from kubeshard_apiserver.objects import Object, is_deleting, with_metadata
+from kubeshard_apiserver.resources.strategy import Strategy
+from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.server import ApiServer
+from kubeshard_apiserver.status import conflict, internal
+
+
+class Bodies(Typed):
+    """Not a resource: what a subresource is sent."""
+
+    def __init__(self, kind: Kind) -> None:
+        Strategy.__init__(self, kind, {})
+
+
+BINDINGS = Bodies(Kind("", "v1", "Binding", "bindings"))
+
+
+def bind(server: ApiServer, target: Target, body: Object, *, dry_run: bool = False) -> None:
+    """Without asking admission. No manager owns what is written. Raises Conflict for a pod that has a node, is
+    gated or goes.
+    """
+    node, given = body.get("target") or {}, body["metadata"]
+    if node.get("kind") not in (None, "", "Node"):
+        known = '"Node", "<empty>"'
+        raise internal(f'target.kind: Unsupported value: "{node["kind"]}": supported values: {known}')
+    if not node.get("name"):
+        raise internal("target.name: Required value")
+    pod = server.live(target)
+    if problem := _unbindable(pod):
+        raise conflict(GroupResource("", "pods/binding"), target.name, f"pod {target.name} {problem}")
+    status = {name: value for name, value in pod["status"].items() if name != "nominatedNodeName"}
+    condition = {"type": "PodScheduled", "status": "True"}
+    bound = {
+        **pod,
+        "spec": {**pod["spec"], "nodeName": node["name"]},
+        "status": with_pod_condition(status, condition, server.now()),
+    }
+    for field in ("annotations", "labels"):
+        if given.get(field):
+            bound = with_metadata(bound, **{field: {**(pod["metadata"].get(field) or {}), **given[field]}})
+    if not dry_run:
+        server.store.put(target.group_resource, target.key, bound)
+
+
+def with_pod_condition(status: Object, condition: Mapping[str, Any], now: str) -> Object:
+    """The time of a condition moves with its status only."""
+    conditions = list(status.get("conditions") or ())
+    fresh = {"lastProbeTime": None, "lastTransitionTime": now, **condition}
+    for index, old in enumerate(conditions):
+        if old["type"] == condition["type"]:
+            if old["status"] == condition["status"]:
+                fresh["lastTransitionTime"] = old.get("lastTransitionTime")
+            conditions[index] = fresh
+            return {**status, "conditions": conditions}
+    return {**status, "conditions": [*conditions, fresh]}
+
+
+def _unbindable(pod: Object) -> str:
+    if is_deleting(pod):
+        return "is being deleted, cannot be assigned to a host"
+    if node := pod["spec"].get("nodeName"):
+        return f'is already assigned to node "{node}"'
+    return "has non-empty .spec.schedulingGates" if pod["spec"].get("schedulingGates") else ""

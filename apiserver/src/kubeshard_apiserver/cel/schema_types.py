@@ -1,0 +1,258 @@
+"""Types for the compiler from a schema: what it finds out about `self` before there is a value.
+
+An object is described to it as a message of protobuf, which is how the language declares types; the values that are
+evaluated later stay JSON. Lists of lists and maps of lists, which messages do not have, are `dyn` inside.
+
+Source: k8s.io/apiserver `pkg/cel/common/schemas.go`, `pkg/cel/escaping.go`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+from kubeshard.core.errors import ConfigurationError
+from kubeshard_apiserver.cel.program import CelError, checked, environment, library
+
+Schema = Mapping[str, Any]
+TEXT: Schema = {"type": "string"}
+ROOT: Mapping[str, Schema] = {
+    "apiVersion": TEXT,
+    "kind": TEXT,
+    "metadata": {"type": "object", "properties": {"name": TEXT, "generateName": TEXT}},
+}
+"""What rules see of every whole object."""
+
+_PACKAGE = "kubeshard"
+_RESERVED = frozenset(
+    (
+        *("true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if"),
+        *("import", "let", "loop", "package", "namespace", "return", "var", "void", "while"),
+    )
+)
+_SPECIAL = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
+_ESCAPED = re.compile(r"__|[./-]")
+_NAME = re.compile(r"[a-zA-Z_./-][a-zA-Z0-9_./-]*")
+_SIMPLE = {"boolean": "bool", "number": "double", "integer": "int"}
+_FORMATTED = {"byte": "bytes", "duration": "duration", "date": "timestamp", "date-time": "timestamp"}
+_WRAPPED = {
+    "dyn": ".google.protobuf.Value",
+    "timestamp": ".google.protobuf.Timestamp",
+    "duration": ".google.protobuf.Duration",
+}
+
+
+class _Declared(NamedTuple):
+    """`kind`: `list`, `map`, `message` or the name of a simple type; `of` is the item's type, or the message's
+    name.
+    """
+
+    kind: str
+    of: Any = None
+
+
+def escaped(name: str) -> str | None:
+    """A field's name in expressions; None for one that cannot be said there."""
+    if not _NAME.fullmatch(name):
+        return None
+    if name in _RESERVED:
+        return f"__{name}__"
+    return _ESCAPED.sub(lambda found: _SPECIAL[found[0]], name)
+
+
+def members(schema: Schema, *, is_root: bool) -> Mapping[str, Schema]:
+    """The fields of an object that expressions can name."""
+    properties: Mapping[str, Schema] = schema.get("properties") or {}
+    if is_root or schema.get("x-kubernetes-embedded-resource"):
+        return {**properties, **ROOT}
+    return properties
+
+
+class TypedScope:
+    """The variables `self` and `oldSelf` of one schema."""
+
+    def __init__(self, schema: Schema, *, is_root: bool = False) -> None:
+        self._typed = _environment_of(schema, is_root=is_root)
+        self._loose = partial(_environment_of, schema, is_root=is_root, numbers=False)
+
+    def check(self, expression: str, *, optional_old: bool = False) -> str:
+        """The type of its result. Raises CelError."""
+        before, after = OPTIONAL if optional_old else ("", "")
+        text = f"{before}{expression}{after}"
+        try:
+            returns = _checked(self._typed, text)
+        except CelError as error:
+            # The library's compiler compares numbers of one type only, its evaluator and the real server any.
+            if not _MIXED.search(str(error)):
+                raise CelError(_own_words(str(error), optional_old)) from None
+            returns = _checked(self._loose(), text)
+        if not optional_old:
+            return returns
+        return returns.removeprefix("list(").removesuffix(")") if returns.startswith("list(") else "dyn"
+
+
+_MIXED = re.compile(r"overload for '_[<>]=?_' applied to '\((?:double|int|uint), (?:double|int|uint)\)'")
+
+
+def _environment_of(schema: Schema, *, is_root: bool, numbers: bool = True) -> Any:
+    """`numbers`: whether they have types of their own."""
+    messages = _Messages(numbers)
+    declared = messages.declare(schema, is_root=is_root)
+    if declared is None:
+        return None
+    own = _type_of(declared)
+    variables = {"self": own, "oldSelf": own, "old_self_": own, "has_old_": library().Type.BOOL}
+    return environment(variables, messages.pool())
+
+
+def _checked(env: Any, expression: str) -> str:
+    if env is None:
+        raise CelError("failed to convert to declType for CEL validation rules")
+    return checked(env, expression)[1]
+
+
+def _own_words(text: str, optional_old: bool) -> str:
+    for name in ("Timestamp", "Duration"):
+        text = text.replace(f"google.protobuf.{name}", name.lower())
+    if optional_old:
+        text = re.sub(r"(?<=<input>:)\d+", lambda found: str(int(found[0]) - 1), text)
+    return text
+
+
+OPTIONAL = ("[has_old_ ? optional.of(old_self_) : optional.none()].map(oldSelf,\n", "\n)")
+"""Around an expression to which `oldSelf` is an optional value: a list of its one result."""
+
+
+class _Messages:
+    def __init__(self, numbers: bool) -> None:
+        self._simple = _SIMPLE if numbers else {**_SIMPLE, "number": "dyn", "integer": "dyn"}
+        self._descriptors = _protobuf()
+        self._file = self._descriptors.pb2.FileDescriptorProto(
+            name="schema.proto",
+            package=_PACKAGE,
+            syntax="proto2",
+            dependency=[f"google/protobuf/{name}.proto" for name in ("struct", "timestamp", "duration")],
+        )
+
+    def pool(self) -> Any:
+        pool = self._descriptors.pool()
+        for known in self._descriptors.known:
+            pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)
+        pool.AddSerializedFile(self._file.SerializeToString())
+        return pool
+
+    def declare(self, schema: Schema, *, is_root: bool = False) -> _Declared | None:
+        """None for what expressions cannot see."""
+        if schema.get("x-kubernetes-int-or-string"):
+            return _Declared("dyn")
+        match schema.get("type"):
+            case "array":
+                items = schema.get("items")
+                of = self.declare(items) if isinstance(items, Mapping) else None
+                return of and _Declared("list", of)
+            case "object":
+                additional = schema.get("additionalProperties")
+                if isinstance(additional, Mapping):
+                    of = self.declare(additional)
+                    return of and _Declared("map", of)
+                return self._message(members(schema, is_root=is_root))
+            case "string":
+                return _Declared(_FORMATTED.get(schema.get("format") or "", "string"))
+            case str(type_) if type_ in self._simple:
+                return _Declared(self._simple[type_])
+        return None
+
+    def _message(self, fields: Mapping[str, Schema]) -> _Declared:
+        message = self._file.message_type.add(name=f"Type{len(self._file.message_type)}")
+        for name, schema in fields.items():
+            declared, shown = self.declare(schema), escaped(name)
+            if declared is not None and shown is not None:
+                self._field(message, shown, declared)
+        return _Declared("message", f"{_PACKAGE}.{message.name}")
+
+    def _field(self, message: Any, name: str, declared: _Declared) -> None:
+        kinds = self._descriptors.pb2.FieldDescriptorProto
+        field = message.field.add(name=name, number=_number(len(message.field)), label=kinds.LABEL_OPTIONAL)
+        if declared.kind in ("list", "map"):
+            field.label = kinds.LABEL_REPEATED
+        if declared.kind == "map":
+            entry = message.nested_type.add(name=f"Entry{len(message.nested_type)}")
+            entry.options.map_entry = True
+            entry.field.add(name="key", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+            value = entry.field.add(name="value", number=2, label=kinds.LABEL_OPTIONAL)
+            _set_type(kinds, value, declared.of)
+            field.type = kinds.TYPE_MESSAGE
+            # The name of an entry has to follow from that of its field.
+            entry.name = "".join(part[:1].upper() + part[1:] for part in name.split("_")) + "Entry"
+            field.type_name = f".{_PACKAGE}.{message.name}.{entry.name}"
+        else:
+            _set_type(kinds, field, declared.of if declared.kind == "list" else declared)
+
+
+def _number(index: int) -> int:
+    """Of a field. Some are not for users."""
+    return index + 1 if index < 18_999 else index + 1001
+
+
+def _set_type(kinds: Any, field: Any, declared: _Declared) -> None:
+    scalars = {"bool": "BOOL", "int": "INT64", "double": "DOUBLE", "string": "STRING", "bytes": "BYTES"}
+    if declared.kind in scalars:
+        field.type = getattr(kinds, f"TYPE_{scalars[declared.kind]}")
+        return
+    field.type = kinds.TYPE_MESSAGE
+    if declared.kind == "message":
+        field.type_name = f".{declared.of}"
+    else:
+        field.type_name = _WRAPPED.get(declared.kind, _WRAPPED["dyn"])
+
+
+def _type_of(declared: _Declared) -> Any:
+    types = library().Type
+    match declared.kind:
+        case "list":
+            return types.List(_type_of(declared.of))
+        case "map":
+            return types.Map(types.STRING, _type_of(declared.of))
+        case "message":
+            return types(declared.of)
+    return getattr(types, declared.kind.upper())
+
+
+def timestamp(seconds: int, nanos: int) -> Any:
+    """As a value that may stand anywhere in a variable."""
+    return _protobuf().timestamp(seconds=seconds, nanos=nanos)
+
+
+def duration(seconds: int, nanos: int) -> Any:
+    return _protobuf().duration(seconds=seconds, nanos=nanos)
+
+
+class _Protobuf(NamedTuple):
+    pb2: Any
+    pool: Any
+    known: tuple[Any, ...]
+    timestamp: Any
+    duration: Any
+
+
+@cache
+def _protobuf() -> _Protobuf:
+    try:
+        from google.protobuf import (  # type: ignore[import-untyped,unused-ignore] # no types, or an extra
+            any_pb2,
+            descriptor_pb2,
+            descriptor_pool,
+            duration_pb2,
+            struct_pb2,
+            timestamp_pb2,
+            wrappers_pb2,
+        )
+    except ImportError as error:
+        raise ConfigurationError(
+            f"rules of custom resources need protobuf: pip install 'kubeshard[apiserver]' ({error})"
+        ) from error
+    known = (any_pb2, duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
+    made = timestamp_pb2.Timestamp, duration_pb2.Duration
+    return _Protobuf(descriptor_pb2, descriptor_pool.DescriptorPool, known, *made)

@@ -1,0 +1,177 @@
+"""What `kubeshard apiserver` runs on, from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import os
+import shlex
+import signal
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import yaml
+
+from kubeshard.client.loading import load_config
+from kubeshard.core.errors import ConfigurationError, KubeshardError
+from kubeshard.runtime.asgi import ListenError
+from kubeshard.runtime.environ import home
+from kubeshard.runtime.http import HttpTransport
+from kubeshard.runtime.loop import loop_factory
+from kubeshard.runtime.transport import HttpRequest, TransportError
+from kubeshard_apiserver.serving.credentials import CLUSTER
+from kubeshard_apiserver.serving.embedded import EmbeddedServer
+
+_ANSWERS_WITHIN = 3.0
+"""Seconds in which a server on this machine answers, if it is alive."""
+
+
+class Options(NamedTuple):
+    """As the command line has them."""
+
+    kubeconfig: Path | None
+    host: str
+    port: int
+    data: Path | None
+    controllers: bool
+    pods: bool
+    ready_after: float
+    rbac: bool
+
+
+def run(options: Options) -> None:
+    """Until the first Ctrl-C or SIGTERM; the second one ends the process at once. Raises ConfigurationError."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_run(options))
+
+
+async def _run(options: Options) -> None:
+    stopping = asyncio.Event()
+    _on_signals(stopping)
+    path = options.kubeconfig or _default_kubeconfig(options.data)
+    if _is_written(path) and (options.kubeconfig or options.data is None):
+        await _refuse_to_lead_away(path)  # a data folder knows itself whether it is in use
+    async with AsyncExitStack() as stack:
+        served = await _listening(options, stack)
+        served.write_kubeconfig(path)
+        if options.controllers:
+            from kubeshard_apiserver.controllers.controllers import Controllers
+
+            await stack.enter_async_context(
+                Controllers(
+                    served.server,
+                    pods=options.pods,
+                    ready_after=options.ready_after,
+                    root_ca=served.credentials.ca,
+                    caller=served.caller,
+                )
+            )
+        _spare_the_collector()
+        click.echo(_welcome(served.url, path, options))
+        ending = [asyncio.ensure_future(wait) for wait in (stopping.wait(), served.failed())]
+        await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+        for wait in ending:
+            wait.cancel()
+    if not stopping.is_set():
+        raise KubeshardError(await served.failed())
+
+
+async def _listening(options: Options, stack: AsyncExitStack) -> EmbeddedServer:
+    server = EmbeddedServer(data=options.data, host=options.host, port=options.port, rbac=options.rbac)
+    try:
+        return await stack.enter_async_context(server)
+    except ConfigurationError as error:
+        cause = error.__cause__
+        if isinstance(cause, ListenError) and cause.errno == errno.EADDRINUSE:
+            raise ConfigurationError(
+                f"{error}; name another port with --port (0 picks a free one)"
+            ) from error
+        raise
+
+
+def _spare_the_collector() -> None:
+    """Objects of the API have no cycles, and there may be many: Python's collector is not to go through all of
+    them because a list or a burst of writes has made some more.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+def _welcome(url: str, path: Path, options: Options) -> str:
+    kept = f"Everything is kept in {options.data}." if options.data else "Everything is gone when it ends."
+    return (
+        f"The API server listens on {url}. {kept} Ctrl-C ends it.\n\n"
+        f"    export KUBECONFIG={shlex.quote(str(path.absolute()))}\n"
+        "    kubectl get namespaces\n"
+    )
+
+
+def _is_written(path: Path) -> bool:
+    """By this command. Raises ConfigurationError where somebody else has written: who says
+    `--kubeconfig ~/.kube/config` means well, and would lose the way to their clusters.
+    """
+    if not path.is_file() or not path.stat().st_size:
+        return False
+    try:
+        clusters = yaml.safe_load(path.read_text())["clusters"]
+        ours = [cluster["name"] for cluster in clusters] == [CLUSTER]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, LookupError, TypeError):
+        ours = False
+    if not ours:
+        raise ConfigurationError(
+            f"{path} was not written by this command and is not overwritten; name another file with --kubeconfig"
+        )
+    return True
+
+
+async def _refuse_to_lead_away(path: Path) -> None:
+    """Shells that use the file would talk to another server from one command to the next. Only the server that
+    wrote it has a certificate that its authority signed: another one on that port is no reason to refuse.
+    """
+    try:
+        config = await load_config(path)
+        transport = HttpTransport(config.server, config.tls)
+    except ConfigurationError:
+        return
+    try:
+        await transport.request(HttpRequest("GET", "/version", {}, timeout=_ANSWERS_WITHIN))
+    except TransportError:
+        return
+    finally:
+        await transport.close()
+    raise ConfigurationError(
+        f"{path} belongs to the server at {config.server}, which is running; name another file with --kubeconfig "
+        "(and another port with --port)"
+    )
+
+
+def _default_kubeconfig(data: Path | None) -> Path:
+    if data is not None:
+        return data / "kubeconfig"
+    folder = home()
+    if folder is None:
+        raise ConfigurationError("there is no home directory to write a kubeconfig to: say --kubeconfig FILE")
+    path = folder / ".kube" / "kubeshard"
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot make {path.parent}: {error.strerror}; say --kubeconfig FILE"
+        ) from error
+    return path
+
+
+def _on_signals(stopping: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+
+    def handle() -> None:
+        if stopping.is_set():
+            os._exit(1)
+        stopping.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with suppress(NotImplementedError):  # Windows
+            loop.add_signal_handler(number, handle)

@@ -1,0 +1,77 @@
+"""Which objects a controller manages: it adopts those that its selector selects and that nobody has, and gives up
+those that it does not select any more. Source: pkg/controller/controller_ref_manager.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
+from kubeshard_apiserver.controllers.cluster import Account, Cluster
+from kubeshard_apiserver.controllers.ownership import Node, controller_of, references_of
+from kubeshard_apiserver.controllers.pods import controller_reference
+from kubeshard_apiserver.history import Event
+from kubeshard_apiserver.objects import Object, is_deleting, key_of, labels_of, with_metadata
+from kubeshard_apiserver.resources.pod_selectors import selects
+from kubeshard_apiserver.steps import Steps
+
+
+def claim_dependents(
+    cluster: Cluster,
+    account: Account,
+    owner: Object,
+    resource: GroupResource,
+    *,
+    suits: Callable[[Object], bool] = lambda obj: True,
+    finalizer: str = "",
+) -> Steps[None]:
+    """`suits`: what else must be true of an object. `finalizer`: of all that is managed.
+
+    An owner that is being deleted changes nothing. Raises ApiError.
+    """
+    if is_deleting(owner):
+        return
+
+    def is_wanted(obj: Object) -> bool:
+        return selects(owner["spec"].get("selector"), labels_of(obj)) and suits(obj)
+
+    for obj in cluster.controlled(owner, resource):
+        if not selects(owner["spec"].get("selector"), labels_of(obj)):
+            yield from account.change(
+                Node(resource, key_of(obj)), lambda live: _released(live, owner, finalizer)
+            )
+    for obj in cluster.orphans(resource, owner["metadata"]["namespace"]):
+        if is_wanted(obj) and not is_deleting(obj):
+            yield from account.change(
+                Node(resource, key_of(obj)), lambda live: _adopted(live, owner, finalizer)
+            )
+
+
+def claimants(cluster: Cluster, resources: GroupResource, event: Event) -> Iterable[Key]:
+    """The objects of this kind that may adopt what was changed."""
+    new, old = event.new, event.old
+    if new is None or controller_of(new) is not None or is_deleting(new):
+        return
+    if old is not None and controller_of(old) is None and labels_of(old) == labels_of(new):
+        return
+    for key, owner in cluster.server.store.objects(resources).items():
+        if key.namespace == event.key.namespace and selects(owner["spec"].get("selector"), labels_of(new)):
+            yield key
+
+
+def _adopted(live: Object, owner: Object, finalizer: str) -> Object:
+    if controller_of(live) is not None:
+        return live
+    references: Sequence[object] = [*references_of(live), controller_reference(owner)]
+    changed = with_metadata(live, ownerReferences=references)
+    held = live["metadata"].get("finalizers") or []
+    if finalizer and finalizer not in held:
+        changed = with_metadata(changed, finalizers=[*held, finalizer])
+    return changed
+
+
+def _released(live: Object, owner: Object, finalizer: str) -> Object:
+    left = [each for each in references_of(live) if each["uid"] != owner["metadata"]["uid"]]
+    held = [each for each in live["metadata"].get("finalizers") or () if each != finalizer]
+    return with_metadata(live, ownerReferences=left or None, finalizers=held or None)

@@ -1,0 +1,169 @@
+"""A cluster as its controllers see it, and what each of them may write in its own name.
+
+Controllers write through the verbs of the model, so admission sees their writes as it would on a real
+cluster: the user is a controller's service account, or a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from kubeshard.core.errors import NotFound
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
+from kubeshard_apiserver.binding import BINDINGS, bind
+from kubeshard_apiserver.controllers.ownership import Node, Ownership, controller_of
+from kubeshard_apiserver.deleting import DeleteOptions
+from kubeshard_apiserver.identity.user import User
+from kubeshard_apiserver.model import Target, WriteOptions
+from kubeshard_apiserver.objects import Object, key_of
+from kubeshard_apiserver.resources.registry import Resource
+from kubeshard_apiserver.server import ApiServer
+from kubeshard_apiserver.steps import Steps
+
+Change = Callable[[Object], Object]
+_AUTHENTICATED = "system:authenticated"
+
+
+def service_account(name: str) -> User:
+    """Of a controller of kube-controller-manager."""
+    groups = ("system:serviceaccounts", "system:serviceaccounts:kube-system", _AUTHENTICATED)
+    return User(f"system:serviceaccount:kube-system:{name}", groups=groups)
+
+
+def node_user(name: str) -> User:
+    return User(f"system:node:{name}", groups=("system:nodes", _AUTHENTICATED))
+
+
+SCHEDULER = User("system:kube-scheduler", groups=(_AUTHENTICATED,))
+
+
+class Cluster:
+    """What is stored, and who owns whom."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.server = server
+        self.ownership = Ownership()
+        self._last_event = 0
+        self._resources: dict[GroupResource, Resource] = {}
+
+    def resource(self, resource: GroupResource) -> Resource | None:
+        """In the version that is preferred; None for one that is not served."""
+        known, registry = self._resources.get(resource), self.server.registry
+        # What a definition says anew is another object.
+        if known and registry.find(known.kind.group, known.kind.version, known.kind.plural) is known:
+            return known
+        found = next((each for each in registry if each.group_resource == resource), None)
+        if found is not None:
+            self._resources[resource] = found
+        return found
+
+    def resources(self) -> Iterator[Resource]:
+        """Each once, whatever the number of its versions."""
+        seen: set[GroupResource] = set()
+        for found in self.server.registry:
+            if found.group_resource not in seen and "delete" in found.verbs:
+                seen.add(found.group_resource)
+                yield found
+
+    def get(self, node: Node) -> Object | None:
+        return self.server.store.get(node.resource, node.key) if self.resource(node.resource) else None
+
+    def in_namespace(self, resource: GroupResource, namespace: str) -> list[Object]:
+        """In the order of their names."""
+        objects = self.server.store.objects(resource)
+        return [objects[key] for key in sorted(key for key in objects if key.namespace == namespace)]
+
+    def orphans(self, resource: GroupResource, namespace: str) -> list[Object]:
+        """Of a resource of which there may be some to adopt: what has no controller."""
+        found = [self.get(Node(resource, key)) for key in self.ownership.orphans(resource, namespace)]
+        return [obj for obj in found if obj is not None]
+
+    def controlled(self, owner: Object, resource: GroupResource) -> list[Object]:
+        """What this object manages, in the order of its creation."""
+        uid = owner["metadata"]["uid"]
+        nodes = self.ownership.dependents(uid)
+        found = [self.get(node) for node in nodes if node.resource == resource]
+        return [obj for obj in found if obj and (controller_of(obj) or {}).get("uid") == uid]
+
+    def wall(self) -> float:
+        return self.server.clock.wall()
+
+    def now(self) -> str:
+        return self.server.now()
+
+    def event_name(self, about: Object) -> str:
+        """Not given before: with the nanosecond, or a later one."""
+        self._last_event = max(self._last_event + 1, int(self.wall() * 1e9))
+        return f"{about['metadata']['name']}.{self._last_event:x}"
+
+
+class Account:
+    """The verbs as one user. What is gone is no error: a change or deletion of it does nothing.
+
+    Raises ApiError for every other refusal.
+    """
+
+    def __init__(self, cluster: Cluster, user: User, *, manager: str = "kube-controller-manager") -> None:
+        self._cluster = cluster
+        self._server = cluster.server
+        self._options = WriteOptions(manager=manager, validation="Ignore", user=user)
+
+    def create(self, resource: GroupResource, body: Object) -> Steps[Object]:
+        namespace = body["metadata"].get("namespace", "")
+        steps = self._server.creating(self._target(Node(resource, Key(namespace, ""))), body, self._options)
+        return (yield from steps).object
+
+    def change(self, node: Node, change: Change, subresource: str = "") -> Steps[None]:
+        """Writes what `change` makes of the object; a subresource is written only where it is one."""
+        target = self._target(node, subresource)
+        try:
+            yield from self._server.changing(target, change, self._options)
+        except NotFound:
+            return
+
+    def set_status(self, node: Node, status: Object) -> Steps[None]:
+        live = self._cluster.get(node)
+        if live is not None and live.get("status") != status:
+            yield from self.change(node, lambda live: {**live, "status": status}, "status")
+
+    def bind(self, pod: Object, resource: GroupResource, node: str) -> Steps[None]:
+        """As a Binding does it, about which admission is asked. Raises Conflict for a pod that has another node."""
+        meta = pod["metadata"]
+        kind = BINDINGS.kind
+        body: Object = {
+            "kind": kind.kind,
+            "apiVersion": kind.api_version,
+            "metadata": {name: meta[name] for name in ("name", "namespace", "uid")},
+            "target": {"kind": "Node", "name": node},
+        }
+        target = self._target(Node(resource, key_of(pod)))
+        about = replace(target, subresource="binding")
+        body = yield from self._server.asking(about, body, self._options, BINDINGS)
+        bind(self._server, target, body)
+
+    def delete(
+        self,
+        obj: Object,
+        resource: GroupResource,
+        propagation: str = "Background",
+        *,
+        grace: int | None = None,
+    ) -> Steps[None]:
+        """This very object: another one of the same name stays. `grace`: seconds instead of the pod's own."""
+        meta = obj["metadata"]
+        target = self._target(Node(resource, Key(meta.get("namespace", ""), meta["name"])))
+        options = DeleteOptions(
+            uid=meta["uid"], propagation=propagation, user=self._options.user, grace=grace
+        )
+        try:
+            yield from self._server.deleting(target, options)
+        except NotFound:
+            return
+
+    def _target(self, node: Node, subresource: str = "") -> Target:
+        resource = self._cluster.resource(node.resource)
+        if resource is None:
+            raise AssertionError(f"{node.resource} is not served")
+        return Target(resource, node.key.namespace, node.key.name, subresource)

@@ -1,0 +1,185 @@
+"""The little controllers of a cluster, run beside an API server in the same process.
+
+    async with Controllers(server):
+        ...                                 # Deployments get pods, owners take their dependents with them
+
+Guaranteed: they work on what is there when they begin and on every change after; a write that is refused is
+tried again, later and later; between changes and deadlines nothing runs and at most one timer is set for each
+controller. One works on one key at a time, so its writes have an order; given the same clock, names and calls
+the whole has the same history. Not guaranteed: that anything has happened when a request is answered, which
+is so on a real cluster as well: wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable
+from types import TracebackType
+from typing import Self
+
+from kubeshard.core.errors import ApiError
+from kubeshard.core.kinds import GroupResource
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import get_logger
+from kubeshard_apiserver.controllers.agenda import Agenda
+from kubeshard_apiserver.controllers.cluster import Cluster
+from kubeshard_apiserver.controllers.controller import AnyController
+from kubeshard_apiserver.controllers.cron_jobs import CronJobController
+from kubeshard_apiserver.controllers.daemon_sets import DaemonSetController
+from kubeshard_apiserver.controllers.deployments import DeploymentController
+from kubeshard_apiserver.controllers.disruption import DisruptionController
+from kubeshard_apiserver.controllers.endpoints import EndpointsController
+from kubeshard_apiserver.controllers.events import EventExpiry
+from kubeshard_apiserver.controllers.furnishing import Furnishing
+from kubeshard_apiserver.controllers.garbage import GarbageCollector
+from kubeshard_apiserver.controllers.jobs import JobController
+from kubeshard_apiserver.controllers.kubelet import Kubelet
+from kubeshard_apiserver.controllers.namespaces import NamespaceController
+from kubeshard_apiserver.controllers.replica_sets import ReplicaSetController
+from kubeshard_apiserver.controllers.scheduler import Scheduler
+from kubeshard_apiserver.controllers.stateful_sets import StatefulSetController
+from kubeshard_apiserver.controllers.volumes import VolumeController
+from kubeshard_apiserver.history import Event
+from kubeshard_apiserver.server import ApiServer
+from kubeshard_apiserver.steps import NoCalls, WebhookCaller, perform
+
+_log = get_logger("kubeshard_apiserver.controllers")
+_SOONEST = 0.001
+"""Differences of times are never exact: the rest of a delay may be too little for any clock to show."""
+_FIRST_RETRY = 0.05
+_LAST_RETRY = 30.0
+
+
+class Controllers:
+    """`garbage_collection`: dependents go with their owners. `namespaces`: terminating ones are emptied and
+    finalized, others get the ServiceAccount `default` and the ConfigMap `kube-root-ca.crt` with `root_ca` (PEM).
+    `pods`: workloads get pods, Services endpoints, budgets their numbers, and pods become ready `ready_after` seconds
+    after they were bound to a pretended node. `event_ttl`: for how many seconds Events are kept. `caller` makes the
+    calls of admission webhooks.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer,
+        *,
+        garbage_collection: bool = True,
+        namespaces: bool = True,
+        pods: bool = True,
+        ready_after: float = 0.0,
+        event_ttl: float = 3600.0,
+        root_ca: str = "",
+        caller: WebhookCaller | None = None,
+    ) -> None:
+        cluster = Cluster(server)
+        controllers: list[AnyController] = [EventExpiry(cluster, event_ttl)]
+        if garbage_collection:
+            controllers.append(GarbageCollector(cluster))
+        if namespaces:
+            controllers += [NamespaceController(cluster), Furnishing(cluster, root_ca)]
+        if pods:
+            controllers += [
+                Kubelet(cluster, ready_after),
+                Scheduler(cluster),
+                ReplicaSetController(cluster),
+                DeploymentController(cluster),
+                StatefulSetController(cluster),
+                DaemonSetController(cluster),
+                JobController(cluster),
+                CronJobController(cluster),
+                VolumeController(cluster),
+                EndpointsController(cluster),
+                DisruptionController(cluster),
+            ]
+        self._cluster = cluster
+        self._workers = [_Worker(each, server.clock, caller or NoCalls()) for each in controllers]
+        self._task: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        server = self._cluster.server
+
+        def changed(resource: GroupResource) -> None:
+            # Called after each write: exactly the last event is new.
+            for event in server.store.history(resource).after(server.store.revision - 1):
+                self._change(resource, event)
+
+        unsubscribe = server.store.subscribe(changed)
+        try:
+            for resource in self._cluster.resources():
+                for key, obj in sorted(server.store.objects(resource.group_resource).items()):
+                    self._change(resource.group_resource, Event(server.store.revision, key, None, obj))
+            async with asyncio.TaskGroup() as group:
+                for worker in self._workers:
+                    group.create_task(worker.run(), name=worker.name)
+        finally:
+            unsubscribe()
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self.run(), name="controllers")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _change(self, resource: GroupResource, event: Event) -> None:
+        self._cluster.ownership.change(resource, event)
+        for worker in self._workers:
+            worker.tell(resource, event)
+
+
+class _Worker:
+    """Drives one controller."""
+
+    def __init__(self, controller: AnyController, clock: Clock, caller: WebhookCaller) -> None:
+        self.name = type(controller).__name__
+        self._controller = controller
+        self._clock = clock
+        self._caller = caller
+        self._agenda: Agenda[Hashable] = Agenda()
+        self._failures: dict[Hashable, int] = {}
+        self._woken = asyncio.Event()
+
+    def tell(self, resource: GroupResource, event: Event) -> None:
+        for key in self._controller.concerned(resource, event):
+            self._agenda.add(key)
+            self._woken.set()
+
+    async def run(self) -> None:
+        while True:
+            key = self._agenda.take(self._clock.monotonic())
+            if key is None:
+                await self._wait()
+                continue
+            delay = await self._reconcile(key)
+            deadline = None if delay is None else self._clock.monotonic() + max(delay, _SOONEST)
+            self._agenda.set_deadline(key, deadline)
+            # Requests have a turn after each key, however much there is to do.
+            await asyncio.sleep(0)
+
+    async def _wait(self) -> None:
+        deadline = self._agenda.next_deadline()
+        within = None if deadline is None else max(0.0, deadline - self._clock.monotonic())
+        try:
+            async with asyncio.timeout(within):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+        self._woken.clear()
+
+    async def _reconcile(self, key: Hashable) -> float | None:
+        try:
+            delay: float | None = await perform(self._controller.reconcile(key), self._caller)
+        except Exception as error:
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            delay = min(_FIRST_RETRY * 2 ** min(failures - 1, 20), _LAST_RETRY)
+            if isinstance(error, ApiError):
+                _log.info("A write was refused", controller=self.name, key=key, error=error, retry=delay)
+            else:
+                _log.crash("A controller failed", error, controller=self.name, key=key)
+            return delay
+        self._failures.pop(key, None)
+        return delay

@@ -1,0 +1,172 @@
+"""DaemonSets: one pod on each node that the template fits.
+
+A new template replaces `maxUnavailable` pods at a time. Not done: `maxSurge`, taints. Source:
+pkg/controller/daemon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import ceil
+from typing import Any
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
+from kubeshard_apiserver.controllers.claiming import claim_dependents, claimants
+from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
+from kubeshard_apiserver.controllers.controller import Controller
+from kubeshard_apiserver.controllers.ownership import Node, owners_key
+from kubeshard_apiserver.controllers.pods import (
+    NODES,
+    PODS,
+    from_template,
+    has_ended,
+    is_ready,
+    split_available,
+    without_zeros,
+)
+from kubeshard_apiserver.controllers.recording import PodControl, Recorder
+from kubeshard_apiserver.controllers.revisions import REVISIONS, forget, revision_for
+from kubeshard_apiserver.controllers.scheduler import named_nodes
+from kubeshard_apiserver.history import Event
+from kubeshard_apiserver.objects import Object, is_deleting, labels_of
+from kubeshard_apiserver.steps import Steps
+
+DAEMON_SETS = GroupResource("apps", "daemonsets")
+REVISION = "controller-revision-hash"
+_TOLERATED = (
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+)
+
+
+class DaemonSetController(Controller[Key]):
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._account = Account(cluster, service_account("daemon-set-controller"))
+        recorder = Recorder(cluster, self._account, "daemonset-controller")
+        self._pods = PodControl(self._account, recorder)
+
+    def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:
+        if resource == DAEMON_SETS:
+            return (event.key,)
+        if resource == NODES:
+            return tuple(self.cluster.server.store.objects(DAEMON_SETS))
+        if resource != PODS:
+            return ()
+        return (*owners_key(event, "DaemonSet"), *claimants(self.cluster, DAEMON_SETS, event))
+
+    def reconcile(self, key: Key) -> Steps[float | None]:
+        node = Node(DAEMON_SETS, key)
+        found = self.cluster.get(node)
+        if found is None or is_deleting(found):
+            return None
+        yield from claim_dependents(self.cluster, self._account, found, REVISIONS)
+        newest, known = yield from revision_for(self.cluster, self._account, found, REVISION)
+        yield from claim_dependents(self.cluster, self._account, found, PODS)
+        hash_ = labels_of(newest)[REVISION]
+        places = self._places(found)
+        for pod in self._misplaced(found, places):
+            yield from self._pods.delete(found, pod)
+        pods = self._by_node(found)
+        for place in places:
+            if place not in pods:
+                yield from self._pods.create(found, _pod(found, place, hash_))
+        yield from self._update(found, self._by_node(found), places, hash_)
+        live = self.cluster.get(node)
+        if live is None:
+            return None
+        status, again = self._status(live, places, hash_)
+        yield from self._account.set_status(node, status)
+        yield from forget(self._account, live, known, [newest["metadata"]["name"]])
+        return again
+
+    def _places(self, daemon_set: Object) -> list[str]:
+        wanted = (daemon_set["spec"]["template"].get("spec") or {}).get("nodeSelector") or {}
+        nodes = sorted(self.cluster.server.store.objects(NODES).items())
+        return [key.name for key, node in nodes if wanted.items() <= labels_of(node).items()]
+
+    def _by_node(self, daemon_set: Object) -> dict[str, Object]:
+        return {_place(pod): pod for pod in self.cluster.controlled(daemon_set, PODS)}
+
+    def _misplaced(self, daemon_set: Object, places: list[str]) -> list[Object]:
+        """Where none should be, or ended, or a second one."""
+        seen: set[str] = set()
+        found = []
+        for pod in self.cluster.controlled(daemon_set, PODS):
+            place = _place(pod)
+            if not is_deleting(pod) and (place not in places or has_ended(pod) or place in seen):
+                found.append(pod)
+            seen.add(place)
+        return found
+
+    def _update(
+        self, daemon_set: Object, pods: Mapping[str, Object], places: list[str], hash_: str
+    ) -> Steps[None]:
+        strategy = daemon_set["spec"].get("updateStrategy") or {}
+        if strategy.get("type", "RollingUpdate") != "RollingUpdate":
+            return
+        allowed = _part((strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1), len(places))
+        old = [pod for pod in pods.values() if labels_of(pod).get(REVISION) != hash_ and not is_deleting(pod)]
+        missing = sum(
+            place not in pods or not self._is_available(daemon_set, pods[place]) for place in places
+        )
+        # Replacing what is not available costs nothing.
+        old.sort(key=lambda pod: self._is_available(daemon_set, pod))
+        for pod in old:
+            if self._is_available(daemon_set, pod):
+                if missing >= allowed:
+                    return
+                missing += 1
+            yield from self._pods.delete(daemon_set, pod)
+
+    def _is_available(self, daemon_set: Object, pod: Object) -> bool:
+        min_ready = daemon_set["spec"].get("minReadySeconds", 0)
+        return bool(split_available([pod], min_ready, self.cluster.wall())[0]) and not is_deleting(pod)
+
+    def _status(self, daemon_set: Object, places: list[str], hash_: str) -> tuple[Object, float | None]:
+        pods = [pod for pod in self.cluster.controlled(daemon_set, PODS) if not is_deleting(pod)]
+        placed = [pod for pod in pods if _place(pod) in places]
+        min_ready = daemon_set["spec"].get("minReadySeconds", 0)
+        available, again = split_available(placed, min_ready, self.cluster.wall())
+        status: dict[str, Any] = {
+            "currentNumberScheduled": len(placed),
+            "desiredNumberScheduled": len(places),
+            "numberMisscheduled": len(pods) - len(placed),
+            "numberReady": sum(map(is_ready, placed)),
+            "updatedNumberScheduled": sum(labels_of(pod).get(REVISION) == hash_ for pod in placed),
+            "numberAvailable": len(available),
+            "numberUnavailable": len(places) - len(available),
+            "observedGeneration": daemon_set["metadata"].get("generation", 0),
+        }
+        return without_zeros(status, *list(status)[:4]), again
+
+
+def _place(pod: Object) -> str:
+    """The node that it is on or meant for."""
+    return str(pod["spec"].get("nodeName") or "".join(named_nodes(pod["spec"]) or ()))
+
+
+def _part(value: Any, of: int) -> int:
+    if isinstance(value, str) and value.endswith("%"):
+        return ceil(int(value[:-1]) * of / 100)
+    return int(value)
+
+
+def _pod(daemon_set: Object, place: str, hash_: str) -> Object:
+    template = daemon_set["spec"]["template"]
+    body = from_template(daemon_set, template, labels={REVISION: hash_})
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [place]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    affinity = dict(body["spec"].get("affinity") or {})
+    affinity["nodeAffinity"] = {**(affinity.get("nodeAffinity") or {}), **required}
+    tolerations = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in _TOLERATED]
+    body["spec"] |= {
+        "affinity": affinity,
+        "tolerations": [*(body["spec"].get("tolerations") or ()), *tolerations],
+    }
+    return body

@@ -1,0 +1,308 @@
+"""Deployments: a ReplicaSet for each template, the newest grows while the others shrink.
+
+Guaranteed: never more pods than `maxSurge` allows, never fewer available ones than `maxUnavailable` does;
+`Recreate` waits until the old pods are gone; status, conditions and reasons are those that
+`kubectl rollout status` and `kubectl rollout undo` read. Not done: spreading a change of `replicas` over several
+ReplicaSets in proportion (the rollout just goes on with the new number). The hash in names is not the real one.
+Source: pkg/controller/deployment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import ceil, floor
+from typing import Any
+
+from kubeshard.core.errors import ApiError
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
+from kubeshard_apiserver.controllers.claiming import claim_dependents, claimants
+from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
+from kubeshard_apiserver.controllers.controller import Controller
+from kubeshard_apiserver.controllers.deployment_status import (
+    REVISION,
+    revision_of,
+    seconds_until_deadline,
+    status_of,
+    wanted,
+)
+from kubeshard_apiserver.controllers.ownership import Node, owners_key
+from kubeshard_apiserver.controllers.pods import PODS, REPLICA_SETS, controller_reference, hashed
+from kubeshard_apiserver.controllers.recording import Recorder
+from kubeshard_apiserver.history import Event
+from kubeshard_apiserver.objects import Object, is_deleting, key_of, with_metadata
+from kubeshard_apiserver.steps import Steps
+
+DEPLOYMENTS = GroupResource("apps", "deployments")
+HASH = "pod-template-hash"
+_PREFIX = "deployment.kubernetes.io/"
+_DESIRED, _MAX, _HISTORY = (
+    f"{_PREFIX}desired-replicas",
+    f"{_PREFIX}max-replicas",
+    f"{_PREFIX}revision-history",
+)
+_NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration", REVISION, _DESIRED, _MAX, _HISTORY)
+
+
+class DeploymentController(Controller[Key]):
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._account = Account(cluster, service_account("deployment-controller"))
+        self._recorder = Recorder(cluster, self._account, "deployment-controller")
+
+    def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:
+        if resource == DEPLOYMENTS:
+            return (event.key,)
+        if resource == REPLICA_SETS:
+            return (*owners_key(event, "Deployment"), *claimants(self.cluster, DEPLOYMENTS, event))
+        return self._waiting_for(event) if resource == PODS and event.new is None else ()
+
+    def reconcile(self, key: Key) -> Steps[float | None]:
+        node = Node(DEPLOYMENTS, key)
+        deployment = self.cluster.get(node)
+        if deployment is None:
+            return None
+        created = ""
+        if not is_deleting(deployment):
+            created = yield from self._roll(deployment)
+        live = self.cluster.get(node)
+        if live is None:
+            return None
+        sets = self.cluster.controlled(live, REPLICA_SETS)
+        new = _of_template(live, sets)
+        limits = _limits(live)
+        status = status_of(live, sets, new, limits.min_available, self.cluster.now(), created)
+        if new is not None and (revision := revision_of(new)) != revision_of(live):
+            # As a change of status: one of annotations alone would count as a new generation.
+            yield from self._account.change(
+                node, lambda obj: _annotated(obj, {REVISION: str(revision)}), "status"
+            )
+        yield from self._account.set_status(node, status)
+        return seconds_until_deadline(live, status, self.cluster.wall())
+
+    def _waiting_for(self, event: Event) -> Iterable[Key]:
+        """`Recreate` waits for the end of pods that no ReplicaSet counts any more."""
+        for key in owners_key(event, "ReplicaSet"):
+            owner = self.cluster.get(Node(REPLICA_SETS, key))
+            if owner is not None:
+                yield from owners_key(Event(event.revision, key, owner, None), "Deployment")
+
+    def _roll(self, deployment: Object) -> Steps[str]:
+        """Returns the name of the ReplicaSet that was created."""
+        yield from claim_dependents(self.cluster, self._account, deployment, REPLICA_SETS)
+        sets = self.cluster.controlled(deployment, REPLICA_SETS)
+        new = _of_template(deployment, sets)
+        if deployment["spec"].get("paused"):
+            if len(active := [each for each in sets if wanted(each)] or ([new] if new else [])) == 1:
+                yield from self._scale(deployment, active[0], wanted(deployment))
+            return ""
+        old = [each for each in sets if each is not new]
+        recreate = _strategy(deployment) == "Recreate"
+        if recreate:
+            for each in old:
+                yield from self._scale(deployment, each, 0)
+            if any(self._has_pods(each) for each in old):
+                return ""
+        created = ""
+        if new is None:
+            new = yield from self._create(deployment, sets)
+            created = new["metadata"]["name"]
+        else:
+            yield from self._renew(deployment, new, old)
+        if recreate:
+            yield from self._scale(deployment, new, wanted(deployment))
+        else:
+            yield from self._grow(deployment, new, old)
+            yield from self._shrink(deployment, key_of(new), old)
+        yield from self._forget_history(deployment, old)
+        return created
+
+    def _has_pods(self, replica_set: Object) -> bool:
+        """Pods that are being deleted still run."""
+        return bool(self.cluster.controlled(replica_set, PODS))
+
+    def _create(self, deployment: Object, sets: Sequence[Object]) -> Steps[Object]:
+        spec, meta = deployment["spec"], deployment["metadata"]
+        template = spec["template"]
+        hash_ = self._free_hash(deployment)
+        labels = {**((template.get("metadata") or {}).get("labels") or {}), HASH: hash_}
+        selector = dict(spec.get("selector") or {})
+        selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH: hash_}
+        body: dict[str, Any] = {
+            "metadata": {
+                "name": f"{meta['name']}-{hash_}",
+                "namespace": meta["namespace"],
+                "labels": labels,
+                "annotations": {
+                    **_copied(deployment),
+                    REVISION: str(_newest(sets) + 1),
+                    **_sizes(deployment),
+                },
+                "ownerReferences": [controller_reference(deployment)],
+            },
+            "spec": {
+                "replicas": _room(deployment, 0, sets),
+                "minReadySeconds": spec.get("minReadySeconds", 0),
+                "selector": selector,
+                "template": {**template, "metadata": {**(template.get("metadata") or {}), "labels": labels}},
+            },
+        }
+        try:
+            created = yield from self._account.create(REPLICA_SETS, body)
+        except ApiError as error:
+            problem = f'Failed to create new replica set "{body["metadata"]["name"]}": {error.message}'
+            yield from self._recorder.warn(deployment, "ReplicaSetCreateError", problem)
+            raise
+        if size := wanted(created):
+            message = f"Scaled up replica set {created['metadata']['name']} from 0 to {size}"
+            yield from self._recorder.tell(deployment, "ScalingReplicaSet", message)
+        return created
+
+    def _free_hash(self, deployment: Object) -> str:
+        meta, template = deployment["metadata"], deployment["spec"]["template"]
+        collisions = (deployment.get("status") or {}).get("collisionCount", 0)
+        while True:
+            hash_ = hashed(template, collisions)
+            if (
+                self.cluster.get(Node(REPLICA_SETS, Key(meta["namespace"], f"{meta['name']}-{hash_}")))
+                is None
+            ):
+                return hash_
+            collisions += 1
+
+    def _renew(self, deployment: Object, new: Object, old: Sequence[Object]) -> Steps[None]:
+        """Annotations follow; what becomes the newest template again gets a new revision."""
+        annotations = {**_copied(deployment), **_sizes(deployment)}
+        former = revision_of(new)
+        if (newest := _newest(old)) >= former:
+            history = (new["metadata"].get("annotations") or {}).get(_HISTORY, "")
+            annotations |= {REVISION: str(newest + 1), _HISTORY: f"{history},{former}".lstrip(",")}
+        min_ready = deployment["spec"].get("minReadySeconds", 0)
+
+        def change(live: Object) -> Object:
+            spec = {**live["spec"], "minReadySeconds": min_ready}
+            return _annotated({**live, "spec": spec} if min_ready else live, annotations)
+
+        yield from self._account.change(Node(REPLICA_SETS, key_of(new)), change)
+
+    def _grow(self, deployment: Object, new: Object, old: Sequence[Object]) -> Steps[None]:
+        size = wanted(new)
+        if size > wanted(deployment):
+            size = wanted(deployment)
+        else:
+            size += _room(deployment, size, [new, *old])
+        yield from self._scale(deployment, new, size)
+
+    def _shrink(self, deployment: Object, new_key: Key, old: Sequence[Object]) -> Steps[None]:
+        """Unhealthy pods of old ReplicaSets go first: they are no loss. Then as many as can be spared."""
+        new = self.cluster.get(Node(REPLICA_SETS, new_key))
+        running = [each for each in old if wanted(each)]
+        if new is None or not running:
+            return
+        least = _limits(deployment).min_available
+        missing_new = wanted(new) - _available(new)
+        spare = sum(map(wanted, running)) + wanted(new) - least - missing_new
+        sizes = {key_of(each): wanted(each) for each in running}
+        for each in running:
+            unhealthy = min(max(0, spare), wanted(each) - _available(each))
+            sizes[key_of(each)] -= unhealthy
+            spare -= unhealthy
+        spare = sum(map(_available, [*running, new])) - least
+        for each in running:
+            fewer = min(max(0, spare), sizes[key_of(each)])
+            sizes[key_of(each)] -= fewer
+            spare -= fewer
+        for each in running:
+            yield from self._scale(deployment, each, sizes[key_of(each)])
+
+    def _scale(self, deployment: Object, replica_set: Object, size: int) -> Steps[None]:
+        annotations = _sizes(deployment)
+
+        def change(live: Object) -> Object:
+            return _annotated({**live, "spec": {**live["spec"], "replicas": size}}, annotations)
+
+        former, name = wanted(replica_set), replica_set["metadata"]["name"]
+        if former != size:
+            yield from self._account.change(Node(REPLICA_SETS, key_of(replica_set)), change)
+            message = f"Scaled {'up' if size > former else 'down'} replica set {name} from {former} to {size}"
+            yield from self._recorder.tell(deployment, "ScalingReplicaSet", message)
+
+    def _forget_history(self, deployment: Object, old: Sequence[Object]) -> Steps[None]:
+        limit = deployment["spec"].get("revisionHistoryLimit", 10)
+        empty = [
+            each for each in old if not wanted(each) and not self._has_pods(each) and not is_deleting(each)
+        ]
+        for each in sorted(empty, key=revision_of)[: max(0, len(empty) - limit)]:
+            yield from self._account.delete(each, REPLICA_SETS)
+
+
+class _Limits:
+    """`max_surge` and `max_unavailable` in pods: percentages are rounded up and down."""
+
+    def __init__(self, size: int, strategy: Object) -> None:
+        rolling = strategy.get("rollingUpdate") or {}
+        self.max_surge = _part(rolling.get("maxSurge", "25%"), size, up=True)
+        self.max_unavailable = min(size, _part(rolling.get("maxUnavailable", "25%"), size, up=False))
+        if strategy.get("type") == "Recreate":
+            self.max_surge, self.max_unavailable = 0, size
+        elif not self.max_surge and not self.max_unavailable:
+            self.max_unavailable = min(1, size)
+        self.min_available = size - self.max_unavailable
+
+
+def _limits(deployment: Object) -> _Limits:
+    return _Limits(wanted(deployment), deployment["spec"].get("strategy") or {})
+
+
+def _part(value: Any, of: int, *, up: bool) -> int:
+    if isinstance(value, str) and value.endswith("%"):
+        exact = int(value[:-1]) * of / 100
+        return ceil(exact) if up else floor(exact)
+    return int(value)
+
+
+def _strategy(deployment: Object) -> str:
+    return str((deployment["spec"].get("strategy") or {}).get("type") or "RollingUpdate")
+
+
+def _room(deployment: Object, size: int, sets: Sequence[Object]) -> int:
+    """By how many pods the new ReplicaSet of this size may grow."""
+    if _strategy(deployment) == "Recreate":
+        return wanted(deployment) - size
+    most = wanted(deployment) + _limits(deployment).max_surge
+    return max(0, min(most - sum(map(wanted, sets)), wanted(deployment) - size))
+
+
+def _available(replica_set: Object) -> int:
+    return int((replica_set.get("status") or {}).get("availableReplicas", 0))
+
+
+def _of_template(deployment: Object, sets: Sequence[Object]) -> Object | None:
+    """The oldest ReplicaSet with the deployment's template."""
+    template = _bare(deployment["spec"]["template"])
+    same = [each for each in sets if _bare(each["spec"]["template"]) == template and not is_deleting(each)]
+    return min(same, key=lambda each: each["metadata"]["creationTimestamp"], default=None)
+
+
+def _bare(template: Object) -> tuple[Any, ...]:
+    meta = {name: value for name, value in (template.get("metadata") or {}).items() if value}
+    labels = {name: value for name, value in (meta.pop("labels", None) or {}).items() if name != HASH}
+    return meta, labels, template.get("spec")
+
+
+def _newest(sets: Sequence[Object]) -> int:
+    return max(map(revision_of, sets), default=0)
+
+
+def _copied(deployment: Object) -> dict[str, str]:
+    annotations = deployment["metadata"].get("annotations") or {}
+    return {name: value for name, value in annotations.items() if name not in _NOT_COPIED}
+
+
+def _sizes(deployment: Object) -> dict[str, str]:
+    size = wanted(deployment)
+    return {_DESIRED: str(size), _MAX: str(size + _limits(deployment).max_surge)}
+
+
+def _annotated(obj: Object, annotations: dict[str, str]) -> Object:
+    return with_metadata(obj, annotations={**(obj["metadata"].get("annotations") or {}), **annotations})

@@ -1,0 +1,209 @@
+"""Jobs: pods that end, until enough have ended well.
+
+Guaranteed: `completions` (indexed or not), `parallelism`, `backoffLimit` with the real delays between attempts,
+`activeDeadlineSeconds`, `suspend`, `ttlSecondsAfterFinished`; a pod is counted once, it keeps the finalizer
+`batch.kubernetes.io/job-tracking` until it was. Not done: `backoffLimitPerIndex`, `podFailurePolicy`,
+`successPolicy`, `podReplacementPolicy: Failed`, `managedBy`. Source: pkg/controller/job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
+from kubeshard.core.times import parse_time
+from kubeshard_apiserver.controllers.claiming import claim_dependents, claimants
+from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
+from kubeshard_apiserver.controllers.conditions import condition_of
+from kubeshard_apiserver.controllers.controller import Controller
+from kubeshard_apiserver.controllers.job_status import FINALIZER, INDEX, Progress, finished_at, is_tracked
+from kubeshard_apiserver.controllers.ownership import Node, controller_of, owners_key
+from kubeshard_apiserver.controllers.pods import PODS, dispensable, from_template
+from kubeshard_apiserver.controllers.recording import PodControl, Recorder
+from kubeshard_apiserver.history import Event
+from kubeshard_apiserver.objects import Object, is_deleting, key_of, with_metadata
+from kubeshard_apiserver.steps import Steps
+
+JOBS = GroupResource("batch", "jobs")
+_FIRST_DELAY, _LAST_DELAY = 10.0, 600.0
+
+
+class JobController(Controller[Node]):
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._account = Account(cluster, service_account("job-controller"))
+        self._recorder = Recorder(cluster, self._account, "job-controller")
+        self._pods = PodControl(self._account, self._recorder)
+        self._ttl = Account(cluster, service_account("ttl-after-finished-controller"))
+        # When the next attempt may be made, by uid.
+        self._not_before: dict[str, float] = {}
+
+    def concerned(self, resource: GroupResource, event: Event) -> Iterable[Node]:
+        if resource == JOBS:
+            if event.new is None and event.old:
+                uid = event.old["metadata"]["uid"]
+                self._not_before.pop(uid, None)
+                yield from (node for node in self.cluster.ownership.dependents(uid) if node.resource == PODS)
+            yield Node(JOBS, event.key)
+        elif resource == PODS:
+            if event.new and is_deleting(event.new) and is_tracked(event.new):
+                yield Node(PODS, event.key)
+            keys = (*owners_key(event, "Job"), *claimants(self.cluster, JOBS, event))
+            yield from (Node(JOBS, key) for key in keys)
+
+    def reconcile(self, key: Node) -> Steps[float | None]:
+        obj = self.cluster.get(key)
+        if obj is None:
+            return None
+        if key.resource == PODS:
+            yield from self._release_orphan(key, obj)
+            return None
+        if (finished := finished_at(obj)) is not None:
+            return (yield from self._keep_finished(key, obj, finished))
+        return (yield from self._go_on(key, obj))
+
+    def _release_orphan(self, node: Node, pod: Object) -> Steps[None]:
+        """Nobody will count a pod whose job is gone."""
+        owner = controller_of(pod)
+        if not is_tracked(pod) or (owner and owner["kind"] != "Job"):
+            return
+        job = self.cluster.get(Node(JOBS, Key(node.key.namespace, owner["name"]))) if owner else None
+        if job is None or (owner and job["metadata"]["uid"] != owner["uid"]):
+            yield from self._account.change(node, _counted)
+
+    def _keep_finished(self, node: Node, job: Object, finished: float) -> Steps[float | None]:
+        for pod in self.cluster.controlled(job, PODS):
+            if is_tracked(pod):
+                yield from self._account.change(Node(PODS, key_of(pod)), _counted)
+        ttl = job["spec"].get("ttlSecondsAfterFinished")
+        if ttl is None or is_deleting(job):
+            return None
+        left = finished + float(ttl) - self.cluster.wall()
+        if left > 0:
+            return left
+        yield from self._ttl.delete(job, JOBS, "Foreground")
+        return None
+
+    def _go_on(self, node: Node, job: Object) -> Steps[float | None]:
+        yield from claim_dependents(self.cluster, self._account, job, PODS, finalizer=FINALIZER)
+        progress = Progress(job, self.cluster.controlled(job, PODS))
+        suspended = bool(job["spec"].get("suspend"))
+        problem = progress.failure(self.cluster.wall())
+        ended: tuple[str, str, str, str] | None = None
+        again: float | None = None
+        self._note_failures(progress)
+        if progress.complete:
+            ended = (
+                "SuccessCriteriaMet",
+                "Complete",
+                "CompletionsReached",
+                "Reached expected number of succeeded pods",
+            )
+        elif problem is not None:
+            ended = ("FailureTarget", "Failed", *problem)
+        if ended is not None:
+            for pod in progress.active:
+                yield from self._pods.delete(job, pod)
+        elif suspended:
+            yield from self._dismiss(job, progress.active)
+        elif not is_deleting(job):
+            again = yield from self._adjust(job, progress)
+        # Looked at again with what was written; what was counted above is counted in the same way.
+        progress = Progress(job, self.cluster.controlled(job, PODS))
+        status = progress.status(self.cluster.now(), ended=ended, suspended=suspended)
+        yield from self._account.set_status(node, status)
+        yield from self._tell(job, status.get("conditions") or ())
+        for pod in progress.counted:
+            yield from self._account.change(Node(PODS, key_of(pod)), _counted)
+        return _earlier(again, self._until_deadline(job, status))
+
+    def _adjust(self, job: Object, progress: Progress) -> Steps[float | None]:
+        missing = progress.missing()
+        if missing < 0:
+            yield from self._dismiss(job, sorted(progress.active, key=dispensable)[:-missing])
+        if missing <= 0:
+            return None
+        clock = self.cluster.server.clock
+        wait = self._not_before.get(job["metadata"]["uid"], 0.0) - clock.monotonic()
+        if wait > 0:
+            return wait
+        if progress.indexed:
+            for index in progress.free_indexes()[:missing]:
+                yield from self._pods.create(job, _pod(job, index))
+        else:
+            for _ in range(missing):
+                yield from self._pods.create(job, _pod(job, None))
+        return None
+
+    def _dismiss(self, job: Object, pods: Iterable[Object]) -> Steps[None]:
+        """Without counting them as failed."""
+        for pod in pods:
+            yield from self._account.change(Node(PODS, key_of(pod)), _counted)
+            yield from self._pods.delete(job, pod)
+
+    def _tell(self, job: Object, conditions: Sequence[Object]) -> Steps[None]:
+        """Of conditions that are new."""
+        former = (job.get("status") or {}).get("conditions") or []
+        for condition in conditions:
+            before = condition_of(former, condition["type"]) or {}
+            if condition["status"] == before.get("status"):
+                continue
+            if condition["type"] == "Complete":
+                yield from self._recorder.tell(job, "Completed", "Job completed")
+            elif condition["type"] == "Failed":
+                yield from self._recorder.warn(job, condition["reason"], condition["message"])
+            elif condition["type"] == "Suspended":
+                reason = "Suspended" if condition["status"] == "True" else "Resumed"
+                yield from self._recorder.tell(job, reason, condition["message"])
+
+    def _note_failures(self, progress: Progress) -> None:
+        before = int((progress.job.get("status") or {}).get("failed", 0))
+        if progress.failed > before:
+            delay = min(_FIRST_DELAY * 2 ** min(progress.failed - 1, 20), _LAST_DELAY)
+            now = self.cluster.server.clock.monotonic()
+            self._not_before[progress.job["metadata"]["uid"]] = now + delay
+
+    def _until_deadline(self, job: Object, status: Object) -> float | None:
+        limit, started = job["spec"].get("activeDeadlineSeconds"), parse_time(status.get("startTime"))
+        if limit is None or started is None:
+            return None
+        return max(0.0, started + float(limit) - self.cluster.wall())
+
+
+def _earlier(a: float | None, b: float | None) -> float | None:
+    return min((each for each in (a, b) if each is not None), default=None)
+
+
+def _counted(live: Object) -> Object:
+    left = [name for name in live["metadata"].get("finalizers") or () if name != FINALIZER]
+    return with_metadata(live, finalizers=left or None)
+
+
+def _pod(job: Object, index: int | None) -> Object:
+    meta, spec = job["metadata"], job["spec"]
+    labels = {f"{prefix}job-name": meta["name"] for prefix in ("batch.kubernetes.io/", "")}
+    if not spec.get("manualSelector"):
+        labels |= {f"{prefix}controller-uid": meta["uid"] for prefix in ("batch.kubernetes.io/", "")}
+    if index is not None:
+        labels[INDEX] = str(index)
+    body = from_template(job, spec["template"], labels=labels)
+    body["metadata"]["finalizers"].append(FINALIZER)
+    if index is not None:
+        body["metadata"]["annotations"][INDEX] = str(index)
+        body["metadata"]["generateName"] = f"{meta['name']}-{index}-"
+        body["spec"]["hostname"] = f"{meta['name']}-{index}"
+        for field in ("containers", "initContainers"):
+            if field in body["spec"]:
+                body["spec"][field] = [_knowing_index(container) for container in body["spec"][field]]
+    return body
+
+
+def _knowing_index(container: Object) -> Object:
+    path = f"metadata.labels['{INDEX}']"
+    variable: dict[str, Any] = {
+        "name": "JOB_COMPLETION_INDEX",
+        "valueFrom": {"fieldRef": {"fieldPath": path}},
+    }
+    return {**container, "env": [*(container.get("env") or ()), variable]}

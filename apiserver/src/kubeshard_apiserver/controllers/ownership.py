@@ -1,0 +1,86 @@
+"""Who depends on whom: owner references the other way round, and who has no controller.
+
+Kept up to date with every change, so asking costs what is found and not what is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
+from kubeshard_apiserver.history import Event
+from kubeshard_apiserver.objects import Object
+
+ADOPTED = (
+    GroupResource("", "pods"),
+    GroupResource("apps", "replicasets"),
+    GroupResource("apps", "controllerrevisions"),
+)
+
+
+class Node(NamedTuple):
+    """An object, by where it is stored."""
+
+    resource: GroupResource
+    key: Key
+
+
+Reference = Mapping[str, Any]
+
+
+def references_of(obj: Object | None) -> Sequence[Reference]:
+    return (obj["metadata"].get("ownerReferences") or ()) if obj else ()
+
+
+def controller_of(obj: Object | None) -> Reference | None:
+    """The reference of the one owner that manages the object."""
+    return next((reference for reference in references_of(obj) if reference.get("controller")), None)
+
+
+def owners_key(event: Event, kind: str) -> Iterator[Key]:
+    """Where the objects of this kind are that manage what was changed, before or after."""
+    for obj in (event.new, event.old):
+        owner = controller_of(obj)
+        if owner is not None and owner["kind"] == kind:
+            yield Key(event.key.namespace, owner["name"])
+
+
+class Ownership:
+    def __init__(self) -> None:
+        # Dictionaries instead of sets: their order is the same in every run.
+        self._dependents: dict[str, dict[Node, None]] = {}
+        # By resource and namespace, of what may be adopted.
+        self._orphans: dict[tuple[GroupResource, str], dict[Key, None]] = {}
+
+    def change(self, resource: GroupResource, event: Event) -> None:
+        before = {str(reference["uid"]) for reference in references_of(event.old)}
+        after = {str(reference["uid"]) for reference in references_of(event.new)}
+        node = Node(resource, event.key)
+        self._note_orphan(resource, event)
+        for uid in before - after:
+            dependents = self._dependents[uid]
+            del dependents[node]
+            if not dependents:
+                del self._dependents[uid]
+        for uid in after - before:
+            self._dependents.setdefault(uid, {})[node] = None
+
+    def orphans(self, resource: GroupResource, namespace: str) -> list[Key]:
+        return list(self._orphans.get((resource, namespace), ()))
+
+    def _note_orphan(self, resource: GroupResource, event: Event) -> None:
+        if resource not in ADOPTED:
+            return
+        place = (resource, event.key.namespace)
+        if event.new is not None and controller_of(event.new) is None:
+            self._orphans.setdefault(place, {})[event.key] = None
+        elif (known := self._orphans.get(place)) is not None:
+            known.pop(event.key, None)
+            if not known:
+                del self._orphans[place]
+
+    def dependents(self, uid: str) -> list[Node]:
+        """Of the object with this uid, in the order in which they came to be so."""
+        return list(self._dependents.get(uid, ()))

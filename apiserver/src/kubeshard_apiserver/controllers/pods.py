@@ -1,0 +1,119 @@
+"""What the controllers of workloads ask about pods, and how they make one. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from zlib import crc32
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.times import parse_time
+from kubeshard_apiserver.objects import Object, is_deleting
+
+PODS = GroupResource("", "pods")
+REPLICA_SETS = GroupResource("apps", "replicasets")
+NODES = GroupResource("", "nodes")
+CLAIMS = GroupResource("", "persistentvolumeclaims")
+
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+
+
+def phase_of(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase") or "Pending")
+
+
+def has_ended(pod: Object) -> bool:
+    return phase_of(pod) in ("Succeeded", "Failed")
+
+
+def is_active(pod: Object) -> bool:
+    """Whether it counts for what wants a number of pods."""
+    return not has_ended(pod) and not is_deleting(pod)
+
+
+def ready_since(pod: Object) -> float | None:
+    """Seconds since the epoch; None while it is not ready."""
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition["type"] == "Ready" and condition["status"] == "True":
+            return parse_time(condition.get("lastTransitionTime")) or 0.0
+    return None
+
+
+def is_ready(pod: Object) -> bool:
+    return ready_since(pod) is not None
+
+
+def split_available(
+    pods: Sequence[Object], min_ready: float, wall: float
+) -> tuple[list[Object], float | None]:
+    """The pods that have been ready for `min_ready` seconds, and how long until there may be more."""
+    available, waits = [], []
+    for pod in pods:
+        since = ready_since(pod)
+        if since is None:
+            continue
+        left = since + min_ready - wall
+        if left <= 0 or not min_ready:
+            available.append(pod)
+        else:
+            waits.append(left)
+    return available, min(waits, default=None)
+
+
+def hashed(*values: Any) -> str:
+    """A short word for a value: the same for the same, in the letters of the real hashes but not the same ones."""
+    number = crc32(json.dumps(values, sort_keys=True, separators=(",", ":")).encode())
+    return "".join(_ALPHABET[ord(digit) % len(_ALPHABET)] for digit in str(number))
+
+
+def controller_reference(owner: Object) -> dict[str, Any]:
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def from_template(
+    owner: Object, template: Object, *, name: str = "", labels: Mapping[str, str] | None = None
+) -> Object:
+    """A pod of the owner; without a name the server makes one from the owner's."""
+    given = template.get("metadata") or {}
+    meta: dict[str, Any] = {
+        "namespace": owner["metadata"]["namespace"],
+        "generateName": f"{owner['metadata']['name']}-",
+        "labels": {**(given.get("labels") or {}), **(labels or {})},
+        "annotations": dict(given.get("annotations") or {}),
+        "finalizers": list(given.get("finalizers") or ()),
+        "ownerReferences": [controller_reference(owner)],
+    }
+    if name:
+        meta["name"] = name
+    return {"metadata": meta, "spec": dict(template.get("spec") or {})}
+
+
+def without_zeros(status: Mapping[str, Any], *kept: str) -> Object:
+    """As the real types are written: numbers that are nothing are left out, but for some."""
+    return {name: value for name, value in status.items() if value or name in kept}
+
+
+def dispensable(pod: Object) -> tuple[Any, ...]:
+    """Orders pods by who goes first when there are too many: not bound, not running, not ready, then the
+    youngest.
+    """
+    since = ready_since(pod)
+    deletion_cost = (pod["metadata"].get("annotations") or {}).get(
+        "controller.kubernetes.io/pod-deletion-cost", "0"
+    )
+    return (
+        bool(pod.get("spec", {}).get("nodeName")),
+        {"Pending": 0, "Unknown": 1}.get(phase_of(pod), 2),
+        since is not None,
+        int(deletion_cost),
+        -(since or 0.0),
+        -int(pod["metadata"]["resourceVersion"]),
+    )

@@ -1,0 +1,227 @@
+"""StatefulSets: pods with names and claims of their own, one after the other.
+
+Guaranteed: pods are `name-0`, `name-1`, ... (`ordinals.start`); unless the policy is `Parallel` each is created
+when the ones before are ready, and the last goes first; a new template replaces pods from the last to
+`partition`, each when the others are ready; claims of `volumeClaimTemplates` are created before their pod and
+stay unless `persistentVolumeClaimRetentionPolicy` says otherwise of scaling. Not done: `whenDeleted: Delete`,
+`maxUnavailable`. Source: pkg/controller/statefulset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kubeshard.core.errors import ApiError
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
+from kubeshard_apiserver.controllers.claiming import claim_dependents, claimants
+from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
+from kubeshard_apiserver.controllers.controller import Controller
+from kubeshard_apiserver.controllers.ownership import Node, owners_key
+from kubeshard_apiserver.controllers.pods import (
+    CLAIMS,
+    PODS,
+    from_template,
+    has_ended,
+    is_ready,
+    split_available,
+    without_zeros,
+)
+from kubeshard_apiserver.controllers.recording import Recorder
+from kubeshard_apiserver.controllers.revisions import REVISIONS, forget, revision_for, template_of
+from kubeshard_apiserver.history import Event
+from kubeshard_apiserver.objects import Object, is_deleting, labels_of
+from kubeshard_apiserver.steps import Steps
+
+STATEFUL_SETS = GroupResource("apps", "statefulsets")
+REVISION = "controller-revision-hash"
+_POD_NAME, _POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
+_HASH = "controller.kubernetes.io/hash"
+
+
+class StatefulSetController(Controller[Key]):
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._account = Account(cluster, service_account("statefulset-controller"))
+        self._recorder = Recorder(cluster, self._account, "statefulset-controller")
+
+    def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:
+        if resource == STATEFUL_SETS:
+            return (event.key,)
+        if resource != PODS:
+            return ()
+        return (*owners_key(event, "StatefulSet"), *claimants(self.cluster, STATEFUL_SETS, event))
+
+    def reconcile(self, key: Key) -> Steps[float | None]:
+        node = Node(STATEFUL_SETS, key)
+        found = self.cluster.get(node)
+        if found is None or is_deleting(found):
+            return None
+        yield from claim_dependents(self.cluster, self._account, found, REVISIONS)
+        newest, known = yield from revision_for(self.cluster, self._account, found, _HASH)
+        yield from claim_dependents(
+            self.cluster, self._account, found, PODS, suits=lambda pod: _ordinal(found, pod) is not None
+        )
+        update = newest["metadata"]["name"]
+        names = {each["metadata"]["name"]: each for each in known}
+        current = (found.get("status") or {}).get("currentRevision", "")
+        current = current if current in names else update
+        yield from self._step(found, names[current], newest)
+        live = self.cluster.get(node)
+        if live is None:
+            return None
+        status, again = self._status(live, current, update)
+        yield from self._account.set_status(node, status)
+        yield from forget(self._account, live, known, [update, status["currentRevision"]])
+        return again
+
+    def _pods(self, stateful_set: Object) -> dict[int, Object]:
+        """By ordinal, in its order."""
+        found = {}
+        for pod in self.cluster.controlled(stateful_set, PODS):
+            ordinal = _ordinal(stateful_set, pod)
+            if ordinal is not None:
+                found[ordinal] = pod
+        return dict(sorted(found.items()))
+
+    def _step(self, stateful_set: Object, current: Object, update: Object) -> Steps[None]:
+        """As far as it goes until a pod has to be waited for."""
+        spec, pods = stateful_set["spec"], self._pods(stateful_set)
+        first = (spec.get("ordinals") or {}).get("start", 0)
+        wanted = range(first, first + spec.get("replicas", 1))
+        parallel = spec.get("podManagementPolicy") == "Parallel"
+        for ordinal in wanted:
+            pod = pods.get(ordinal)
+            if pod is None:
+                revision = update if ordinal >= _partition(spec) + first else current
+                yield from self._create(stateful_set, ordinal, revision)
+            elif has_ended(pod) and not is_deleting(pod):
+                yield from self._delete(stateful_set, pod)
+            if not parallel and not (pod and self._is_available(stateful_set, pod)):
+                return
+        for ordinal, pod in reversed(pods.items()):
+            if ordinal in wanted:
+                continue
+            if not is_deleting(pod):
+                yield from self._delete(stateful_set, pod)
+            if not parallel:
+                return
+        yield from self._release_claims(stateful_set, wanted)
+        if (spec.get("updateStrategy") or {}).get("type", "RollingUpdate") == "RollingUpdate":
+            yield from self._replace_one(stateful_set, pods, wanted, update["metadata"]["name"])
+
+    def _replace_one(
+        self, stateful_set: Object, pods: Mapping[int, Object], wanted: range, update: str
+    ) -> Steps[None]:
+        """The last pod with an old template, if those after it are available."""
+        for ordinal in reversed(wanted[_partition(stateful_set["spec"]) :]):
+            pod = pods.get(ordinal)
+            if pod is None or is_deleting(pod):
+                return
+            if labels_of(pod).get(REVISION) != update:
+                yield from self._delete(stateful_set, pod)
+                return
+            if not self._is_available(stateful_set, pod):
+                return
+
+    def _is_available(self, stateful_set: Object, pod: Object) -> bool:
+        min_ready = stateful_set["spec"].get("minReadySeconds", 0)
+        return bool(split_available([pod], min_ready, self.cluster.wall())[0]) and not is_deleting(pod)
+
+    def _create(self, stateful_set: Object, ordinal: int, revision: Object) -> Steps[None]:
+        meta, spec = stateful_set["metadata"], stateful_set["spec"]
+        name = f"{meta['name']}-{ordinal}"
+        claims = {
+            template["metadata"]["name"]: f"{template['metadata']['name']}-{name}"
+            for template in spec.get("volumeClaimTemplates") or ()
+        }
+        for template in spec.get("volumeClaimTemplates") or ():
+            claim = claims[template["metadata"]["name"]]
+            if self.cluster.get(Node(CLAIMS, Key(meta["namespace"], claim))) is None:
+                yield from self._account.create(CLAIMS, _claim(stateful_set, template, claim))
+                message = f"Create Claim {claim} Pod {name} in StatefulSet {meta['name']} success"
+                yield from self._recorder.tell(stateful_set, "SuccessfulCreate", message)
+        own = {_POD_NAME: name, _POD_INDEX: str(ordinal), REVISION: revision["metadata"]["name"]}
+        body = from_template(stateful_set, template_of(revision), name=name, labels=own)
+        volumes = [volume for volume in body["spec"].get("volumes") or () if volume["name"] not in claims]
+        volumes += [
+            {"name": volume, "persistentVolumeClaim": {"claimName": claim}}
+            for volume, claim in claims.items()
+        ]
+        body["spec"] |= {"hostname": name}
+        if spec.get("serviceName"):
+            body["spec"]["subdomain"] = spec["serviceName"]
+        if volumes:
+            body["spec"]["volumes"] = volumes
+        told = f"Create Pod {name} in StatefulSet {meta['name']}"
+        try:
+            yield from self._account.create(PODS, body)
+        except ApiError as error:
+            message = f"{told} failed error: {error.message}"
+            yield from self._recorder.warn(stateful_set, "FailedCreate", message)
+            raise
+        yield from self._recorder.tell(stateful_set, "SuccessfulCreate", f"{told} successful")
+
+    def _delete(self, stateful_set: Object, pod: Object) -> Steps[None]:
+        yield from self._account.delete(pod, PODS)
+        names = f"Pod {pod['metadata']['name']} in StatefulSet {stateful_set['metadata']['name']}"
+        yield from self._recorder.tell(stateful_set, "SuccessfulDelete", f"Delete {names} successful")
+
+    def _release_claims(self, stateful_set: Object, wanted: range) -> Steps[None]:
+        """Of pods that are gone, where the set says so."""
+        meta, spec = stateful_set["metadata"], stateful_set["spec"]
+        policy = spec.get("persistentVolumeClaimRetentionPolicy") or {}
+        if policy.get("whenScaled") != "Delete":
+            return
+        for template in spec.get("volumeClaimTemplates") or ():
+            prefix = f"{template['metadata']['name']}-{meta['name']}-"
+            for claim in self.cluster.in_namespace(CLAIMS, meta["namespace"]):
+                ordinal = str(claim["metadata"]["name"]).removeprefix(prefix)
+                if ordinal.isdecimal() and int(ordinal) not in wanted and not is_deleting(claim):
+                    yield from self._account.delete(claim, CLAIMS)
+
+    def _status(self, stateful_set: Object, current: str, update: str) -> tuple[Object, float | None]:
+        spec = stateful_set["spec"]
+        pods = [pod for pod in self._pods(stateful_set).values() if not has_ended(pod)]
+        running = [pod for pod in pods if not is_deleting(pod)]
+        available, again = split_available(running, spec.get("minReadySeconds", 0), self.cluster.wall())
+        updated = [pod for pod in running if labels_of(pod).get(REVISION) == update]
+        size = spec.get("replicas", 1)
+        if len(updated) == len(pods) == size and sum(map(is_ready, updated)) == size:
+            current = update
+        status: dict[str, Any] = {
+            "replicas": len(pods),
+            "readyReplicas": sum(map(is_ready, running)),
+            "availableReplicas": len(available),
+            "currentReplicas": sum(labels_of(pod).get(REVISION) == current for pod in running),
+            "updatedReplicas": len(updated),
+            "currentRevision": current,
+            "updateRevision": update,
+            "collisionCount": 0,
+            "observedGeneration": stateful_set["metadata"].get("generation", 0),
+        }
+        return without_zeros(status, "replicas", "availableReplicas", "collisionCount"), again
+
+
+def _ordinal(stateful_set: Object, pod: Object) -> int | None:
+    """None for a pod whose name is not one of the set's."""
+    head, _, tail = str(pod["metadata"]["name"]).rpartition("-")
+    return int(tail) if head == stateful_set["metadata"]["name"] and tail.isdecimal() else None
+
+
+def _partition(spec: Object) -> int:
+    rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
+    return int(rolling.get("partition", 0))
+
+
+def _claim(stateful_set: Object, template: Object, name: str) -> Object:
+    given, spec = template["metadata"], stateful_set["spec"]
+    selected = (spec.get("selector") or {}).get("matchLabels") or {}
+    meta = {
+        "name": name,
+        "namespace": stateful_set["metadata"]["namespace"],
+        "labels": {**(given.get("labels") or {}), **selected},
+        "annotations": dict(given.get("annotations") or {}),
+    }
+    return {"metadata": meta, "spec": template["spec"]}

@@ -1,0 +1,201 @@
+"""delete and deletecollection.
+
+An object that nobody holds is removed at once; finalizers, or a kind's own reason, keep it with a
+deletionTimestamp until the last one is gone. `Foreground` and `Orphan` add the finalizer that the garbage
+collector would work on. Source: k8s.io/apiserver `registry/rest/delete.go`,
+`registry/generic/registry/store.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubeshard.core.errors import NotFound
+from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard.core.times import parse_time, second_time
+from kubeshard_apiserver.establishing import Establishing
+from kubeshard_apiserver.identity.user import ADMINISTRATOR, User
+from kubeshard_apiserver.model import Answer, Target
+from kubeshard_apiserver.objects import Object, is_deleting, key_of, private, with_metadata
+from kubeshard_apiserver.reading import ListOptions, Page
+from kubeshard_apiserver.resources.definition_names import terminating
+from kubeshard_apiserver.resources.definitions import DEFINITIONS
+from kubeshard_apiserver.resources.namespaces import NAMESPACES
+from kubeshard_apiserver.status import conflict, invalid, success, unsupported
+from kubeshard_apiserver.steps import Steps, finish
+
+_OPTIONS = GroupKind("meta.k8s.io", "DeleteOptions")
+_POLICIES = ("Foreground", "Background", "Orphan", "nil")
+_FINALIZER_OF = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
+_PRESERVED = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them "
+    "or set propagationPolicy=Orphan to suppress this warning"
+)
+_JOBS = GroupResource("batch", "jobs")
+
+
+@dataclass(frozen=True)
+class DeleteOptions:
+    """`uid` and `resource_version` are preconditions. `grace` is for how many seconds what runs may go on;
+    None: as long as it says itself. `at_once`: the request has said of dependents, in the old way, that they go.
+    For `sent`, `warnings` and `asks` see `WriteOptions`.
+    """
+
+    uid: str = ""
+    resource_version: str = ""
+    propagation: str = ""
+    dry_run: bool = False
+    user: User = ADMINISTRATOR
+    sent: Mapping[str, Any] = field(default_factory=dict)
+    warnings: list[str] | None = None
+    asks: bool = True
+    grace: int | None = None
+    at_once: bool = False
+
+
+class Deletions(Establishing):
+    def delete(self, target: Target, options: DeleteOptions | None = None) -> Answer:
+        return finish(self.deleting(target, options))
+
+    def delete_collection(
+        self, target: Target, selected: ListOptions | None = None, options: DeleteOptions | None = None
+    ) -> Page:
+        return finish(self.deleting_collection(target, selected, options))
+
+    def deleting(self, target: Target, options: DeleteOptions | None = None) -> Steps[Answer]:
+        """A Status when the object is gone, else the object that waits. Raises NotFound, Conflict
+        (preconditions).
+        """
+        options = options or DeleteOptions()
+        _check_options(options)
+        _warn_of_dependents(target, options)
+        live = yield from self._admitted_live(target, options, target)
+        return self._delete(target, live, options)
+
+    def _admitted_live(self, target: Target, options: DeleteOptions, asked: Target) -> Steps[Object]:
+        """The live object, after admission was asked about this very state. `asked`: how the request named it."""
+        while True:
+            live = self.live(target)
+            check_preconditions(target, live, options)
+            yield from self._mutate("DELETE", asked, None, live, options)
+            yield from self._validate("DELETE", asked, None, live, options)
+            if self._is_live(target, live):
+                return live
+
+    def _delete(self, target: Target, live: Object, options: DeleteOptions) -> Answer:
+        resource, strategy = target.group_resource, target.resource.strategy
+        doomed = self._doomed(target, live, options)
+        waits = resource == DEFINITIONS or strategy.is_held(doomed)
+        if not waits and not strategy.is_graceful:
+            gone = live if options.dry_run else self._remove(target)
+            shown = (
+                gone
+                if strategy.shown_when_deleted
+                else success(resource, target.name, gone["metadata"]["uid"])
+            )
+            return Answer(200, shown)
+        code = 202 if waits and options.at_once else 200
+        if options.dry_run or doomed == live:
+            return Answer(code, doomed)
+        stored = self.store.put(resource, target.key, doomed)
+        if not waits:
+            return Answer(200, self._remove(target))
+        if resource == DEFINITIONS:
+            self._doom_objects(stored)
+        return Answer(code, stored)
+
+    def _remove(self, target: Target) -> Object:
+        gone = self.store.remove(target.group_resource, target.key)
+        self._gone(target)
+        return gone
+
+    def deleting_collection(
+        self, target: Target, selected: ListOptions | None = None, options: DeleteOptions | None = None
+    ) -> Steps[Page]:
+        """Deletes what the selectors select, one after the other; returns it as it was."""
+        page = self.list(target, selected)
+        options = options or DeleteOptions()
+        _check_options(options)
+        _warn_of_dependents(target, options)
+        for obj in page.items:
+            key = key_of(obj)
+            doomed = Target(target.resource, key.namespace, key.name)
+            try:
+                live = yield from self._admitted_live(doomed, options, target)
+                self._delete(doomed, live, options)
+            except NotFound:
+                continue
+        return page
+
+    def _doomed(self, target: Target, live: Object, options: DeleteOptions) -> Object:
+        """The object as it waits for its deletion, if it has to."""
+        strategy = target.resource.strategy
+        if target.group_resource == DEFINITIONS:
+            return live if is_deleting(live) else terminating(live, self.now())
+        waiting = private(with_metadata(live, finalizers=_finalizers(target, live, options) or None))
+        meta = waiting["metadata"]
+        grace = strategy.grace_period(live, options.grace)
+        if is_deleting(live):
+            left = meta.get("deletionGracePeriodSeconds") or 0
+            if options.grace is not None and grace < left:
+                end, now = (parse_time(meta["deletionTimestamp"]) or 0) + grace - left, self.clock.wall()
+                # What is over is not over before its agent says so.
+                grace = min(grace, 1) if end < now else grace
+                end = max(end, now)
+                meta |= {"deletionTimestamp": second_time(end), "deletionGracePeriodSeconds": grace}
+        else:
+            end = self.clock.wall() + grace
+            meta |= {"deletionTimestamp": second_time(end), "deletionGracePeriodSeconds": grace}
+            if meta.get("generation"):
+                meta["generation"] += 1
+            strategy.prepare_delete(waiting)
+        return waiting
+
+
+def _check_options(options: DeleteOptions) -> None:
+    if options.propagation and options.propagation not in _POLICIES:
+        raise invalid(_OPTIONS, "", [unsupported("propagationPolicy", options.propagation, _POLICIES)])
+
+
+def check_preconditions(target: Target, live: Object, options: DeleteOptions) -> None:
+    """Raises Conflict for another uid or version than the live one."""
+    meta, kind = live["metadata"], target.resource.kind
+    # Preconditions are the one place where the server names the kind and not the resource.
+    named = GroupResource(kind.group, kind.kind)
+    if options.uid and options.uid != meta["uid"]:
+        raise conflict(
+            named,
+            target.name,
+            f"the UID in the precondition ({options.uid}) does not match the UID in record ({meta['uid']}). "
+            "The object might have been deleted and then recreated",
+        )
+    if options.resource_version and options.resource_version != meta["resourceVersion"]:
+        raise conflict(
+            named,
+            target.name,
+            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the ResourceVersion "
+            f"in record ({meta['resourceVersion']}). The object might have been modified",
+        )
+
+
+def _finalizers(target: Target, live: Object, options: DeleteOptions) -> list[str]:
+    finalizers = list(live["metadata"].get("finalizers") or ())
+    strategy, propagation = target.resource.strategy, options.propagation
+    if strategy.default_propagation is None:
+        return finalizers
+    if not propagation or propagation == "nil":
+        said = any(name in finalizers for name in _FINALIZER_OF.values())
+        default = _FINALIZER_OF.get(strategy.default_propagation)
+        return finalizers if said or default is None else [*finalizers, default]
+    if options.at_once and target.group_resource == NAMESPACES:
+        propagation = "Foreground"
+    kept = [name for name in finalizers if name not in _FINALIZER_OF.values()]
+    wanted = _FINALIZER_OF.get(propagation)
+    return [*kept, wanted] if wanted else kept
+
+
+def _warn_of_dependents(target: Target, options: DeleteOptions) -> None:
+    if target.group_resource == _JOBS and not options.propagation and options.warnings is not None:
+        options.warnings.append(_PRESERVED)

@@ -1,0 +1,122 @@
+"""The front as an ASGI application, for uvicorn or any other server.
+
+Guaranteed: nothing is told to anybody that a crash could still undo (`Store.settled`); a watch ends when its
+client goes away, and as if its time were over when the application is stopped; a body beyond the limit is
+refused without being kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any, cast
+from wsgiref.headers import Headers
+
+from kubeshard.core.errors import ApiError
+from kubeshard.runtime.transport import HttpRequest
+from kubeshard_apiserver.front.gate import UNKNOWN, Peer
+from kubeshard_apiserver.front.handlers import Front
+from kubeshard_apiserver.front.replies import Reply, refusal
+from kubeshard_apiserver.front.requests import LARGEST_BODY
+from kubeshard_apiserver.server import ApiServer
+
+Message = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+
+class ApiServerApp:
+    """One ASGI application over one server, or one front."""
+
+    def __init__(self, server: ApiServer | Front) -> None:
+        self._front = server if isinstance(server, Front) else Front(server)
+        self._settled = self._front.server.store.settled
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        """Ends all watches, and those that come later at once. To be called on the event loop of the server."""
+        self._stopped.set()
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        body = await _body(receive)
+        if body is None:
+            return
+        reply = await self._reply(_request(scope, body), _peer(scope))
+        headers = [(name.encode(), _header_value(value)) for name, value in reply.headers.items()]
+        if reply.stream is None:
+            headers.append((b"content-length", b"%d" % len(reply.body)))
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        if reply.stream is None:
+            await send({"type": "http.response.body", "body": reply.body})
+        else:
+            await self._send_stream(reply.stream, receive, send)
+
+    async def _reply(self, request: HttpRequest, peer: Peer) -> Reply:
+        try:
+            reply = await self._front.reply(request, peer)
+            await self._settled()
+            return reply
+        except ApiError as error:
+            return refusal(error)
+
+    async def _send_stream(self, stream: AsyncGenerator[bytes, None], receive: Receive, send: Send) -> None:
+        """`send` waits for a slow client; a client that has gone, or a stop, ends the stream."""
+
+        async def pump() -> None:
+            async for chunk in stream:
+                await self._settled()
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+        async def gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        tasks = [asyncio.ensure_future(step) for step in (pump(), gone(), self._stopped.wait())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await stream.aclose()
+        if not tasks[1].done() or tasks[1].cancelled():
+            await send({"type": "http.response.body", "body": b""})
+
+
+def _request(scope: Mapping[str, Any], body: bytes) -> HttpRequest:
+    path = scope.get("raw_path") or scope["path"].encode()
+    query = scope.get("query_string", b"")
+    target = (path + b"?" + query if query else path).decode("latin-1")
+    headers = Headers([(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]])
+    return HttpRequest(scope["method"], target, cast("Mapping[str, str]", headers), body)
+
+
+def _peer(scope: Mapping[str, Any]) -> Peer:
+    chain = (scope.get("extensions") or {}).get("tls", {}).get("client_cert_chain")
+    return Peer(ssl.PEM_cert_to_DER_cert(chain[0])) if chain else UNKNOWN
+
+
+def _header_value(text: str) -> bytes:
+    """What users wrote may be in it, and must not begin another header."""
+    clean = text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
+    return clean.encode("latin-1", "replace")
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """None when the client has gone. What is longer than any body may be is cut off just beyond the limit."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        if (part := message.get("body")) and size <= LARGEST_BODY:
+            parts.append(part)
+            size += len(part)
+        if not message.get("more_body"):
+            return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,77 @@
+"""What a request wants to do, in the words of authorization. Source: k8s.io/apiserver `endpoints/request`."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from kubeshard.core.selectors import FieldSelector, InvalidSelector
+from kubeshard_apiserver.front.paths import ResourcePath
+from kubeshard_apiserver.front.requests import Request
+from kubeshard_apiserver.identity.attributes import Attributes
+
+__all__ = ["Attributes", "attributes_of"]
+
+_VERBS = {
+    "POST": "create",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+    "GET": "get",
+    "HEAD": "get",
+}
+_NO_SEGMENTS = (".", "..")
+
+
+def attributes_of(request: Request, path: ResourcePath | None) -> Attributes:
+    """`path` is None for what the front does not take for a resource; it may still name one."""
+    path = path or _long_path(request.path)
+    if path is None:
+        return Attributes(request.method.lower(), unquote(request.path))
+    verb, name = _VERBS.get(request.method, ""), path.name
+    if path.watch:
+        verb = "watch"
+    elif verb == "get" and not name:
+        verb = "watch" if request.watches else "list"
+        name = _selected_name(request)
+    elif verb == "delete" and not name:
+        verb = "deletecollection"
+    namespace = path.namespace
+    if path.plural == "namespaces" and not namespace:
+        namespace = path.name
+    return Attributes(
+        verb, request.path, path.group, path.version, path.plural, path.subresource, namespace, name
+    )
+
+
+def _selected_name(request: Request) -> str:
+    """A list of one named object is authorized by its name, too."""
+    text = request.query.get("fieldSelector", "")
+    if "metadata.name" not in text:
+        return ""
+    try:
+        requirements = FieldSelector.parse(text).requirements
+    except InvalidSelector:
+        return ""
+    for requirement in requirements:
+        if requirement.path == "metadata.name" and not requirement.negated:
+            name = requirement.value
+            return "" if name in _NO_SEGMENTS or "/" in name or "%" in name else name
+    return ""
+
+
+def _long_path(path: str) -> ResourcePath | None:
+    """What follows a subresource is not interpreted: `/api/v1/nodes/a/proxy/b/c`."""
+    match unquote(path).strip("/").split("/"):
+        case ["api", version, *rest]:
+            group = ""
+        case ["apis", group, version, *rest]:
+            pass
+        case _:
+            return None
+    if not rest:
+        return None
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 2:
+        namespace, rest = rest[1], rest[2:]
+    plural, name, subresource = [*rest, "", ""][:3]
+    return ResourcePath(group, version, plural, namespace, name, subresource)

@@ -1,0 +1,247 @@
+"""One request in, one reply out.
+
+Guaranteed: whatever a request says, the reply is what an API server gives: an object, a Status with the right
+code and reason, or a stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kubeshard.core.errors import ApiError
+from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.transport import HttpRequest
+from kubeshard_apiserver.front.attributes import attributes_of
+from kubeshard_apiserver.front.discovery import aggregated_discovery, discovery
+from kubeshard_apiserver.front.documents import VERSION
+from kubeshard_apiserver.front.gate import UNKNOWN, Gate, Open, Peer
+from kubeshard_apiserver.front.identity import Identity
+from kubeshard_apiserver.front.metrics import Metrics
+from kubeshard_apiserver.front.negotiation import JSON, Format, negotiate, negotiate_discovery
+from kubeshard_apiserver.front.openapi import OpenApi
+from kubeshard_apiserver.front.openid import CONFIGURATION, KEYS, openid_reply
+from kubeshard_apiserver.front.paths import resource_path
+from kubeshard_apiserver.front.probes import Probes
+from kubeshard_apiserver.front.replies import (
+    Reply,
+    document_reply,
+    list_reply,
+    object_reply,
+    page_not_found,
+    refusal,
+    warned,
+)
+from kubeshard_apiserver.front.requests import Request
+from kubeshard_apiserver.front.routes import check_route, is_possible
+from kubeshard_apiserver.front.special import REVIEWS, SUBRESOURCES, Question, Special
+from kubeshard_apiserver.front.streaming import EventLines, event_stream
+from kubeshard_apiserver.front.tables import Tables
+from kubeshard_apiserver.identity.user import User
+from kubeshard_apiserver.model import Answer, Target
+from kubeshard_apiserver.patching import patch_of
+from kubeshard_apiserver.printing import printer_of
+from kubeshard_apiserver.resources.registry import Resource
+from kubeshard_apiserver.server import ApiServer
+from kubeshard_apiserver.status import bad_request, internal, method_not_allowed, no_such_path
+from kubeshard_apiserver.steps import Aside, NoCalls, Steps, WebhookCaller, at_once, perform
+
+log = get_logger("kubeshard_apiserver")
+
+_LONGEST_AUDIT_ID = 64
+
+
+class Front:
+    """Belongs to the event loop that its server's writes happen on. `aside`: does what large bodies take, so that
+    others are answered meanwhile (default: at once).
+    """
+
+    def __init__(
+        self,
+        server: ApiServer,
+        *,
+        gate: Gate | None = None,
+        caller: WebhookCaller | None = None,
+        aside: Aside = at_once,
+    ) -> None:
+        self.server = server
+        self.gate = gate or Open()
+        self._caller = caller or NoCalls()
+        self._aside = aside
+        self._openapi = OpenApi(server.registry)
+        self._lines = EventLines()
+        self._probes = Probes(server.store)
+        self.metrics = Metrics(server)
+
+    async def reply(self, request: HttpRequest, peer: Peer = UNKNOWN) -> Reply:
+        """Never raises: a mistake of ours is a 500 with a Status, and a line in the log."""
+        try:
+            return await self._answer(request, peer)
+        except Exception as error:
+            log.crash("Failed to answer a request", error, method=request.method, target=request.target)
+            return refusal(internal(f"internal error: {type(error).__name__}"))
+
+    async def _answer(self, request: HttpRequest, peer: Peer) -> Reply:
+        begin = self.server.clock.monotonic()
+        read = Request(request)
+        try:
+            reply = await self._reply(read, peer)
+        except ApiError as error:
+            reply = refusal(error)
+        except RecursionError:
+            reply = refusal(bad_request("the document is nested too deeply"))
+        if read.method == "HEAD":
+            reply = replace(reply, body=b"")
+        if reply.stream is not None:
+            reply = replace(reply, stream=self.metrics.watched(read, reply.stream))
+        else:
+            self.metrics.answered(read, reply.status, self.server.clock.monotonic() - begin)
+        audit = read.headers.get("audit-id", "")[:_LONGEST_AUDIT_ID] or self.server.rng.token()
+        headers = {"audit-id": audit, "cache-control": "no-cache, private", **reply.headers}
+        return warned(replace(reply, headers=headers), read.warnings)
+
+    async def _reply(self, request: Request, peer: Peer) -> Reply:
+        path = resource_path(request.path)
+        attributes = attributes_of(request, path)
+        user = self.gate.enter(request, attributes, peer)
+        if path is None:
+            return self._document(request)
+        resource = self.server.registry.find(path.group, path.version, path.plural)
+        if resource is None or not is_possible(path, resource, attributes.verb):
+            if self.server.registry.is_builtin(path.group):
+                raise no_such_path()
+            return page_not_found()
+        check_route(path, resource, attributes.verb, request.method)
+        if request.is_large:
+            await self._aside(request.read)
+        if resource.deprecation:
+            request.warnings.append(resource.deprecation)
+        target = Target(resource, path.namespace, path.name, path.subresource)
+        format_ = self._format(target, request)
+        if special := _special(target):
+            question = Question(self.server, self.gate, target, request, user)
+            return object_reply(resource, await self._perform(special(question)), format_)
+        if attributes.verb == "watch":
+            return self._watch(target, request, format_)
+        handle = self._of_object if path.name and attributes.verb != "create" else self._of_collection
+        return await handle(target, request, format_, user)
+
+    def _format(self, target: Target, request: Request) -> Format:
+        format_ = negotiate(request.headers.get("accept", ""))
+        if format_.form != "Table":
+            return format_
+        printer = target.resource.own_printer or printer_of(target.group_resource, target.subresource)
+        include = request.query.get("includeObject", "")
+        return replace(format_, tables=Tables(printer, self.server.clock.wall, format_.version, include))
+
+    async def _perform(self, steps: Steps[Answer]) -> Answer:
+        return await perform(steps, self._caller, self._aside)
+
+    async def _of_object(self, target: Target, request: Request, format_: Format, user: User) -> Reply:
+        server, resource = self.server, target.resource
+        match request.method:
+            case "GET" | "HEAD":
+                obj = server.get(target, request.query.get("resourceVersion", ""))
+                return object_reply(resource, Answer(200, obj), format_)
+            case "PUT":
+                options = replace(request.write_options("UpdateOptions"), user=user)
+                body = _body(request, resource)
+                answer = await self._perform(server.replacing(target, body, options))
+            case "PATCH":
+                document = request.decode_patch(typed=not resource.strategy.is_custom)
+                options = replace(request.write_options("PatchOptions"), user=user)
+                patch = patch_of(request.content_type, document)
+                answer = await self._perform(server.patching(target, patch, options))
+            case "DELETE":
+                doomed = replace(request.delete_options(), user=user)
+                answer = await self._perform(server.deleting(target, doomed))
+            case _:
+                raise method_not_allowed()
+        return object_reply(resource, answer, format_)
+
+    async def _of_collection(self, target: Target, request: Request, format_: Format, user: User) -> Reply:
+        server, resource = self.server, target.resource
+        match request.method:
+            case "GET" | "HEAD":
+                return list_reply(resource, server.list(target, request.list_options()), format_)
+            case "POST":
+                options = replace(request.write_options("CreateOptions"), user=user)
+                body = _body(request, resource)
+                return object_reply(
+                    resource,
+                    await self._perform(server.creating(replace(target, name=""), body, options)),
+                    format_,
+                )
+            case "DELETE":
+                selected = request.list_options()
+                doomed = replace(request.delete_options(), user=user)
+                steps = server.deleting_collection(target, selected, doomed)
+                return list_reply(resource, await perform(steps, self._caller, self._aside), format_)
+            case _:
+                # A replace or patch of custom resources; others are not served here.
+                if request.method == "PATCH":
+                    request.decode_patch(typed=False)
+                raise bad_request("name must be provided")
+
+    def _watch(self, target: Target, request: Request, format_: Format) -> Reply:
+        options = request.list_options()
+        watch = self.server.watch(target, options)
+        stream = event_stream(
+            watch, format_, self._lines, seconds=request.timeout, bookmarks=options.allow_bookmarks
+        )
+        return Reply(200, {"content-type": JSON}, stream=stream)
+
+    def _document(self, request: Request) -> Reply:
+        if probe := self._probes.reply(request):
+            return probe
+        if request.path == "/metrics":
+            return self.metrics.page()
+        path, registry = request.path.rstrip("/"), self.server.registry
+        if path in (CONFIGURATION, KEYS) and isinstance(self.gate, Identity):
+            return openid_reply(request, path, self.gate)
+        accept = request.headers.get("accept", "")
+        if path.startswith("/openapi/"):
+            return self._openapi.reply(request)
+        document = VERSION if path == "/version" else discovery(registry, path)
+        if document is None:
+            if registry.is_builtin(_group(path)):
+                raise no_such_path()
+            return page_not_found()
+        if request.method != "GET" and not _takes_any_method(path):
+            raise method_not_allowed()
+        if aggregated := aggregated_discovery(registry, path):
+            format_, wanted = negotiate_discovery(accept)
+            return document_reply(200, aggregated if wanted else document, format_)
+        return document_reply(200, document, negotiate(accept))
+
+
+def _body(request: Request, resource: Resource) -> dict[str, Any]:
+    kind = resource.kind
+    return request.decode(kind.kind, kind.api_version, typed=not resource.strategy.is_custom)
+
+
+def _takes_any_method(path: str) -> bool:
+    """The index of groups, and of each group its index."""
+    return path.startswith("/apis") and path.count("/") < 3
+
+
+def _group(path: str) -> str:
+    """Of what looks like a path of the API; no group has the name that all else gets."""
+    parts = path.split("/")
+    return (
+        ""
+        if parts[:3] == ["", "api", "v1"]
+        else parts[2]
+        if parts[:2] == ["", "apis"] and parts[2:]
+        else path
+    )
+
+
+def _special(target: Target) -> Special | None:
+    if target.subresource:
+        return (
+            SUBRESOURCES.get(target.subresource)
+            if target.subresource in target.resource.subresources
+            else None
+        )
+    return REVIEWS.get(target.group_resource)

@@ -1,0 +1,112 @@
+"""The door with authentication, impersonation and RBAC, as `--authorization-mode=RBAC` has it.
+
+    gate = Identity(server, tokens={"secret": ADMINISTRATOR})
+    transport = InMemoryTransport(Front(server, gate=gate))
+
+Guaranteed: the order of the real server - who asks, whom they act for, whether they may, and only then whether
+there is such a thing. With `rbac` the cluster has the roles and bindings of a new cluster, aggregated roles are
+kept, and writes of roles and bindings are checked for escalation. Without it everybody who is known may do
+everything, and nobody else may do anything: without RBAC there are no anonymous requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from urllib.parse import unquote
+
+from kubeshard_apiserver.front.gate import Peer
+from kubeshard_apiserver.front.requests import Request
+from kubeshard_apiserver.identity.account_tokens import AccountTokens
+from kubeshard_apiserver.identity.aggregation import keep_aggregated
+from kubeshard_apiserver.identity.attributes import Attributes
+from kubeshard_apiserver.identity.authentication import Authentication
+from kubeshard_apiserver.identity.authorizer import ALLOW_ALL, Authorizer
+from kubeshard_apiserver.identity.bootstrap import install
+from kubeshard_apiserver.identity.escalation import check_no_escalation
+from kubeshard_apiserver.identity.impersonation import Impersonation, Wanted
+from kubeshard_apiserver.identity.rbac import Rbac
+from kubeshard_apiserver.identity.refusals import not_allowed
+from kubeshard_apiserver.identity.signers import check_signer
+from kubeshard_apiserver.identity.user import User
+from kubeshard_apiserver.model import Target
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.server import ApiServer
+
+_EXTRA = "impersonate-extra-"
+_EXTRA_SPACE = (
+    "the provided Authorization header contains extra space before the bearer token, and is ignored"
+)
+
+
+class Identity:
+    """Implements `Gate`. `tokens`: static ones and their users. `anonymous`: whether requests without
+    credentials are let in, as `system:anonymous`; only with `rbac`. `signing_key`: PEM, to go on taking the
+    ServiceAccount tokens of an earlier start. One server has one of these.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer,
+        *,
+        tokens: Mapping[str, User],
+        rbac: bool = True,
+        anonymous: bool = True,
+        signing_key: bytes | None = None,
+    ) -> None:
+        account_tokens = AccountTokens(server, signing_key=signing_key)
+        self.authentication = Authentication(account_tokens, tokens, anonymous=anonymous and rbac)
+        self.authorizer: Authorizer = ALLOW_ALL
+        if rbac:
+            self.authorizer = self._rbac = Rbac(server.store)
+            keep_aggregated(server, settled=install(server))
+            server.check_write = self._check_write
+        server.authorizer = self.authorizer
+        self._impersonation = Impersonation(self.authorizer)
+
+    def enter(self, request: Request, attributes: Attributes, peer: Peer) -> User:
+        authorization = request.headers.get("authorization", "").strip()
+        if authorization[:8].lower() == "bearer  ":
+            request.warnings.append(_EXTRA_SPACE)
+        user = self.authentication.user_of(authorization, peer.certificate)
+        wanted = _wanted(request)
+        if wanted is not None and wanted.check():
+            user = self._impersonation.become(user, wanted, attributes)
+        decision = self.authorizer.decide(user, attributes)
+        if not decision.allowed:
+            raise not_allowed(user, attributes, decision.reason)
+        return user
+
+    def _check_write(self, user: User, target: Target, new: Object, old: Object | None) -> None:
+        """An apply or replace that creates needs the right to create, too."""
+        check_no_escalation(self._rbac, user, target, new, old)
+        check_signer(self.authorizer, user, target, new, old)
+        if old is None and target.name:
+            resource = target.group_resource
+            create = Attributes(
+                "create",
+                group=resource.group,
+                version=target.resource.kind.version,
+                resource=resource.resource,
+                namespace=target.namespace,
+                name=target.name,
+            )
+            decision = self.authorizer.decide(user, create)
+            if not decision.allowed:
+                raise not_allowed(user, create, decision.reason)
+
+
+def _wanted(request: Request) -> Wanted | None:
+    if not any(name.startswith("impersonate-") for name in request.headers):
+        return None
+    wanted = Wanted(
+        request.headers.get("impersonate-user", ""),
+        request.headers.get("impersonate-uid", ""),
+        tuple(request.header_values("impersonate-group")),
+    )
+    extra = {
+        unquote(name.removeprefix(_EXTRA)): tuple(request.header_values(name))
+        for name in sorted(request.headers)
+        if name.startswith(_EXTRA)
+    }
+    return replace(wanted, extra=extra) if extra else wanted

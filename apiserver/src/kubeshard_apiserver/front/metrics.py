@@ -1,0 +1,169 @@
+"""Numbers about requests and the store, under the names that kube-apiserver gives them.
+
+| metric | |
+|---|---|
+| `apiserver_request_total` | requests by verb, dry run, group, version, resource, subresource, scope and code |
+| `apiserver_request_duration_seconds` | their time to the answer, watches excepted |
+| `apiserver_longrunning_requests` | watches under way |
+| `apiserver_resource_objects` | stored objects |
+| `process_*`, `python_info` | of the Prometheus client |
+
+Counting costs a request two dictionary look-ups; the Prometheus client is imported when somebody asks. Label
+values are those of kinds that are served and paths that are known: clients cannot make up new ones.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from kubeshard_apiserver.front.paths import resource_path
+from kubeshard_apiserver.front.replies import Reply
+from kubeshard_apiserver.front.requests import Request
+from kubeshard_apiserver.patching import APPLY
+from kubeshard_apiserver.server import ApiServer
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+BUCKETS = (
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
+    45.0, 60.0,
+)  # fmt: skip
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_KNOWN = (
+    "/healthz",
+    "/livez",
+    "/readyz",
+    "/metrics",
+    "/version",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/api",
+    "/apis",
+)
+_BEFORE_3_0 = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class What(NamedTuple):
+    """What was asked for: the labels of `apiserver_request_duration_seconds`, in their order."""
+
+    component: str
+    dry_run: str
+    group: str
+    resource: str
+    scope: str
+    subresource: str
+    verb: str
+    version: str
+
+
+class _Durations:
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS) + 1)
+        self.sum = 0.0
+
+
+class Metrics:
+    """Of one front."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+        self._total: dict[tuple[What, int], int] = {}
+        self._durations: dict[What, _Durations] = {}
+        self._running: dict[What, int] = {}
+
+    def answered(self, request: Request, status: int, seconds: float) -> None:
+        what = self._what(request)
+        self._count(what, status)
+        durations = self._durations.get(what) or self._durations.setdefault(what, _Durations())
+        durations.counts[bisect_left(BUCKETS, seconds)] += 1
+        durations.sum += seconds
+
+    async def watched(
+        self, request: Request, stream: AsyncGenerator[bytes, None]
+    ) -> AsyncGenerator[bytes, None]:
+        """The same stream, counted while it lasts."""
+        what = self._what(request)
+        self._running[what] = self._running.get(what, 0) + 1
+        try:
+            async for chunk in stream:
+                yield chunk
+        finally:
+            self._running[what] -= 1
+            self._count(what, 200)
+            await stream.aclose()
+
+    def page(self) -> Reply:
+        """All of them, in the text format of Prometheus."""
+        from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
+
+        registry = CollectorRegistry()
+        registry.register(self)
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        return Reply(200, {"content-type": _BEFORE_3_0}, generate_latest(registry))
+
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        labels = list(What._fields)
+        total = CounterMetricFamily(
+            "apiserver_request", "Requests by what they asked for.", labels=["code", *labels]
+        )
+        for (what, status), count in self._total.items():
+            total.add_metric([str(status), *what], count)
+        yield total
+        durations = HistogramMetricFamily(
+            "apiserver_request_duration_seconds", "Time to the answer.", labels=labels
+        )
+        for what, seen in self._durations.items():
+            durations.add_metric(list(what), list(_cumulated(seen)), seen.sum)
+        yield durations
+        running = GaugeMetricFamily("apiserver_longrunning_requests", "Watches under way.", labels=labels)
+        for what, count in self._running.items():
+            running.add_metric(list(what), count)
+        yield running
+        stored = GaugeMetricFamily(
+            "apiserver_resource_objects", "Stored objects.", labels=["group", "resource"]
+        )
+        for resource in sorted({resource.group_resource for resource in self._server.registry}):
+            if self._server.store.has(resource):
+                stored.add_metric(list(resource), len(self._server.store.objects(resource)))
+        yield stored
+
+    def _count(self, what: What, status: int) -> None:
+        key = (what, status)
+        self._total[key] = self._total.get(key, 0) + 1
+
+    def _what(self, request: Request) -> What:
+        path = resource_path(request.path)
+        verb = request.method if request.method in _METHODS else "other"
+        resource = path and self._server.registry.find(path.group, path.version, path.plural)
+        if path is None or resource is None:
+            return What("", "", "", "", "", request.path if request.path in _KNOWN else "", verb, "")
+        if verb == "GET":
+            verb = "WATCH" if path.watch or request.watches else "GET" if path.name else "LIST"
+        elif verb == "PATCH" and request.content_type == APPLY:
+            verb = "APPLY"
+        elif verb == "DELETE" and not path.name:
+            verb = "DELETECOLLECTION"
+        whole = "namespace" if path.namespace else "cluster"
+        return What(
+            "apiserver",
+            "All" if request.query.get("dryRun") == "All" else "",
+            path.group,
+            path.plural,
+            "resource" if path.name or verb == "POST" else whole,
+            path.subresource if path.subresource in resource.subresources else "",
+            verb,
+            path.version,
+        )
+
+
+def _cumulated(seen: _Durations) -> Iterator[tuple[str, float]]:
+    so_far = 0
+    for bound, count in zip((*map(str, BUCKETS), "+Inf"), seen.counts, strict=True):
+        so_far += count
+        yield bound, so_far

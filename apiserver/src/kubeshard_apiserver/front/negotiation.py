@@ -1,0 +1,97 @@
+"""In which form an answer goes out: media types, and whole objects, their metadata only, or rows of a Table.
+
+Served are JSON and YAML. Protobuf is not: it is passed over for the next type that the client takes, which is
+how clients fall back; a client that takes nothing else gets 406.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import yaml
+
+from kubeshard_apiserver.front.tables import Tables
+from kubeshard_apiserver.status import not_acceptable
+
+JSON = "application/json"
+YAML = "application/yaml"
+_OFFERED = (JSON, YAML)
+_ANY = ("*/*", "application/*", "")
+_META = "meta.k8s.io"
+_PARTIAL = ("PartialObjectMetadata", "PartialObjectMetadataList")
+_VERSIONS = ("v1", "v1beta1")
+_AGGREGATED = ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
+
+_LONGEST_KEPT = 512
+
+
+@dataclass(frozen=True)
+class Format:
+    """`form`: `PartialObjectMetadata` (also of lists), `Table` or, for the object itself, empty; `version` is
+    that of the form. `tables` makes the tables, once it is known of what. `parameters` are said with the
+    media type.
+    """
+
+    media_type: str = JSON
+    form: str = ""
+    version: str = "v1"
+    tables: Tables | None = None
+    parameters: str = ""
+
+    @property
+    def content_type(self) -> str:
+        return self.media_type + self.parameters
+
+    @property
+    def metadata_only(self) -> bool:
+        return self.form in _PARTIAL
+
+    def encode(self, document: Any) -> bytes:
+        if self.media_type == YAML:
+            return yaml.safe_dump(document, sort_keys=False).encode()
+        return msgspec.json.encode(document)
+
+
+def negotiate(accept: str) -> Format:
+    """Raises ApiError (406)."""
+    return _negotiated(accept) if len(accept) <= _LONGEST_KEPT else _negotiated.__wrapped__(accept)
+
+
+@lru_cache(256)
+def _negotiated(accept: str) -> Format:
+    for media_type, given in _clauses(accept):
+        form, version = given.get("as", ""), given.get("v", "")
+        if not form:
+            return Format(media_type)
+        if given.get("g") == _META and version in _VERSIONS and form in (*_PARTIAL, "Table"):
+            return Format(media_type, form, version)
+    raise not_acceptable((*_OFFERED, "application/vnd.kubernetes.protobuf"))
+
+
+def negotiate_discovery(accept: str) -> tuple[Format, bool]:
+    """For a document of discovery; and whether the client takes the aggregated form. Raises ApiError (406)."""
+    for media_type, given in _clauses(accept):
+        if not given.get("as"):
+            return Format(media_type), False
+        if (given["as"], given.get("g"), given.get("v")) == _AGGREGATED:
+            kind, group, version = _AGGREGATED
+            return Format(media_type, parameters=f";g={group};v={version};as={kind}"), True
+    raise not_acceptable((*_OFFERED, "application/vnd.kubernetes.protobuf"))
+
+
+def first_of(accept: str, offered: Sequence[str]) -> str | None:
+    """What is offered of what the client takes first."""
+    return next((media_type for media_type, _ in _clauses(accept, offered)), None)
+
+
+def _clauses(accept: str, offered: Sequence[str] = _OFFERED) -> Iterator[tuple[str, dict[str, str]]]:
+    """What is offered of what the client takes, in its order, with the parameters."""
+    for entry in accept.split(","):
+        media_type, *parameters = (part.strip() for part in entry.split(";"))
+        wanted = JSON if media_type in _ANY else media_type
+        if wanted in offered:
+            yield wanted, dict(parameter.partition("=")[::2] for parameter in parameters)

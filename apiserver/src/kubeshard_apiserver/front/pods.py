@@ -1,0 +1,235 @@
+"""What is asked of single pods: to be bound to a node, to be evicted, for their logs.
+
+Source: k8s.io/kubernetes `pkg/registry/core/pod/storage`. Not covered: what needs the node's own agent - logs
+of a pod that runs, exec, attach, port-forward, proxy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from kubeshard.core.errors import ApiError
+from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.core.objects import Key
+from kubeshard_apiserver.binding import BINDINGS, Bodies, bind, with_pod_condition
+from kubeshard_apiserver.deleting import DeleteOptions, check_preconditions
+from kubeshard_apiserver.front.special import REVIEWS, SUBRESOURCES, Question
+from kubeshard_apiserver.model import Answer, Target, WriteOptions
+from kubeshard_apiserver.objects import Object, is_deleting, labels_of, with_metadata
+from kubeshard_apiserver.resources.pod_selectors import selects
+from kubeshard_apiserver.resources.registry import Resource
+from kubeshard_apiserver.status import (
+    bad_request,
+    forbidden,
+    internal,
+    method_not_allowed,
+    not_found,
+)
+from kubeshard_apiserver.steps import Steps
+
+_EVICTION = Kind("policy", "v1", "Eviction", "evictions")
+_NODES = GroupResource("", "nodes")
+_BUDGETS = GroupResource("policy", "poddisruptionbudgets")
+_NOT_STARTED_OR_ENDED = ("Pending", "Succeeded", "Failed")
+_VIOLATED = "Cannot evict pod as it would violate the pod's disruption budget."
+_BUSY_SECONDS = 10
+_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+_MANAGER = "kube-apiserver"
+_SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def binding(question: Question) -> Steps[Answer]:
+    """Says on which node the pod is to run. Raises Conflict for one that has a node, is gated or goes."""
+    target, options, body = yield from _received(question, BINDINGS.kind)
+    if not target.subresource:
+        target = Target(_pods(question), target.namespace, body["metadata"].get("name", ""))
+    bind(question.server, replace(target, subresource=""), body, dry_run=options.dry_run)
+    return Answer(201, _SUCCESS)
+
+
+def eviction(question: Question) -> Steps[Answer]:
+    """A deletion that a PodDisruptionBudget may refuse: TooManyRequests (429)."""
+    target, options, body = yield from _received(question, _EVICTION)
+    server, asked = question.server, body.get("deleteOptions") or {}
+    pod = server.live(target)
+    preconditions = asked.get("preconditions") or {}
+    doomed = DeleteOptions(
+        uid=preconditions.get("uid") or "",
+        resource_version=preconditions.get("resourceVersion") or "",
+        propagation=asked.get("propagationPolicy") or "",
+        grace=asked.get("gracePeriodSeconds"),
+        dry_run=options.dry_run or bool(asked.get("dryRun")),
+        user=question.user,
+        asks=False,
+    )
+    check_preconditions(target, pod, doomed)
+    if pod["status"].get("phase") not in _NOT_STARTED_OR_ENDED and not is_deleting(pod):
+        yield from _spend(question, pod, dry_run=doomed.dry_run)
+    if not doomed.dry_run:
+        pod = server.live(target)
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting",
+        }
+        status = with_pod_condition(pod["status"], condition, server.now())
+        server.store.put(target.group_resource, target.key, {**pod, "status": status})
+    yield from server.deleting(replace(target, subresource=""), replace(doomed, resource_version=""))
+    return Answer(201, _SUCCESS)
+
+
+def _received(question: Question, kind: Kind) -> Steps[tuple[Target, WriteOptions, Object]]:
+    """Asks admission about the body, not about the pod."""
+    target, request = question.target, question.request
+    if request.method != "POST":
+        raise method_not_allowed()
+    options = replace(request.write_options("CreateOptions"), user=question.user)
+    asked = Target(_resource(kind), target.namespace, target.name, target.subresource)
+    body, _ = question.server.received(asked, request.decode(kind.kind, kind.api_version), options)
+    if target.subresource and body["metadata"].get("name") != target.name:
+        raise bad_request(f"name in URL does not match name in {kind.kind} object")
+    about = target if target.subresource else replace(target, name=body["metadata"].get("name", ""))
+    body = with_metadata(body, namespace=target.namespace)
+    body = yield from question.server.asking(about, body, options, asked.resource.strategy)
+    return target, options, body
+
+
+def _spend(question: Question, pod: Object, *, dry_run: bool) -> Steps[None]:
+    """Takes one disruption from the budget of the pod, if it has one."""
+    server, meta = question.server, pod["metadata"]
+    budgets = [
+        budget
+        for key, budget in server.store.objects(_BUDGETS).items()
+        if key.namespace == meta["namespace"] and selects(budget["spec"].get("selector"), labels_of(pod))
+    ]
+    if not budgets:
+        return
+    if len(budgets) > 1:
+        problem = (
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        )
+        raise internal(problem)
+    status, spec = budgets[0].get("status") or {}, budgets[0]["spec"]
+    healthy, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
+    if not _is_ready(pod) and (
+        spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow" or healthy >= desired > 0
+    ):
+        return
+    _check_budget(budgets[0], status, healthy, desired)
+    if dry_run:
+        return
+    resource = server.registry.find(_BUDGETS.group, "v1", _BUDGETS.resource)
+    if resource is None:
+        raise internal("poddisruptionbudgets are not served")
+    target = Target(resource, meta["namespace"], budgets[0]["metadata"]["name"], "status")
+
+    def change(live: Object) -> Object:
+        left = live["status"]
+        disrupted = {**(left.get("disruptedPods") or {}), meta["name"]: server.now()}
+        allowed = left["disruptionsAllowed"] - 1
+        return {**live, "status": {**left, "disruptionsAllowed": allowed, "disruptedPods": disrupted}}
+
+    yield from server.changing(target, change, WriteOptions(manager=_MANAGER))
+
+
+def _check_budget(budget: Object, status: Mapping[str, Any], healthy: int, desired: int) -> None:
+    meta = budget["metadata"]
+    if status.get("observedGeneration", 0) < meta.get("generation", 0):
+        problem = f"The disruption budget {meta['name']} is still being processed by the server."
+        raise _refused(problem, seconds=_BUSY_SECONDS)
+    if status.get("disruptionsAllowed", 0) < 0:
+        problem = "pdb disruptions allowed is negative"
+        raise forbidden(GroupResource("policy", "poddisruptionbudget"), meta["name"], problem)
+    if status.get("disruptionsAllowed", 0) > 0:
+        return
+    name, condition = meta["name"], _disallowing(status.get("conditions") or ())
+    told = condition.get("message", "")
+    closed = f"The disruption budget {name} does not allow evicting pods currently"
+    if told and condition.get("reason") == "SyncFailed":
+        problem = f"{closed} because it failed sync: {told}"
+    elif healthy <= desired:
+        problem = f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
+    else:
+        problem = f"{closed} ({condition['reason']}): {told}" if told else closed
+    raise _refused(problem)
+
+
+def _disallowing(conditions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    for condition in conditions:
+        if condition.get("type") == "DisruptionAllowed" and condition.get("status") == "False":
+            return condition
+    return {}
+
+
+def _refused(problem: str, *, seconds: int = 0) -> ApiError:
+    details: dict[str, Any] = {"causes": [{"reason": "DisruptionBudget", "message": problem}]}
+    if seconds:
+        details["retryAfterSeconds"] = seconds
+    return ApiError(_VIOLATED, code=429, reason="TooManyRequests", details=details)
+
+
+def _is_ready(pod: Object) -> bool:
+    return any(
+        condition.get("type") == "Ready" and condition.get("status") == "True"
+        for condition in pod["status"].get("conditions") or ()
+    )
+
+
+def log(question: Question) -> Steps[Answer]:
+    """Nothing: no agent is there to be asked. Raises Invalid (400) for a container that is not there, or not
+    said, and NotFound for the node.
+    """
+    if question.request.method != "GET":
+        raise method_not_allowed()
+    pod, container = question.server.live(question.target), question.request.query.get("container", "")
+    name, spec = pod["metadata"]["name"], pod["spec"]
+    fields = ("initContainers", "containers", "ephemeralContainers")
+    names = [one["name"] for field in fields for one in spec.get(field) or ()]
+    if container and container not in names:
+        raise bad_request(f"container {container} is not valid for pod {name}")
+    default = (pod["metadata"].get("annotations") or {}).get(_DEFAULT_CONTAINER)
+    if not container and len(spec["containers"]) > 1 and default not in names:
+        raise bad_request(
+            f"a container name must be specified for pod {name}, choose one of: [{' '.join(names)}]"
+        )
+    _check_node(question, pod)
+    yield from ()
+    return Answer(204, {})
+
+
+def attached(question: Question) -> Steps[Answer]:
+    """exec, attach and port-forward are for the node's agent. Raises Invalid (400), NotFound."""
+    if question.request.method not in ("GET", "POST"):
+        raise method_not_allowed()
+    pod = question.server.live(question.target)
+    _check_node(question, pod)
+    yield from ()
+    raise bad_request(f"pod {pod['metadata']['name']} does not have a host assigned")
+
+
+def _check_node(question: Question, pod: Object) -> None:
+    node = pod["spec"].get("nodeName")
+    if node and question.server.store.get(_NODES, Key("", node)) is None:
+        raise not_found(GroupResource("", "pods"), node)
+
+
+@cache
+def _resource(kind: Kind) -> Resource:
+    return Resource(Bodies(kind), kind.kind.lower())
+
+
+def _pods(question: Question) -> Resource:
+    resource = question.server.registry.find("", "v1", "pods")
+    if resource is None:
+        raise internal("pods are not served")
+    return resource
+
+
+REVIEWS[GroupResource("", "bindings")] = binding
+SUBRESOURCES |= {"log": log, "exec": attached, "attach": attached, "portforward": attached}
+SUBRESOURCES["binding"] = binding
+SUBRESOURCES["eviction"] = eviction

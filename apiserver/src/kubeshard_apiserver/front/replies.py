@@ -1,0 +1,86 @@
+"""What goes back: objects, documents and refusals, rendered in the form that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from kubeshard.core.errors import ApiError
+from kubeshard_apiserver.front.documents import list_document, partial, partial_list
+from kubeshard_apiserver.front.negotiation import JSON, Format
+from kubeshard_apiserver.model import Answer
+from kubeshard_apiserver.reading import Page
+from kubeshard_apiserver.resources.registry import Resource
+from kubeshard_apiserver.status import as_status
+
+TEXT = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """`stream` stands in for `body` where the reply arrives piece by piece."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+    stream: AsyncGenerator[bytes, None] | None = None
+    warnings: tuple[str, ...] = field(default=())
+
+
+def object_reply(resource: Resource, answer: Answer, format_: Format) -> Reply:
+    document = answer.object
+    if answer.code == 204:
+        return Reply(204, {})
+    if document.get("kind") != "Status":
+        if format_.tables:
+            document = format_.tables.of_object(document)
+        elif format_.metadata_only:
+            document = partial(document, format_.version)
+    return document_reply(answer.code, document, format_, answer.warnings)
+
+
+def list_reply(resource: Resource, page: Page, format_: Format) -> Reply:
+    if format_.tables:
+        document = format_.tables.of_page(page)
+    elif format_.metadata_only:
+        document = partial_list(page, format_.version)
+    else:
+        document = list_document(resource, page, encoded=format_.media_type == JSON)
+    return document_reply(200, document, format_)
+
+
+def document_reply(status: int, document: Any, format_: Format, warnings: tuple[str, ...] = ()) -> Reply:
+    headers = {"content-type": format_.content_type}
+    return warned(Reply(status, headers, format_.encode(document)), warnings)
+
+
+def refusal(error: ApiError) -> Reply:
+    headers = {"content-type": JSON}
+    if seconds := error.details.get("retryAfterSeconds"):
+        headers["retry-after"] = str(seconds)
+    return Reply(error.code, headers, msgspec.json.encode(as_status(error)))
+
+
+def warned(reply: Reply, texts: Sequence[str]) -> Reply:
+    """The reply with these warnings beside those that it has."""
+    if not texts:
+        return reply
+    warnings = tuple(dict.fromkeys((*reply.warnings, *texts)))
+    header = ", ".join(f"299 - {_quoted(text)}" for text in warnings)
+    return replace(reply, headers={**reply.headers, "warning": header}, warnings=warnings)
+
+
+def text_reply(status: int, text: str) -> Reply:
+    return Reply(status, {"content-type": TEXT, "x-content-type-options": "nosniff"}, text.encode())
+
+
+def page_not_found() -> Reply:
+    return text_reply(404, "404 page not found\n")
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,337 @@
+"""What a request says: query parameters as options of verbs, bodies as objects. Raises Invalid for what
+cannot be read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+import yaml
+
+from kubeshard.core.kinds import GroupKind
+from kubeshard.runtime.transport import HttpRequest
+from kubeshard_apiserver.deleting import DeleteOptions
+from kubeshard_apiserver.front.duplicates import duplicates_in_json, duplicates_in_yaml
+from kubeshard_apiserver.front.negotiation import JSON, YAML
+from kubeshard_apiserver.front.yaml_bodies import Repeated, read_yaml
+from kubeshard_apiserver.model import NO_DUPLICATES, Duplicates, WriteOptions
+from kubeshard_apiserver.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from kubeshard_apiserver.reading import ListOptions
+from kubeshard_apiserver.schema import protobuf
+from kubeshard_apiserver.schema.catalog import struct
+from kubeshard_apiserver.schema.decoding import Run
+from kubeshard_apiserver.schema.validation import type_name
+from kubeshard_apiserver.status import (
+    FieldError,
+    bad_request,
+    forbidden_field,
+    invalid,
+    invalid_value,
+    required,
+    too_large_body,
+    too_long,
+    unsupported,
+    unsupported_media_type,
+)
+
+LARGEST_BODY = 3 * 1024 * 1024
+_LARGE = 64 * 1024
+"""More than this is tens of milliseconds of work."""
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+_BODIES = (JSON, YAML)
+_PATCHES = (JSON_PATCH, MERGE, APPLY)
+_TYPED_PATCHES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
+_LONGEST_MANAGER = 128
+_LONGEST_SHOWN = 1024
+_SHOWN_OF_YAML = 30
+_VALIDATIONS = ("Ignore", "Strict", "Warn")
+
+
+class Request:
+    """An HTTP request, read: `method`, `path`, `query` (the first of each name), `headers` in lower case."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self.method = request.method
+        self.path, self._query = _split(request.target)
+        self.query: dict[str, str] = {}
+        if self._query:
+            for name, value in parse_qsl(self._query, keep_blank_values=True):
+                self.query.setdefault(name, value)
+        self.headers = {name.lower(): value for name, value in request.headers.items()}
+        self.body = request.body or b""
+        self._document: Any = None
+        """The body, once it was read."""
+        self._repeated: list[Repeated] | None = None
+        self._found: Duplicates | None = None
+        self._unreadable: Exception | None = None
+        self._given = request.headers
+        self.warnings: list[str] = []
+        """What admission wants to be told to the client, whatever becomes of the request."""
+
+    def every(self, name: str) -> list[str]:
+        """Of a query parameter that may be given several times."""
+        return [value for given, value in parse_qsl(self._query, keep_blank_values=True) if given == name]
+
+    def header_values(self, name: str) -> list[str]:
+        """Of a header that may be given several times; `name` in lower case."""
+        return [value for given, value in self._given.items() if given.lower() == name]
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get("content-type", "").partition(";")[0].strip() or JSON
+
+    @property
+    def watches(self) -> bool:
+        return _flag(self.query, "watch")
+
+    @property
+    def timeout(self) -> float | None:
+        """Of a watch, in seconds; None for none."""
+        return _integer(self.query, "timeoutSeconds") or None
+
+    def list_options(self) -> ListOptions:
+        query = self.query
+        return ListOptions(
+            label_selector=query.get("labelSelector", ""),
+            field_selector=query.get("fieldSelector", ""),
+            resource_version=query.get("resourceVersion", ""),
+            match=query.get("resourceVersionMatch", ""),
+            limit=_integer(query, "limit"),
+            continue_=query.get("continue", ""),
+            send_initial_events=_flag(query, "sendInitialEvents") if "sendInitialEvents" in query else None,
+            allow_bookmarks=_flag(query, "allowWatchBookmarks"),
+        )
+
+    def write_options(self, options_kind: str) -> WriteOptions:
+        """`options_kind` is the type that messages name: CreateOptions, UpdateOptions or PatchOptions."""
+        query, errors = self.query, []
+        applies = options_kind == "PatchOptions" and self.content_type == APPLY
+        manager = query.get("fieldManager", "")
+        force = _flag(query, "force")
+        if options_kind == "PatchOptions":
+            if applies and not manager:
+                errors.append(required("fieldManager", "is required for apply patch"))
+            if not applies and "force" in query:
+                errors.append(forbidden_field("force", "may not be specified for non-apply patch"))
+        if len(manager) > _LONGEST_MANAGER:
+            errors.append(too_long("fieldManager", _LONGEST_MANAGER))
+        validation = query.get("fieldValidation") or "Warn"
+        if validation not in _VALIDATIONS:
+            errors.append(unsupported("fieldValidation", validation, ("", *_VALIDATIONS)))
+        dry_run = self._dry_run(errors, query.get("dryRun"))
+        if errors:
+            raise invalid(GroupKind("meta.k8s.io", options_kind), "", errors)
+        sent: dict[str, Any] = {
+            name: query[name] for name in ("fieldManager", "fieldValidation") if query.get(name)
+        }
+        sent |= {"dryRun": ["All"]} if dry_run else {}
+        return WriteOptions(
+            manager or self._user_agent(),
+            dry_run,
+            force,
+            validation,
+            NO_DUPLICATES if validation == "Ignore" else self._duplicates(strict=validation == "Strict"),
+            sent=sent,
+            warnings=self.warnings,
+            large=self.is_large,
+        )
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it takes so long to read that others would notice."""
+        return _LARGE < len(self.body) <= LARGEST_BODY
+
+    def read(self) -> None:
+        """Ahead of those who ask for what is in it."""
+        is_yaml = self.content_type in (YAML, APPLY)
+        if is_yaml or self.content_type in (JSON, JSON_PATCH, MERGE, STRATEGIC):
+            with contextlib.suppress(msgspec.DecodeError, ValueError, yaml.YAMLError):
+                self._find_duplicates(is_yaml=is_yaml)
+
+    def _duplicates(self, *, strict: bool) -> Duplicates:
+        """Raises Invalid (400) for an apply that has some: it is not decoded a second time."""
+        if not self.body or len(self.body) > LARGEST_BODY or self.content_type == PROTOBUF:
+            return NO_DUPLICATES
+        applies = self.content_type == APPLY
+        is_yaml = applies or self.content_type == YAML
+        try:
+            found = self._find_duplicates(is_yaml=is_yaml)
+        except (ValueError, yaml.YAMLError):
+            return NO_DUPLICATES
+        if strict and applies and found.told:
+            raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {found.refused}")
+        return found
+
+    def _find_duplicates(self, *, is_yaml: bool) -> Duplicates:
+        if self._found is None:
+            repeated = self._read(is_yaml=is_yaml)
+            if repeated is None:
+                is_json_patch = self.content_type == JSON_PATCH
+                self._found = duplicates_in_json(self.body, self._document, is_json_patch=is_json_patch)
+                if is_yaml and self._found.told:
+                    repeated = read_yaml(self.body)[1]
+            if repeated is not None:
+                self._found = duplicates_in_yaml(repeated)
+        return self._found or NO_DUPLICATES
+
+    def _read(self, *, is_yaml: bool) -> list[Repeated] | None:
+        """Reads the document, once. The keys that YAML has twice; None where it is JSON, which is read much
+        faster, and what most clients send as YAML. Raises ValueError, yaml.YAMLError.
+        """
+        if self._unreadable is not None:
+            raise self._unreadable
+        if self._document is None:
+            try:
+                self._document, self._repeated = self._parse(is_yaml=is_yaml)
+            except (ValueError, yaml.YAMLError) as error:
+                self._unreadable = error
+                raise
+        return self._repeated
+
+    def _parse(self, *, is_yaml: bool) -> tuple[Any, list[Repeated] | None]:
+        if not is_yaml or self.body.lstrip().startswith((b"{", b"[")):
+            try:
+                return msgspec.json.decode(self.body), None
+            except msgspec.DecodeError:
+                if not is_yaml:
+                    raise
+        return read_yaml(self.body)
+
+    def delete_options(self) -> DeleteOptions:
+        """From the body, or from the query where there is none."""
+        body = self.decode() if self.body else {}
+        body = struct("meta.v1.DeleteOptions").decode(body, None, Run("DeleteOptions", "v1"))
+        preconditions = body.get("preconditions") or {}
+        errors: list[FieldError] = []
+        # Of a request with a body the query says nothing.
+        query = {} if self.body else self.query
+        given = body.get("dryRun") or ([query["dryRun"]] if "dryRun" in query else [])
+        dry_run = self._dry_run(errors, *given)
+        propagation = body.get("propagationPolicy") or query.get("propagationPolicy", "")
+        orphan = body.get("orphanDependents")
+        if orphan is None and "orphanDependents" in query:
+            orphan = _flag(query, "orphanDependents")
+        if orphan is not None:
+            if propagation:
+                problem = "orphanDependents and deletionPropagation cannot be both set"
+                errors.append(invalid_value("propagationPolicy", propagation, problem))
+            propagation = "Orphan" if orphan else "Background"
+        if errors:
+            raise invalid(GroupKind("meta.k8s.io", "DeleteOptions"), "", errors)
+        sent = {name: value for name, value in body.items() if name not in ("kind", "apiVersion")}
+        if propagation and not body:
+            sent["propagationPolicy"] = propagation
+        return DeleteOptions(
+            preconditions.get("uid") or "",
+            preconditions.get("resourceVersion") or "",
+            propagation,
+            dry_run,
+            sent=sent | ({"dryRun": ["All"]} if dry_run else {}),
+            warnings=self.warnings,
+            grace=self._grace(body),
+            at_once=orphan is False,
+        )
+
+    def _grace(self, body: Mapping[str, Any]) -> int | None:
+        given = body.get("gracePeriodSeconds")
+        if given is None and not self.body and "gracePeriodSeconds" in self.query:
+            return _integer(self.query, "gracePeriodSeconds")
+        return given
+
+    def decode(
+        self, kind: str = "DeleteOptions", api_version: str = "v1", *, typed: bool = True
+    ) -> dict[str, Any]:
+        """The body of a create, replace or delete; `kind` and `api_version` are expected. `typed`: whether
+        protobuf has a form for the kind. Raises ApiError (413, 415), Invalid (400).
+        """
+        if self.content_type == PROTOBUF and typed:
+            return self._decode_protobuf(kind, api_version)
+        if self.content_type not in _BODIES:
+            raise unsupported_media_type((*_BODIES, PROTOBUF))
+        unrecognized = f"the object provided is unrecognized (must be of type {kind}): "
+        if self.content_type == YAML:
+            shown = self.body[:_SHOWN_OF_YAML].hex() + (" ..." if len(self.body) > _SHOWN_OF_YAML else "")
+            document = self._parsed(True, unrecognized, f" ({shown})")
+        else:
+            document = self._parsed(False, f"{unrecognized}couldn't get version/kind; json parse error: ")
+        if document is not None and not isinstance(document, dict):
+            problem = f"json: cannot unmarshal {type_name(document)} into Go value"
+            raise bad_request(unrecognized + problem)
+        return document or {}
+
+    def _decode_protobuf(self, kind: str, api_version: str) -> dict[str, Any]:
+        if len(self.body) > LARGEST_BODY:
+            raise too_large_body(LARGEST_BODY)
+        try:
+            sent = protobuf.open_envelope(self.body)
+        except ValueError as error:
+            told = f"{error} ({self.body[:_LONGEST_SHOWN].hex()})"
+            raise bad_request(
+                f"the object provided is unrecognized (must be of type {kind}): {told}"
+            ) from None
+        sent = protobuf.Envelope(sent.api_version or api_version, sent.kind or kind, sent.raw)
+        try:
+            return protobuf.decode_object(sent)
+        except protobuf.NoObject as error:
+            of = f'{sent.kind} in version "{sent.api_version}"'
+            raise bad_request(f"{of} cannot be handled as a {kind}: {error}") from None
+
+    def decode_patch(self, *, typed: bool = True) -> Any:
+        """`typed`: of a kind whose Go type is known."""
+        accepted = _TYPED_PATCHES if typed else _PATCHES
+        if self.content_type not in accepted:
+            raise unsupported_media_type(() if typed else accepted)
+        applies = self.content_type == APPLY
+        problem = (
+            "error decoding YAML: error converting YAML to JSON: " if applies else "error decoding patch: "
+        )
+        return self._parsed(applies, problem)
+
+    def _parsed(self, is_yaml: bool, problem: str, shown: str = "") -> Any:
+        if len(self.body) > LARGEST_BODY:
+            raise too_large_body(LARGEST_BODY)
+        try:
+            self._read(is_yaml=is_yaml)
+            return self._document
+        except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
+            raise bad_request(problem + " ".join(str(error).split()) + shown) from None
+
+    def _dry_run(self, errors: list[FieldError], *given: str | None) -> bool:
+        asked = [value for value in given if value is not None]
+        if any(value != "All" for value in asked):
+            errors.append(unsupported("dryRun", asked, ("All",)))
+        return bool(asked)
+
+    def _user_agent(self) -> str:
+        """The manager of who does not name one: the program that the User-Agent begins with."""
+        program = self.headers.get("user-agent", "").partition("/")[0]
+        return program[:_LONGEST_MANAGER] or "unknown"
+
+
+def _split(target: str) -> tuple[str, str]:
+    """Path and query."""
+    if target.startswith("/") and not target.startswith("//") and "#" not in target:
+        path, _, query = target.partition("?")
+        return path, query
+    try:
+        parts = urlsplit(target)
+    except ValueError:  # no URL: a path that nobody has
+        return target, ""
+    return parts.path, parts.query
+
+
+def _flag(query: Mapping[str, str], name: str) -> bool:
+    """Whatever is neither "false" nor "0" is true."""
+    return name in query and query[name].lower() not in ("false", "0")
+
+
+def _integer(query: Mapping[str, str], name: str) -> int:
+    text = query.get(name, "")
+    try:
+        return int(text or 0)
+    except ValueError:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None

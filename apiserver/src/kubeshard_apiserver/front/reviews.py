@@ -1,0 +1,205 @@
+"""Questions about users and rights: kinds that are only created, answered and forgotten.
+
+Source: k8s.io/kubernetes `pkg/registry/authentication`, `pkg/registry/authorization`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard_apiserver.front.identity import Identity
+from kubeshard_apiserver.front.special import REVIEWS, Question, Special
+from kubeshard_apiserver.identity.attributes import Attributes
+from kubeshard_apiserver.identity.authentication import AUDIENCES
+from kubeshard_apiserver.identity.authorizer import ALLOW_ALL, Authorizer
+from kubeshard_apiserver.identity.user import User, user_info
+from kubeshard_apiserver.model import Answer
+from kubeshard_apiserver.objects import Object, in_order
+from kubeshard_apiserver.status import (
+    FieldError,
+    bad_request,
+    invalid,
+    invalid_value,
+    method_not_allowed,
+    no_such_path,
+)
+from kubeshard_apiserver.steps import Steps
+
+_AUTHENTICATION = "authentication.k8s.io"
+_AUTHORIZATION = "authorization.k8s.io"
+_ONE_OF_TWO = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+
+
+def authorizer_of(question: Question) -> Authorizer:
+    """Other gates than `Identity` know no rights."""
+    return question.gate.authorizer if isinstance(question.gate, Identity) else ALLOW_ALL
+
+
+def _review(answered: Callable[[Question, Object], Object]) -> Special:
+    def special(question: Question) -> Steps[Answer]:
+        target, request = question.target, question.request
+        kind = target.resource.kind
+        if target.name or (kind.namespaced and not target.namespace):
+            raise no_such_path()
+        if request.method != "POST":
+            raise method_not_allowed()
+        options = replace(request.write_options("CreateOptions"), user=question.user)
+        obj, warnings = question.server.received(target, request.decode(kind.kind, kind.api_version), options)
+        yield from ()
+        return Answer(201, in_order(answered(question, obj)), warnings)
+
+    return special
+
+
+def _token_review(question: Question, obj: Object) -> Object:
+    spec = obj.get("spec") or {}
+    if not spec.get("token"):
+        raise bad_request("token is required for TokenReview in authentication")
+    if not isinstance(question.gate, Identity):
+        return {**obj, "status": {"user": {}, "error": "invalid bearer token"}}
+    verdict = question.gate.authentication.verdict(spec["token"], spec.get("audiences") or AUDIENCES)
+    if verdict.user is None:
+        return {**obj, "status": {"user": {}, "error": verdict.problem}}
+    told = {"authenticated": True, "user": user_info(verdict.user), "audiences": list(verdict.audiences)}
+    return {**obj, "status": told}
+
+
+def _self_subject_review(question: Question, obj: Object) -> Object:
+    head = {name: obj[name] for name in ("kind", "apiVersion")}
+    meta = {"creationTimestamp": question.server.now()}
+    return {**head, "metadata": meta, "status": {"userInfo": user_info(question.user)}}
+
+
+def _self_access(question: Question, obj: Object) -> Object:
+    spec = obj.get("spec") or {}
+    _refuse(_access_errors(spec) + _metadata_errors(obj))
+    return _decided(question, obj, question.user, spec)
+
+
+def _access(question: Question, obj: Object) -> Object:
+    spec = obj.get("spec") or {}
+    _refuse(_access_errors(spec) + _subject_errors(spec) + _metadata_errors(obj))
+    return _decided(question, obj, _subject(spec), spec)
+
+
+def _local_access(question: Question, obj: Object) -> Object:
+    spec, namespace = obj.get("spec") or {}, question.target.namespace
+    errors = _access_errors(spec) + _subject_errors(spec) + _metadata_errors(obj, " except for namespace")
+    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if resource is not None and resource.get("namespace", "") != namespace:
+        where = "spec.resourceAttributes.namespace"
+        errors.append(invalid_value(where, resource.get("namespace", ""), "must match metadata.namespace"))
+    if path is not None:
+        problem = "disallowed on this kind of request"
+        errors.append(invalid_value("spec.nonResourceAttributes", _in_go(path), problem))
+    _refuse(errors)
+    obj = {**obj, "metadata": {**obj["metadata"], "namespace": namespace}}
+    return _decided(question, obj, _subject(spec), spec)
+
+
+def _rules(question: Question, obj: Object) -> Object:
+    namespace = (obj.get("spec") or {}).get("namespace")
+    if not namespace:
+        raise bad_request("no namespace on request")
+    held = authorizer_of(question).held(question.user, namespace)
+    status: dict[str, Any] = {
+        "resourceRules": [
+            _some(rule, "verbs", "apiGroups", "resources", "resourceNames")
+            for rule in held.rules
+            if rule.get("resources")
+        ],
+        "nonResourceRules": [
+            _some(rule, "verbs", "nonResourceURLs") for rule in held.rules if rule.get("nonResourceURLs")
+        ],
+        "incomplete": False,
+    }
+    if held.problem:
+        status["evaluationError"] = held.problem
+    head = {name: obj[name] for name in ("kind", "apiVersion")}
+    return {**head, "metadata": {}, "spec": {}, "status": status}
+
+
+def _decided(question: Question, obj: Object, user: User, spec: Mapping[str, Any]) -> Object:
+    decision = authorizer_of(question).decide(user, _wish(spec))
+    status: dict[str, Any] = {"allowed": decision.allowed}
+    if decision.reason:
+        status["reason"] = decision.reason
+    return {**obj, "status": status}
+
+
+def _wish(spec: Mapping[str, Any]) -> Attributes:
+    if (path := spec.get("nonResourceAttributes")) is not None:
+        return Attributes(path.get("verb", ""), path.get("path", ""))
+    asked = spec["resourceAttributes"]
+    fields = ("group", "version", "resource", "subresource", "namespace", "name")
+    return Attributes(asked.get("verb", ""), **{field: asked.get(field, "") for field in fields})
+
+
+def _subject(spec: Mapping[str, Any]) -> User:
+    extra = {key: tuple(values or ()) for key, values in (spec.get("extra") or {}).items()}
+    return User(spec.get("user", ""), spec.get("uid", ""), tuple(spec.get("groups") or ()), extra)
+
+
+def _access_errors(spec: Mapping[str, Any]) -> list[FieldError]:
+    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if resource is not None and path is not None:
+        problem = "cannot be specified in combination with resourceAttributes"
+        return [invalid_value("spec.nonResourceAttributes", _in_go(path), problem)]
+    if resource is None and path is None:
+        return [invalid_value("spec.resourceAttributes", None, _ONE_OF_TWO)]
+    return _selector_errors(resource or {})
+
+
+def _selector_errors(resource: Mapping[str, Any]) -> list[FieldError]:
+    errors = []
+    for name in ("fieldSelector", "labelSelector"):
+        selector, where = resource.get(name), f"spec.resourceAttributes.{name}"
+        if selector is None:
+            continue
+        if selector.get("rawSelector") and selector.get("requirements"):
+            problem = "may not specified at the same time as requirements"
+            errors.append(invalid_value(f"{where}.rawSelector", selector["rawSelector"], problem))
+        if not selector.get("rawSelector") and not selector.get("requirements"):
+            problem = f"Required value: when {where} is specified, requirements or rawSelector is required"
+            errors.append(FieldError(f"{where}.requirements", "FieldValueRequired", problem))
+    return errors
+
+
+def _subject_errors(spec: Mapping[str, Any]) -> list[FieldError]:
+    if spec.get("user") or spec.get("groups"):
+        return []
+    return [invalid_value("spec.user", "", "at least one of user or group must be specified")]
+
+
+def _metadata_errors(obj: Object, exception: str = "") -> list[FieldError]:
+    allowed = ("managedFields", "namespace") if exception else ("managedFields",)
+    meta = obj["metadata"]
+    given = any(value for name, value in meta.items() if name not in allowed)
+    return [invalid_value("metadata", meta, f"must be empty{exception}")] if given else []
+
+
+def _refuse(errors: list[FieldError]) -> None:
+    if errors:
+        raise invalid(GroupKind(_AUTHORIZATION, ""), "", errors)
+
+
+def _in_go(path: Mapping[str, str]) -> dict[str, str]:
+    return {"Path": path.get("path", ""), "Verb": path.get("verb", "")}
+
+
+def _some(rule: Mapping[str, Any], *fields: str) -> dict[str, Any]:
+    return {field: rule[field] for field in fields if rule.get(field)}
+
+
+for _group, _plural, _answered in (
+    (_AUTHENTICATION, "tokenreviews", _token_review),
+    (_AUTHENTICATION, "selfsubjectreviews", _self_subject_review),
+    (_AUTHORIZATION, "selfsubjectaccessreviews", _self_access),
+    (_AUTHORIZATION, "subjectaccessreviews", _access),
+    (_AUTHORIZATION, "localsubjectaccessreviews", _local_access),
+    (_AUTHORIZATION, "selfsubjectrulesreviews", _rules),
+):
+    REVIEWS[GroupResource(_group, _plural)] = _review(_answered)

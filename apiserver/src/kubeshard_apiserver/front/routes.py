@@ -1,0 +1,75 @@
+"""Which methods are served at the path of a resource.
+
+Built-in kinds are routed: a path that no method is served at is NotFound, another method there is
+MethodNotAllowed. Custom resources have one handler for all, which looks at the verb. Source:
+k8s.io/apiserver `endpoints/installer.go`, k8s.io/apiextensions-apiserver `pkg/apiserver/customresource_handler.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kubeshard_apiserver.front.paths import ResourcePath
+from kubeshard_apiserver.resources.registry import Resource
+from kubeshard_apiserver.status import method_not_allowed, no_such_path, not_found, verb_not_allowed
+
+_ACROSS_NAMESPACES = {"GET": "list"}
+_OF_COLLECTION = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+_OF_OBJECT = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_OF_WATCH = {"GET": "watch"}
+_OF_PART = {**_OF_OBJECT, "POST": "create"}
+_OF_PROXY = {**_OF_PART, "HEAD": "get", "OPTIONS": "get"}
+_PROXY = "proxy"
+_ACROSS = ("list", "watch")
+_DECLARED = ("get", "update", "patch")
+
+
+def check_route(path: ResourcePath, resource: Resource, verb: str, method: str) -> None:
+    """`verb` is what authorization calls `method` here. Raises NotFound, ApiError (405)."""
+    if resource.strategy.is_custom:
+        _check_custom(path, resource, verb)
+        return
+    served = _served(path, resource)
+    if not served:
+        raise no_such_path()
+    if method not in served:
+        raise method_not_allowed()
+
+
+def _served(path: ResourcePath, resource: Resource) -> set[str]:
+    """The methods."""
+    kind, entry = resource.kind, resource.parts.get(path.subresource)
+    if path.subresource and (entry is None or path.watch):
+        return set()
+    if path.below and path.subresource != _PROXY:
+        return set()
+    everywhere = kind.namespaced and not path.namespace
+    if (path.namespace and not kind.namespaced) or (everywhere and path.name):
+        return set()
+    methods: Mapping[str, str]
+    if entry is not None:
+        methods = _OF_PROXY if path.subresource == _PROXY else _OF_PART
+    elif path.watch:
+        methods = _OF_WATCH
+    elif path.name:
+        methods = _OF_OBJECT
+    else:
+        methods = _ACROSS_NAMESPACES if everywhere else _OF_COLLECTION
+    verbs = resource.verbs if entry is None else entry.verbs
+    return {method for method, verb in methods.items() if verb in verbs}
+
+
+def _check_custom(path: ResourcePath, resource: Resource, verb: str) -> None:
+    if path.subresource and path.subresource not in resource.subresources:
+        raise not_found(resource.kind.group_resource, path.name)
+    if verb not in (_DECLARED if path.subresource else resource.verbs):
+        raise verb_not_allowed(resource.kind.group_resource, verb)
+
+
+def is_possible(path: ResourcePath, resource: Resource, verb: str) -> bool:
+    """Whether objects of a custom resource are at this path at all; built-in kinds are routed."""
+    if not resource.strategy.is_custom:
+        return True
+    if resource.kind.namespaced and not path.namespace:
+        return verb in _ACROSS
+    return resource.kind.namespaced or not path.namespace

@@ -1,0 +1,206 @@
+"""The subresource `scale`: how many replicas a workload has and should have, as an `autoscaling/v1` Scale.
+
+A write changes the replicas of the workload and nothing else, and its manager owns them. Source:
+k8s.io/kubernetes `pkg/registry/apps/*/storage`, k8s.io/apimachinery `util/managedfields/scalehandler.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kubeshard.core.errors import ApiError, Conflict
+from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.core.patches import ApplyPatch
+from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement, Selector
+from kubeshard_apiserver.front.special import SUBRESOURCES, Question
+from kubeshard_apiserver.model import Answer, Target, WriteOptions
+from kubeshard_apiserver.objects import Object, private, with_metadata
+from kubeshard_apiserver.patching import patch_of, patched
+from kubeshard_apiserver.resources.custom import CustomResources
+from kubeshard_apiserver.resources.registry import Resource
+from kubeshard_apiserver.resources.scale_paths import ScalePaths, value_at, with_value
+from kubeshard_apiserver.resources.strategy import Strategy
+from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.status import (
+    bad_request,
+    conflict,
+    internal,
+    invalid,
+    invalid_value,
+    method_not_allowed,
+)
+from kubeshard_apiserver.steps import Steps
+
+_KIND = Kind("autoscaling", "v1", "Scale", "scales")
+
+
+class Scales(Typed):
+    """Not a resource: what the subresource is sent."""
+
+    def __init__(self) -> None:
+        Strategy.__init__(self, _KIND, {})
+
+
+_SCALES = Scales()
+_BUILT_IN = ScalePaths()
+
+
+def scale(question: Question) -> Steps[Answer]:
+    """Raises Conflict for another resourceVersion or uid than the workload's, Invalid for fewer than none."""
+    target, request = question.target, question.request
+    match request.method:
+        case "GET":
+            live = question.server.get(target, request.query.get("resourceVersion", ""))
+            yield from ()
+            return Answer(200, scale_of(live, target.resource))
+        case "PUT":
+            options = replace(request.write_options("UpdateOptions"), user=question.user)
+            wanted, warnings = _received(question, request.decode(_KIND.kind, _KIND.api_version), options)
+            return (yield from _written(question, lambda _: wanted, options))._replace(warnings=warnings)
+        case "PATCH":
+            options = replace(request.write_options("PatchOptions"), user=question.user)
+            patch = patch_of(
+                request.content_type, request.decode_patch(typed=not target.resource.strategy.is_custom)
+            )
+            if isinstance(patch, ApplyPatch):
+                return (yield from _applied(question, patch.body, options))
+
+            def wanted_of(live: Object) -> Object:
+                # A custom resource that says nothing yet may be scaled.
+                said = with_value(live, _paths(target.resource).spec, _wanted(live, target.resource) or 0)
+                scale = scale_of(said, target.resource)
+                return _received(question, private(patched(scale, patch, _SCALES.type)), options)[0]
+
+            return (yield from _written(question, wanted_of, options))
+    raise method_not_allowed()
+
+
+def scale_of(obj: Object, resource: Resource) -> Object:
+    """Raises ApiError (500) for a custom resource that does not say how many replicas it wants."""
+    paths = _paths(resource)
+    wanted, there = value_at(obj, paths.spec), value_at(obj, paths.status)
+    if wanted is None and resource.strategy.is_custom:
+        problem = f'the spec replicas field ".{".".join(paths.spec)}" does not exist'
+        told = f"Internal error occurred: {problem}"
+        raise ApiError(told, code=500, reason="InternalError", details={"causes": [{"message": problem}]})
+    if resource.strategy.is_custom:
+        selector = value_at(obj, paths.selector) if paths.selector else ""
+    else:
+        selector = str(Selector.from_label_selector(_selector(obj["spec"].get("selector") or {})))
+    meta = obj["metadata"]
+    shown = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    return {
+        "kind": _KIND.kind,
+        "apiVersion": _KIND.api_version,
+        "metadata": {name: meta[name] for name in shown if name in meta},
+        "spec": {"replicas": wanted} if wanted else {},
+        "status": {"replicas": there or 0, **({"selector": selector} if selector else {})},
+    }
+
+
+def _received(question: Question, body: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
+    target = question.target
+    obj, warnings = question.server.received(
+        Target(Resource(_SCALES, "scale"), target.namespace, target.name), body, options
+    )
+    name = obj["metadata"].get("name", "")
+    if not name:
+        raise bad_request(
+            f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
+        )
+    if name != target.name:
+        raise bad_request(
+            f"the name of the object ({name}) does not match the name on the URL ({target.name})"
+        )
+    return obj, warnings
+
+
+def _written(
+    question: Question, wanted_of: Callable[[Object], Object], options: WriteOptions
+) -> Steps[Answer]:
+    def change(live: Object) -> Object:
+        wanted = wanted_of(live)
+        given, meta = wanted["metadata"], live["metadata"]
+        if given.get("uid") and given["uid"] != meta["uid"]:
+            problem = f"Precondition failed: UID in precondition: {given['uid']}, "
+            problem += f"UID in object meta: {meta['uid']}"
+            raise conflict(question.target.group_resource, meta["name"], problem)
+        replicas = _replicas(wanted, question.target)
+        changed = with_value(live, _paths(question.target.resource).spec, replicas)
+        return with_metadata(changed, resourceVersion=given.get("resourceVersion"))
+
+    answer = yield from question.server.changing(question.target, change, options)
+    return answer._replace(object=scale_of(answer.object, question.target.resource))
+
+
+def _applied(question: Question, config: Mapping[str, Any], options: WriteOptions) -> Steps[Answer]:
+    """As an apply of the workload's replicas; conflicts are told as if all managers had written scales."""
+    target, kind = question.target, question.target.resource.kind
+    if target.resource.strategy.is_custom:
+        where = f"(/{target.name}; {_KIND.api_version}, Kind={_KIND.kind})"
+        raise internal(
+            f"failed to convert new object {where} to proper version: request to convert CR to an invalid "
+            f"group/version: {_KIND.api_version}"
+        )
+    if (config.get("apiVersion"), config.get("kind")) != (_KIND.api_version, _KIND.kind):
+        raise bad_request(f"invalid object type: {config.get('apiVersion')}, Kind={config.get('kind')}")
+    named = config.get("metadata") or {}
+    intent = {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {"name": named.get("name") or target.name},
+        "spec": {"replicas": _replicas(config, target)},
+    }
+    try:
+        answer = yield from question.server.patching(target, ApplyPatch(intent), options)
+    except Conflict as error:
+        ours, theirs = f"using {kind.api_version}", f"using {_KIND.api_version}"
+        causes = [
+            {**cause, "message": cause["message"].replace(ours, theirs)}
+            for cause in error.details.get("causes", ())
+        ]
+        raise Conflict(
+            error.message.replace(ours, theirs),
+            code=error.code,
+            reason=error.reason,
+            details={**error.details, "causes": causes} if causes else error.details,
+        ) from None
+    return answer._replace(object=scale_of(answer.object, target.resource))
+
+
+def _replicas(wanted: Mapping[str, Any], target: Target) -> int:
+    replicas = (wanted.get("spec") or {}).get("replicas") or 0
+    if replicas >= 0:
+        return int(replicas)
+    if target.resource.strategy.is_custom:
+        at, kind = f".{'.'.join(_paths(target.resource).spec)}", target.resource.kind.group_kind
+        raise invalid(kind, target.name, [invalid_value(at, replicas, "should be a non-negative integer")])
+    error = invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
+    raise invalid(GroupKind(_KIND.group, _KIND.kind), target.name, [error])
+
+
+def _wanted(obj: Object, resource: Resource) -> Any:
+    return value_at(obj, _paths(resource).spec)
+
+
+def _paths(resource: Resource) -> ScalePaths:
+    strategy = resource.strategy
+    return (strategy.scales if isinstance(strategy, CustomResources) else None) or _BUILT_IN
+
+
+def _selector(given: Mapping[str, Any]) -> LabelSelector:
+    if "matchLabels" not in given and "matchExpressions" not in given:
+        # Of a ReplicationController.
+        return LabelSelector(match_labels=given)
+    expressions = tuple(
+        LabelSelectorRequirement(
+            key=one["key"], operator=one["operator"], values=tuple(one.get("values") or ())
+        )
+        for one in given.get("matchExpressions") or ()
+    )
+    return LabelSelector(match_labels=given.get("matchLabels"), match_expressions=expressions)
+
+
+SUBRESOURCES["scale"] = scale

@@ -1,0 +1,87 @@
+"""A watch as bytes: one JSON document per line, until its time is over or it ends in an ERROR.
+
+Guaranteed: nothing is read from the watch before what was read has been taken, so a slow reader slows nobody
+but itself; a bookmark a minute where the client takes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import msgspec
+
+from kubeshard_apiserver.front.documents import partial
+from kubeshard_apiserver.front.negotiation import Format
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.watching import Watch, WatchEvent
+
+DEFAULT_SECONDS = 1800.0
+BOOKMARK_SECONDS = 60.0
+MOST_KEPT = 1024 * 1024
+"""Bytes of lines that wait for further watchers: those of one turn of the loop, rarely more."""
+
+
+async def event_stream(
+    watch: Watch, format_: Format, lines: EventLines, *, seconds: float | None, bookmarks: bool
+) -> AsyncGenerator[bytes, None]:
+    """Chunks of whole lines."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + (seconds or DEFAULT_SECONDS)
+    next_bookmark = loop.time() + BOOKMARK_SECONDS if bookmarks else end
+    changed = asyncio.Event()
+    forget = watch.on_change(changed.set)
+    try:
+        while True:
+            changed.clear()
+            if events := watch.take():
+                yield b"".join([lines.line(event, format_) for event in events])
+                continue
+            if watch.ended or loop.time() >= end:
+                return
+            if loop.time() >= next_bookmark:
+                next_bookmark += BOOKMARK_SECONDS
+                if watch.reached:
+                    yield _line(watch.bookmark(), format_)
+            try:
+                async with asyncio.timeout_at(min(end, next_bookmark)):
+                    await changed.wait()
+            except TimeoutError:
+                continue
+    finally:
+        forget()
+
+
+class EventLines:
+    """Makes the line of an event once for all watchers that get it soon after each other.
+
+    Events are told apart by the identity of their objects, which are never changed and are held here.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, str], tuple[Object, bytes]] = {}
+        self._size = 0
+
+    def line(self, event: WatchEvent, format_: Format) -> bytes:
+        if format_.tables or format_.metadata_only:
+            return _line(event, format_)
+        key = (id(event.object), event.type)
+        if known := self._made.get(key):
+            return known[1]
+        line = _line(event, format_)
+        self._made[key] = (event.object, line)
+        self._size += len(line)
+        while self._size > MOST_KEPT:
+            _, oldest = self._made.pop(next(iter(self._made)))
+            self._size -= len(oldest)
+        return line
+
+
+def _line(event: WatchEvent, format_: Format) -> bytes:
+    obj = event.object
+    if event.type != "ERROR":
+        if format_.tables:
+            obj = format_.tables.of_event(obj)
+        elif format_.metadata_only:
+            obj = partial(obj, format_.version)
+    return msgspec.json.encode({"type": event.type, "object": obj}) + b"\n"

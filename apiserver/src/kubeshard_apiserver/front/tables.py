@@ -1,0 +1,65 @@
+"""Objects as the rows of a Table, the form in which `kubectl get` asks for them.
+
+Guaranteed: cells as kube-apiserver prints them at the time of the answer; of each row's object as much as
+`includeObject` asks for; column definitions once per answer, and in a watch with its first event only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kubeshard_apiserver.front.documents import list_metadata, partial
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.printing import Printer
+from kubeshard_apiserver.reading import Page
+from kubeshard_apiserver.status import bad_request
+from kubeshard_apiserver.watching import INITIAL_EVENTS_END
+
+_INCLUDES = ("", "Metadata", "Object", "None")
+
+
+class Tables:
+    """For one request. `version` is that of the Table: v1 or v1beta1."""
+
+    def __init__(self, printer: Printer, clock: Callable[[], float], version: str, include: str) -> None:
+        self._printer = printer
+        self._clock = clock
+        self._api_version = f"meta.k8s.io/{version}"
+        self._version = version
+        self._include = include
+        self._definitions: list[dict[str, Any]] | None = printer.definitions
+
+    def of_object(self, obj: Object) -> dict[str, Any]:
+        """Raises ApiError (400) for an `includeObject` that does not exist, as all of these do."""
+        return self._table({"resourceVersion": obj["metadata"].get("resourceVersion", "")}, (obj,))
+
+    def of_page(self, page: Page) -> dict[str, Any]:
+        return self._table(list_metadata(page), page.items)
+
+    def of_event(self, obj: Object) -> dict[str, Any]:
+        table = self.of_object(obj)
+        self._definitions = None
+        return table
+
+    def _table(self, metadata: dict[str, Any], objects: Iterable[Object]) -> dict[str, Any]:
+        if self._include not in _INCLUDES:
+            problem = f"""Invalid value: "{self._include}": must be 'Metadata', 'Object', 'None', or empty"""
+            raise bad_request(f"Unable to convert to Table as requested: includeObject: {problem}")
+        now = self._clock()
+        rows = [{**self._printer.row(obj, now), "object": self._included(obj)} for obj in objects]
+        return {
+            "kind": "Table",
+            "apiVersion": self._api_version,
+            "metadata": metadata,
+            "columnDefinitions": self._definitions,
+            "rows": rows,
+        }
+
+    def _included(self, obj: Object) -> Object | None:
+        if self._include == "Object":
+            return obj
+        annotations = obj["metadata"].get("annotations") or ()
+        if self._include == "None" and INITIAL_EVENTS_END not in annotations:
+            return None
+        return partial(obj, self._version)

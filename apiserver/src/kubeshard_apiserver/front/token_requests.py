@@ -1,0 +1,150 @@
+"""`POST .../serviceaccounts/{name}/token`: a token for a while. Source: k8s.io/kubernetes
+`pkg/registry/core/serviceaccount/storage/token.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.kinds import GroupKind, GroupResource, Kind
+from kubeshard.core.objects import Key
+from kubeshard.core.times import second_time
+from kubeshard_apiserver.front.identity import Identity
+from kubeshard_apiserver.front.special import SUBRESOURCES, Question
+from kubeshard_apiserver.identity.account_tokens import BINDABLE, AccountTokens
+from kubeshard_apiserver.identity.authentication import AUDIENCES
+from kubeshard_apiserver.model import Answer, Target
+from kubeshard_apiserver.objects import Object, in_order
+from kubeshard_apiserver.resources.registry import Resource
+from kubeshard_apiserver.resources.strategy import Strategy
+from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.status import (
+    bad_request,
+    conflict,
+    internal,
+    invalid,
+    invalid_value,
+    method_not_allowed,
+    not_found,
+)
+from kubeshard_apiserver.steps import Steps
+
+_KIND = Kind("authentication.k8s.io", "v1", "TokenRequest", "tokenrequests")
+_SHORTEST, _LONGEST = 600, 2**32
+_DEFAULT_SECONDS = 3600
+
+
+class TokenRequests(Typed):
+    """Not a resource: what the subresource is sent."""
+
+    def __init__(self) -> None:
+        Strategy.__init__(self, _KIND, {})
+
+    def set_defaults(self, obj: Object) -> None:
+        spec = obj["spec"]
+        if spec.get("expirationSeconds") is None:
+            spec["expirationSeconds"] = _DEFAULT_SECONDS
+
+
+def token_request(question: Question) -> Steps[Answer]:
+    target, server = question.target, question.server
+    if question.request.method != "POST":
+        raise method_not_allowed()
+    options = replace(question.request.write_options("CreateOptions"), user=question.user)
+    body = question.request.decode(_KIND.kind, _KIND.api_version)
+    asked = Target(_resource(), target.namespace, "", target.subresource)
+    obj, warnings = server.received(asked, body, options)
+    meta, spec = obj["metadata"], obj["spec"]
+    if meta.get("name", target.name) != target.name:
+        problem = "must match the service account name if specified"
+        raise invalid(_KIND.group_kind, target.name, [invalid_value("metadata.name", meta["name"], problem)])
+    account = server.live(replace(target, subresource=""))
+    uid = account["metadata"]["uid"]
+    if meta.get("uid", uid) != uid:
+        problem = f"the UID in the token request ({meta['uid']}) does not match the UID of the service account ({uid})"
+        raise conflict(GroupResource(_KIND.group, _KIND.kind), target.name, problem)
+    _check_seconds(spec["expirationSeconds"])
+    bound = _bound(question, spec.get("boundObjectRef"))
+    now = server.clock.wall()
+    spec |= {"audiences": spec.get("audiences") or list(AUDIENCES)}
+    spec.setdefault("boundObjectRef", None)
+    named = {
+        "name": target.name,
+        "namespace": target.namespace,
+        "uid": uid,
+        "creationTimestamp": second_time(now),
+    }
+    try:
+        token = _tokens(question).issued(account, spec["audiences"], spec["expirationSeconds"], bound)
+    except ConfigurationError as error:
+        raise internal(str(error)) from None
+    status = {"token": token, "expirationTimestamp": second_time(int(now) + spec["expirationSeconds"])}
+    yield from ()
+    answer = {**obj, "metadata": {**named, **meta, **named}, "spec": spec, "status": status}
+    return Answer(201, in_order(answer), warnings)
+
+
+def _bound(question: Question, reference: Mapping[str, Any] | None) -> dict[str, Object]:
+    """What the token ends with, by kind."""
+    if reference is None:
+        return {}
+    group, _, version = reference.get("apiVersion", "").rpartition("/")
+    kind, name, uid = reference.get("kind", ""), reference.get("name", ""), reference.get("uid")
+    if group or kind not in BINDABLE:
+        raise bad_request(f"cannot bind token to object of type {group}/{version}, Kind={kind}")
+    found = _find(question, kind, name)
+    if found is None:
+        raise not_found(BINDABLE[kind], name)
+    bound = {kind: found}
+    if kind == "Pod":
+        account, node = question.target.name, found.get("spec", {}).get("nodeName")
+        if found.get("spec", {}).get("serviceAccountName", "") != account:
+            raise bad_request(
+                f'cannot bind token for serviceaccount "{account}" to pod running with different serviceaccount name.'
+            )
+        if node:
+            bound["Node"] = _find(question, "Node", node) or {"metadata": {"name": node}}
+    if uid and uid != found["metadata"]["uid"]:
+        problem = (
+            f"the UID in the bound object reference ({uid}) does not match the UID in record. The object might have "
+            "been deleted and then recreated"
+        )
+        raise conflict(GroupResource("", kind), name, problem)
+    return bound
+
+
+def _find(question: Question, kind: str, name: str) -> Object | None:
+    place = "" if kind == "Node" else question.target.namespace
+    return question.server.store.get(BINDABLE[kind], Key(place, name))
+
+
+def _check_seconds(seconds: int) -> None:
+    if _SHORTEST <= seconds <= _LONGEST:
+        return
+    problem = (
+        "may not specify a duration less than 10 minutes"
+        if seconds < _SHORTEST
+        else "may not specify a duration larger than 2^32 seconds"
+    )
+    error = invalid_value("spec.expirationSeconds", seconds, problem)
+    raise invalid(GroupKind(_KIND.group, _KIND.kind), "", [error])
+
+
+def _tokens(question: Question) -> AccountTokens:
+    """A gate that takes whatever it is shown takes these, too."""
+    gate = question.gate
+    return (
+        gate.authentication.account_tokens if isinstance(gate, Identity) else AccountTokens(question.server)
+    )
+
+
+@cache
+def _resource() -> Resource:
+    return Resource(TokenRequests(), "tokenrequest")
+
+
+SUBRESOURCES["token"] = token_request

@@ -1,0 +1,169 @@
+"""Tokens of ServiceAccounts: issued for a while, bound to the account and perhaps to a Pod, Secret or Node.
+
+Guaranteed: a token ends with its time (by the server's clock), with its account, and with what it is bound
+to; an account or object of the same name that was made anew does not count. Source: k8s.io/kubernetes
+`pkg/serviceaccount`, KEP-1205, KEP-4193.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
+from kubeshard.core.times import parse_time
+from kubeshard_apiserver.identity.rules import quoted
+from kubeshard_apiserver.identity.user import User, account_groups, account_name
+from kubeshard_apiserver.model import Model
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.status import shown
+
+if TYPE_CHECKING:
+    from kubeshard_apiserver.identity.jwt import SigningKey
+
+ISSUER = "https://kubernetes.default.svc"
+ACCOUNTS = GroupResource("", "serviceaccounts")
+BINDABLE = {
+    "Pod": GroupResource("", "pods"),
+    "Node": GroupResource("", "nodes"),
+    "Secret": GroupResource("", "secrets"),
+}
+_LEEWAY = 60.0
+_PRIVATE = "kubernetes.io"
+_EXTRA = "authentication.kubernetes.io"
+_MOST_KEPT = 10_000
+
+
+class NotAuthentic(Exception):
+    """Why a token that this server has signed is not taken."""
+
+
+class AccountTokens:
+    """`signing_key`: PEM of a key of an earlier start, so that its tokens still count."""
+
+    def __init__(self, server: Model, *, signing_key: bytes | None = None) -> None:
+        self._server = server
+        self._pem = signing_key
+        self._made: SigningKey | None = None
+        self._verified: dict[str, dict[str, Any]] = {}
+
+    @property
+    def signing_key(self) -> bytes:
+        """PEM, to be kept secret. Raises ConfigurationError without the extra."""
+        return self._key().pem
+
+    @property
+    def public_key(self) -> dict[str, str]:
+        """A JSON Web Key. Raises ConfigurationError without the extra."""
+        return self._key().public
+
+    def issued(
+        self, account: Object, audiences: Sequence[str], seconds: int, bound: Mapping[str, Object]
+    ) -> str:
+        """`bound`: by kind, what the token ends with. Raises ConfigurationError without the extra."""
+        now, meta = int(self._server.clock.wall()), account["metadata"]
+        references = {kind.lower(): _reference(obj) for kind, obj in bound.items()}
+        return self._key().signed(
+            {
+                "aud": list(audiences),
+                "exp": now + seconds,
+                "iat": now,
+                "iss": ISSUER,
+                "jti": self._server.rng.token(),
+                _PRIVATE: {
+                    "namespace": meta["namespace"],
+                    "serviceaccount": _reference(account),
+                    **references,
+                },
+                "nbf": now,
+                "sub": account_name(meta["namespace"], meta["name"]),
+            }
+        )
+
+    def user_of(self, token: str, audiences: Sequence[str]) -> tuple[User, list[str]] | None:
+        """And which of the audiences it is for; None for a token that was signed by somebody else. Raises
+        NotAuthentic.
+        """
+        claims = self._claims(token)
+        if claims is None:
+            return None
+        given = claims["aud"]
+        meant = [audience for audience in given if audience in audiences]
+        if not meant:
+            raise NotAuthentic(
+                f"token audiences {quoted(given)} is invalid for the target audiences {quoted(audiences)}"
+            )
+        self._check_time(claims)
+        return self._user(claims), meant
+
+    def _claims(self, token: str) -> dict[str, Any] | None:
+        known = self._verified.get(token)
+        if known is None and token.count(".") == 2 and (self._made or self._pem):
+            known = self._key().claims(token)
+            if known is not None:
+                if len(self._verified) >= _MOST_KEPT:
+                    self._verified.clear()
+                self._verified[token] = known
+        return known
+
+    def _check_time(self, claims: Mapping[str, Any]) -> None:
+        now = self._server.clock.wall()
+        if now > claims["exp"] + _LEEWAY:
+            raise NotAuthentic("service account token has expired")
+        if now < claims["nbf"] - _LEEWAY:
+            raise NotAuthentic("service account token is not valid yet")
+
+    def _user(self, claims: Mapping[str, Any]) -> User:
+        private = claims[_PRIVATE]
+        namespace, account = private["namespace"], private["serviceaccount"]
+        found = self._server.store.get(ACCOUNTS, Key(namespace, account["name"]))
+        if found is None:
+            raise NotAuthentic(f"serviceaccounts {shown(account['name'])} not found")
+        uid = found["metadata"]["uid"]
+        if uid != account["uid"]:
+            raise NotAuthentic(f"service account UID ({uid}) does not match claim ({account['uid']})")
+        if self._is_over(found):
+            raise NotAuthentic(f"service account {namespace}/{account['name']} has been deleted")
+        for kind in BINDABLE:
+            reference = private.get(kind.lower())
+            if reference and not (kind == "Node" and "pod" in private):
+                self._check_bound(kind, namespace, reference)
+        extra = {"credential-id": (f"JTI={claims['jti']}",)}
+        for kind in ("pod", "node"):
+            if reference := private.get(kind):
+                extra[f"{kind}-name"] = (reference["name"],)
+                if reference["uid"]:
+                    extra[f"{kind}-uid"] = (reference["uid"],)
+        named = {f"{_EXTRA}/{name}": values for name, values in extra.items()}
+        return User(account_name(namespace, account["name"]), uid, account_groups(namespace), named)
+
+    def _check_bound(self, kind: str, namespace: str, reference: Mapping[str, str]) -> None:
+        place = "" if kind == "Node" else namespace
+        found = self._server.store.get(BINDABLE[kind], Key(place, reference["name"]))
+        if found is None or self._is_over(found):
+            raise NotAuthentic("service account token has been invalidated")
+        uid = found["metadata"]["uid"]
+        if uid != reference["uid"]:
+            claimed = f"{kind.lower()} ref claim ({reference['uid']})"
+            raise NotAuthentic(f"{kind} UID ({uid}) does not match service account {claimed}")
+
+    def _is_over(self, obj: Object) -> bool:
+        """Deleted, and not just now: who is being deleted may still tidy up."""
+        deleted = parse_time(obj["metadata"].get("deletionTimestamp"))
+        return deleted is not None and deleted < self._server.clock.wall() - _LEEWAY
+
+    def _key(self) -> SigningKey:
+        if self._made is None:
+            try:
+                from kubeshard_apiserver.identity.jwt import SigningKey
+            except ImportError as error:
+                raise ConfigurationError(str(error)) from error
+            self._made = SigningKey(self._pem)
+        return self._made
+
+
+def _reference(obj: Object) -> dict[str, str]:
+    meta = obj["metadata"]
+    return {"name": meta["name"], "uid": meta.get("uid", "")}

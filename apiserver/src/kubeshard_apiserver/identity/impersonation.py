@@ -1,0 +1,177 @@
+"""Acting as somebody else: `Impersonate-User`, `-Group`, `-Uid` and `-Extra-*`.
+
+A requestor is allowed in one of several modes, tried in this order: constrained ones (KEP-5284: one may
+impersonate a kind of users *for certain requests*), then the old one, with the verb `impersonate` alone. The
+mode that worked last for a requestor is tried first. When none works the first refusal is the answer.
+Source: k8s.io/apiserver `endpoints/filters/impersonation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from kubeshard.core.errors import Forbidden
+from kubeshard.core.names import is_dns_subdomain
+from kubeshard_apiserver.identity.attributes import Attributes
+from kubeshard_apiserver.identity.authorizer import Authorizer
+from kubeshard_apiserver.identity.refusals import not_allowed
+from kubeshard_apiserver.identity.user import (
+    ANONYMOUS,
+    AUTHENTICATED,
+    MASTERS,
+    UNAUTHENTICATED,
+    User,
+    account_groups,
+    account_of,
+)
+from kubeshard_apiserver.status import bad_request, shown
+
+_NODE = "system:node:"
+_NODES = "system:nodes"
+_NODE_NAME = "authentication.kubernetes.io/node-name"
+_AUTHENTICATION = "authentication.k8s.io"
+_LEGACY = "impersonate"
+_MANY = 4
+"""From this many groups or extra values on, the right to impersonate all of them is asked first."""
+_MOST_KEPT = 10_000
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Whom a request wants to be, as its headers say."""
+
+    name: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] | None = None
+
+    @property
+    def by_name_only(self) -> bool:
+        return not (self.uid or self.groups or self.extra)
+
+    def check(self) -> bool:
+        """Whether impersonation is wanted. Raises Invalid (400) without a user name."""
+        if not self.name and not self.by_name_only:
+            problem = f"requested {self._in_go()} without impersonating a user name"
+            raise bad_request(problem)
+        return bool(self.name)
+
+    def _in_go(self) -> str:
+        groups = "{" + ", ".join(map(shown, self.groups)) + "}" if self.groups else "(nil)"
+        extra = ", ".join(
+            f"{shown(key)}:[]string{{{', '.join(map(shown, values))}}}"
+            for key, values in sorted((self.extra or {}).items())
+        )
+        extra = f"{{{extra}}}" if extra else "(nil)"
+        return (
+            f"&user.DefaultInfo{{Name:{shown(self.name)}, UID:{shown(self.uid)}, Groups:[]string{groups}, "
+            f"Extra:map[string][]string{extra}}}"
+        )
+
+
+class Impersonation:
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
+        self._worked: dict[str, str] = {}
+
+    def become(self, requestor: User, wanted: Wanted, wish: Attributes) -> User:
+        """Raises Forbidden."""
+        modes = _modes(requestor, wanted)
+        last = self._worked.get(requestor.name)
+        if last in modes:
+            modes = [last, *(mode for mode in modes if mode != last)]
+        refusal: Forbidden | None = None
+        for mode in modes:
+            try:
+                user = self._checked(mode, requestor, wanted, wish)
+            except Forbidden as error:
+                refusal = refusal or error
+            else:
+                if len(self._worked) >= _MOST_KEPT:
+                    self._worked.clear()
+                self._worked[requestor.name] = mode
+                return user
+        if refusal is None:
+            raise AssertionError("the old mode is always tried")
+        raise refusal
+
+    def _checked(self, mode: str, requestor: User, wanted: Wanted, wish: Attributes) -> User:
+        if mode == _LEGACY:
+            return self._allowed(requestor, wanted, _LEGACY, "")
+        self._check(requestor, replace(wish, verb=f"impersonate-on:{mode}:{wish.verb}"))
+        return self._allowed(requestor, wanted, f"impersonate:{mode}", _AUTHENTICATION)
+
+    def _allowed(self, requestor: User, wanted: Wanted, verb: str, group: str) -> User:
+        constrained = verb != _LEGACY
+        user = User(wanted.name, wanted.uid, wanted.groups, wanted.extra or {})
+        name = Attributes(verb, group=group, resource="users", name=wanted.name)
+        if constrained and (node := _node_of(wanted.name)):
+            name = replace(name, resource="nodes", name="*" if verb.endswith(":associated-node") else node)
+            user = replace(user, groups=(_NODES,))
+        elif account := account_of(wanted.name):
+            name = replace(name, resource="serviceaccounts", namespace=account[0], name=account[1])
+            if not wanted.groups:
+                user = replace(user, groups=account_groups(account[0]))
+        self._check(requestor, name)
+        if wanted.uid:
+            self._check(requestor, Attributes(verb, group=_AUTHENTICATION, resource="uids", name=wanted.uid))
+        self._check_groups(requestor, wanted.groups, Attributes(verb, group=group, resource="groups"))
+        extras = Attributes(verb, group=_AUTHENTICATION, resource="userextras")
+        self._check_extra(requestor, wanted.extra or {}, extras)
+        if user.name == ANONYMOUS.name:
+            return user.in_group(UNAUTHENTICATED)
+        return user if UNAUTHENTICATED in user.groups else user.in_group(AUTHENTICATED)
+
+    def _check_groups(self, requestor: User, groups: tuple[str, ...], wish: Attributes) -> None:
+        if wish.verb != _LEGACY:
+            if "" in groups:
+                raise not_allowed(requestor, wish, "impersonating the empty string group is not allowed")
+            if MASTERS in groups:
+                problem = f"impersonating the {MASTERS} group is not allowed"
+                raise not_allowed(requestor, replace(wish, name=MASTERS), problem)
+            if len(groups) >= _MANY and self._may(requestor, replace(wish, name="*")):
+                return
+        for group in groups:
+            self._check(requestor, replace(wish, name=group))
+
+    def _check_extra(self, requestor: User, extra: Mapping[str, tuple[str, ...]], wish: Attributes) -> None:
+        if wish.verb != _LEGACY:
+            for values in extra.values():
+                if "" in values:
+                    problem = "impersonating the empty string value in extra is not allowed"
+                    raise not_allowed(requestor, wish, problem)
+            many = len(extra) >= _MANY or sum(map(len, extra.values())) >= _MANY
+            if many and self._may(requestor, replace(wish, subresource="*", name="*")):
+                return
+        for key, values in extra.items():
+            for value in values:
+                self._check(requestor, replace(wish, subresource=key, name=value))
+
+    def _may(self, requestor: User, wish: Attributes) -> bool:
+        return self._authorizer.decide(requestor, wish).allowed
+
+    def _check(self, requestor: User, wish: Attributes) -> None:
+        decision = self._authorizer.decide(requestor, wish)
+        if not decision.allowed:
+            raise not_allowed(requestor, wish, decision.reason)
+
+
+def _modes(requestor: User, wanted: Wanted) -> list[str]:
+    """Those that apply to whom is wanted."""
+    node, account = _node_of(wanted.name), account_of(wanted.name)
+    modes = []
+    if wanted.by_name_only and node:
+        if account_of(requestor.name) and requestor.extra.get(_NODE_NAME) == (node,):
+            modes.append("associated-node")
+        modes.append("arbitrary-node")
+    if wanted.by_name_only and account:
+        modes.append("serviceaccount")
+    if not node and not account:
+        modes.append("user-info")
+    return [*modes, _LEGACY]
+
+
+def _node_of(user_name: str) -> str:
+    name = user_name.removeprefix(_NODE)
+    return name if name != user_name and is_dns_subdomain(name) else ""

@@ -1,0 +1,168 @@
+"""The rules for `metadata` that hold for every kind: names, labels, owners, and what an update may change.
+
+Source: k8s.io/apimachinery `api/validation`, `util/validation`; k8s.io/apiserver `registry/rest`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kubeshard.core.names import is_dns_label, is_dns_subdomain
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.resources.pod_names import annotation_keys, labels, qualified_name, wrong
+from kubeshard_apiserver.status import (
+    FieldError,
+    forbidden_field,
+    immutable,
+    invalid_value,
+    required,
+    too_long,
+)
+
+NameRule = Callable[[str], str | None]
+"""What is wrong with a name, or None."""
+
+_SUBDOMAIN = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
+    "start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_LABEL = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and "
+    "end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+STANDARD_FINALIZERS = ("orphan", "foregroundDeletion", "kubernetes")
+_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_LONGEST_GENERATED = 63
+_MOST_ANNOTATED = 256 * 1024
+
+
+def subdomain_name(name: str) -> str | None:
+    if len(name) > 253:
+        return "must be no more than 253 characters"
+    return None if is_dns_subdomain(name) else _SUBDOMAIN
+
+
+def label_name(name: str) -> str | None:
+    if "." in name:
+        return "must not contain dots"
+    if len(name) > 63:
+        return "must be no more than 63 characters"
+    return None if is_dns_label(name) else _LABEL
+
+
+def generated_name(prefix: str, token: str) -> str:
+    """`prefix` and five characters drawn from the token (a UUID's text)."""
+    number = int(token.replace("-", ""), 16)
+    suffix = ""
+    for _ in range(5):
+        number, rest = divmod(number, len(_SUFFIX_ALPHABET))
+        suffix += _SUFFIX_ALPHABET[rest]
+    return prefix[: _LONGEST_GENERATED - 5] + suffix
+
+
+def validate_metadata(
+    obj: Object, name_rule: NameRule, *, namespaced: bool, qualified_finalizers: bool
+) -> list[FieldError]:
+    """Of an object to be stored. The core group insists on finalizers with a domain."""
+    meta = obj["metadata"]
+    errors: list[FieldError] = []
+    name, prefix = meta.get("name") or "", meta.get("generateName") or ""
+    if prefix and (problem := name_rule(f"{prefix[:-1]}a" if prefix.endswith("-") else prefix)):
+        errors.append(invalid_value("metadata.generateName", prefix, problem))
+    if not name:
+        errors.append(required("metadata.name", "name or generateName is required"))
+    elif problem := name_rule(name):
+        errors.append(invalid_value("metadata.name", name, problem))
+    if not namespaced and meta.get("namespace"):
+        errors.append(forbidden_field("metadata.namespace", "not allowed on this type"))
+    errors += labels("metadata.labels", meta.get("labels"))
+    if annotations := meta.get("annotations"):
+        errors += annotation_keys("metadata.annotations", annotations)
+        if sum(len(key.encode()) + len(text.encode()) for key, text in annotations.items()) > _MOST_ANNOTATED:
+            errors.append(too_long("metadata.annotations", _MOST_ANNOTATED))
+    errors += _owners(meta.get("ownerReferences") or ())
+    return errors + _finalizers(meta.get("finalizers") or (), strict=qualified_finalizers)
+
+
+def validate_metadata_update(new: Object, old: Object) -> list[FieldError]:
+    after, before = new["metadata"], old["metadata"]
+    errors = [
+        immutable(f"metadata.{field}", after.get(field))
+        for field in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+        if after.get(field) != before.get(field)
+    ]
+    if before.get("deletionTimestamp"):
+        fresh = [
+            item for item in after.get("finalizers") or () if item not in (before.get("finalizers") or ())
+        ]
+        if fresh:
+            listed = ", ".join(f'"{item}"' for item in fresh)
+            errors.append(
+                forbidden_field(
+                    "metadata.finalizers",
+                    "no new finalizers can be added if the object is being deleted, "
+                    f"found new finalizers []string{{{listed}}}",
+                )
+            )
+    return errors
+
+
+def keep_servers_own(new: Object, old: Object) -> None:
+    """What a request can leave out or cannot change; in place."""
+    after, before = new["metadata"], old["metadata"]
+    after.setdefault("uid", before["uid"])
+    after["creationTimestamp"] = before["creationTimestamp"]
+    after.pop("generation", None)
+    for field in ("generation", "deletionTimestamp"):
+        if field in before:
+            after[field] = before[field]
+    if after.get("deletionGracePeriodSeconds") is None and "deletionGracePeriodSeconds" in before:
+        after["deletionGracePeriodSeconds"] = before["deletionGracePeriodSeconds"]
+
+
+def without_empty(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """As the server writes metadata: nothing empty, nothing null."""
+    return {
+        name: value for name, value in meta.items() if value not in (None, "", {}, [], 0) or name == _GRACE
+    }
+
+
+_GRACE = "deletionGracePeriodSeconds"
+
+
+def _owners(owners: Sequence[Mapping[str, Any]]) -> list[FieldError]:
+    errors = []
+    controllers = 0
+    for owner in owners:
+        for field in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(field):
+                problem = "version must not be empty" if field == "apiVersion" else "must not be empty"
+                errors.append(
+                    invalid_value(f"metadata.ownerReferences.{field}", owner.get(field) or "", problem)
+                )
+        controllers += bool(owner.get("controller"))
+    if controllers > 1:
+        first, second = [owner.get("name") for owner in owners if owner.get("controller")][:2]
+        problem = "Only one reference can have Controller set to true. "
+        problem += f'Found "true" in references for {first} and {second}'
+        errors.append(invalid_value("metadata.ownerReferences", list(owners), problem))
+    return errors
+
+
+def _finalizers(finalizers: Sequence[str], *, strict: bool) -> list[FieldError]:
+    errors = [
+        error for finalizer in finalizers for error in wrong("metadata.finalizers", finalizer, qualified_name)
+    ]
+    unqualified = "name is neither a standard finalizer name nor is it fully qualified"
+    errors += [
+        invalid_value(f"metadata.finalizers[{index}]", finalizer, unqualified)
+        for index, finalizer in enumerate(finalizers)
+        if strict and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS
+    ]
+    if {"orphan", "foregroundDeletion"} <= set(finalizers):
+        both = "finalizer orphan and foregroundDeletion cannot be both set"
+        errors.append(invalid_value("metadata.finalizers", list(finalizers), both))
+    return errors

@@ -1,0 +1,124 @@
+"""What all verbs of the model work on, and the words in which requests are put to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
+from kubeshard.core.times import second_time
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.rng import Rng
+from kubeshard_apiserver.identity.user import ADMINISTRATOR, User
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.resources.builtin import builtin_resources
+from kubeshard_apiserver.resources.events import EVENTS
+from kubeshard_apiserver.resources.registry import Registry, Resource
+from kubeshard_apiserver.status import not_found
+from kubeshard_apiserver.store import Store
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a request is about. `name` is empty for a collection, `namespace` for a cluster-scoped kind, or
+    all namespaces.
+    """
+
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    @property
+    def group_resource(self) -> GroupResource:
+        return self.resource.group_resource
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+
+class Duplicates(NamedTuple):
+    """Fields that a body names twice: as warnings, and as the refusal tells them."""
+
+    told: tuple[str, ...] = ()
+    refused: str = ""
+
+
+NO_DUPLICATES = Duplicates()
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """`validation` is what happens to unknown fields and `duplicates`: `Ignore`, `Warn` or `Strict`. `manager`: who
+    owns the fields. The rest is said for admission: `sent` are the options as the client gave them, `warnings` takes
+    what is to be told to the client even if the write is refused, and `asks` is False for the server's own
+    writes, about which nobody is asked.
+    """
+
+    manager: str = "unknown"
+    dry_run: bool = False
+    force: bool = False
+    validation: str = "Warn"
+    duplicates: Duplicates = NO_DUPLICATES
+    user: User = ADMINISTRATOR
+    sent: Mapping[str, Any] = field(default_factory=dict)
+    warnings: list[str] | None = None
+    asks: bool = True
+    large: bool = False
+    """Whether so much was sent that work with it is done aside."""
+
+
+class Answer(NamedTuple):
+    """`code` is the HTTP status; `warnings` are the texts of Warning headers."""
+
+    code: int
+    object: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+
+
+WriteCheck = Callable[[User, Target, Object, Object | None], None]
+"""Whether a user may write this object instead of the old one (None: there is none). Raises ApiError."""
+
+
+class Model:
+    """Store, kinds, clock and source of unique names. Sans-IO: it does nothing by itself and never waits."""
+
+    def __init__(self, *, clock: Clock, rng: Rng, window: int) -> None:
+        self.clock = clock
+        self.rng = rng
+        self.registry = Registry()
+        self.store = Store(window=window)
+        self.check_write: WriteCheck | None = None
+        """Asked in every create and change, after admission and before validation."""
+        for resource in builtin_resources():
+            resource.strategy.stored = self.store.objects
+            self.registry.add(resource)
+            self.store.open(resource.group_resource)
+        self.store.share(*EVENTS)
+
+    def now(self) -> str:
+        return second_time(self.clock.wall())
+
+    def live(self, target: Target) -> Object:
+        """The stored object, in the version that was asked for. Raises NotFound."""
+        found = self.store.get(target.group_resource, target.key)
+        if found is None or (target.subresource and target.subresource not in target.resource.subresources):
+            raise not_found(target.group_resource, target.name)
+        return in_version(target.resource, found)
+
+    def _is_live(self, target: Target, obj: Object) -> bool:
+        """Whether this state of the object is still the stored one."""
+        found = self.store.get(target.group_resource, target.key)
+        return (
+            found is not None and found["metadata"]["resourceVersion"] == obj["metadata"]["resourceVersion"]
+        )
+
+
+def in_version(resource: Resource, obj: Object) -> Object:
+    strategy = resource.strategy
+    if strategy.reads_anew:
+        obj = strategy.read(obj)
+    return obj if obj["apiVersion"] == resource.kind.api_version else strategy.converted(obj)

@@ -1,0 +1,7 @@
+"""What a kind looks like as a line of a table: the columns that `kubectl get` prints. Pure."""
+
+from kubeshard_apiserver.printing.columns import Column, Printer
+from kubeshard_apiserver.printing.custom import custom_printer
+from kubeshard_apiserver.printing.printers import printer_of
+
+__all__ = ["Column", "Printer", "custom_printer", "printer_of"]

@@ -1,0 +1,108 @@
+"""Columns of who may do what and of what is checked."""
+
+from __future__ import annotations
+
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.printing.columns import AGE, NAME, Column, Printer, at, count, text
+from kubeshard_apiserver.printing.durations import human_duration
+
+
+def _subjects(name: str, kind: str) -> Column:
+    def cell(obj: Object, _: float) -> str:
+        subjects = [one for one in obj.get("subjects") or () if one.get("kind") == kind]
+        if kind == "ServiceAccount":
+            return ", ".join(f"{one.get('namespace', '')}/{one['name']}" for one in subjects)
+        return ", ".join(one["name"] for one in subjects)
+
+    return Column(name, cell, f"{name} that get the role", wide=True)
+
+
+ROLE_BINDINGS = Printer(
+    (
+        NAME,
+        Column(
+            "Role",
+            lambda obj, _: f"{at(obj, 'roleRef.kind', '')}/{at(obj, 'roleRef.name', '')}",
+            "What they may do",
+        ),
+        AGE,
+        _subjects("Users", "User"),
+        _subjects("Groups", "Group"),
+        _subjects("ServiceAccounts", "ServiceAccount"),
+    )
+)
+WEBHOOK_CONFIGURATIONS = Printer((NAME, count("Webhooks", "webhooks", "How many webhooks it has"), AGE))
+
+
+def _param_kind(obj: Object, _: float) -> str:
+    kind = at(obj, "spec.paramKind")
+    return "<unset>" if kind is None else f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}"
+
+
+_PARAM_KIND = Column("ParamKind", _param_kind, "What kind its parameters are")
+VALIDATING_POLICIES = Printer(
+    (NAME, count("Validations", "spec.validations", "How many rules"), _PARAM_KIND, AGE)
+)
+MUTATING_POLICIES = Printer(
+    (NAME, count("Mutations", "spec.mutations", "How many changes"), _PARAM_KIND, AGE)
+)
+
+
+def _param(obj: Object, _: float) -> str:
+    reference = at(obj, "spec.paramRef", {})
+    if name := reference.get("name"):
+        return f"{reference.get('namespace') or '*'}/{name}"
+    selector = reference.get("selector")
+    return "<unset>" if selector is None else _go_selector(selector)
+
+
+def _go_selector(selector: dict[str, object]) -> str:
+    """As Go prints the structure; nobody reads it, but it is what the server shows."""
+    pairs = selector.get("matchLabels") or {}
+    assert isinstance(pairs, dict)
+    written = "".join(f"{key}: {pairs[key]}," for key in sorted(pairs))
+    expressions = selector.get("matchExpressions") or []
+    assert isinstance(expressions, list)
+    rules = "".join(
+        f"LabelSelectorRequirement{{Key:{one['key']},Operator:{one['operator']},"
+        f"Values:[{' '.join(one.get('values') or ())}],}},"
+        for one in expressions
+    )
+    return (
+        f"&LabelSelector{{MatchLabels:map[string]string{{{written}}},"
+        f"MatchExpressions:[]LabelSelectorRequirement{{{rules}}},}}"
+    )
+
+
+POLICY_BINDINGS = Printer(
+    (
+        NAME,
+        text("PolicyName", "spec.policyName", "Which policy it puts to work"),
+        Column("ParamRef", _param, "With which parameters"),
+        AGE,
+    )
+)
+
+
+def _requested_duration(obj: Object, _: float) -> str:
+    seconds = at(obj, "spec.expirationSeconds")
+    return "<none>" if seconds is None else human_duration(seconds)
+
+
+def _decision(obj: Object, _: float) -> str:
+    said = {condition["type"] for condition in at(obj, "status.conditions", ())}
+    words = ["Denied" if "Denied" in said else "Approved" if "Approved" in said else "Pending"]
+    words += ["Failed"] if "Failed" in said else []
+    return ",".join(words + (["Issued"] if at(obj, "status.certificate") else []))
+
+
+SIGNING_REQUESTS = Printer(
+    (
+        NAME,
+        AGE,
+        text("SignerName", "spec.signerName", "Who is to sign it"),
+        text("Requestor", "spec.username", "Who asks for it"),
+        Column("RequestedDuration", _requested_duration, "How long it is to be valid"),
+        Column("Condition", _decision, "What has been decided, and done"),
+    )
+)

@@ -1,0 +1,79 @@
+"""Which built-in kind is printed how. A kind that is not here shows its name and when it was created."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard_apiserver.printing import autoscaling, cluster, network, pods, policies, storage, workloads
+from kubeshard_apiserver.printing.columns import NAME, Column, Printer, at
+
+_NEVER = "0001-01-01T00:00:00Z"
+_DEFAULT = Printer(
+    (
+        NAME,
+        Column(
+            "Created At",
+            lambda obj, _: at(obj, "metadata.creationTimestamp", _NEVER),
+            "When it was created",
+            "date",
+        ),
+    )
+)
+_PRINTERS: Mapping[str, Printer] = {
+    "componentstatuses": cluster.COMPONENT_STATUSES,
+    "configmaps": cluster.CONFIG_MAPS,
+    "endpoints": network.ENDPOINTS,
+    "events": cluster.EVENTS,
+    "events.events.k8s.io": cluster.EVENTS,
+    "namespaces": cluster.NAMESPACES,
+    "nodes": cluster.NODES,
+    "persistentvolumeclaims": storage.PERSISTENT_VOLUME_CLAIMS,
+    "persistentvolumes": storage.PERSISTENT_VOLUMES,
+    "pods": pods.PODS,
+    "podtemplates": workloads.POD_TEMPLATES,
+    "replicationcontrollers": workloads.REPLICATION_CONTROLLERS,
+    "resourcequotas": cluster.RESOURCE_QUOTAS,
+    "secrets": cluster.SECRETS,
+    "serviceaccounts": cluster.PLAIN,
+    "services": network.SERVICES,
+    "mutatingadmissionpolicies.admissionregistration.k8s.io": policies.MUTATING_POLICIES,
+    "mutatingadmissionpolicybindings.admissionregistration.k8s.io": policies.POLICY_BINDINGS,
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io": policies.WEBHOOK_CONFIGURATIONS,
+    "validatingadmissionpolicies.admissionregistration.k8s.io": policies.VALIDATING_POLICIES,
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io": policies.POLICY_BINDINGS,
+    "validatingwebhookconfigurations.admissionregistration.k8s.io": policies.WEBHOOK_CONFIGURATIONS,
+    "controllerrevisions.apps": workloads.CONTROLLER_REVISIONS,
+    "daemonsets.apps": workloads.DAEMON_SETS,
+    "deployments.apps": workloads.DEPLOYMENTS,
+    "replicasets.apps": workloads.REPLICA_SETS,
+    "statefulsets.apps": workloads.STATEFUL_SETS,
+    "horizontalpodautoscalers.autoscaling": autoscaling.HORIZONTAL_POD_AUTOSCALERS,
+    "cronjobs.batch": workloads.CRON_JOBS,
+    "jobs.batch": workloads.JOBS,
+    "certificatesigningrequests.certificates.k8s.io": policies.SIGNING_REQUESTS,
+    "leases.coordination.k8s.io": cluster.LEASES,
+    "endpointslices.discovery.k8s.io": network.ENDPOINT_SLICES,
+    "ingressclasses.networking.k8s.io": network.INGRESS_CLASSES,
+    "ingresses.networking.k8s.io": network.INGRESSES,
+    "ipaddresses.networking.k8s.io": network.IP_ADDRESSES,
+    "networkpolicies.networking.k8s.io": network.NETWORK_POLICIES,
+    "servicecidrs.networking.k8s.io": network.SERVICE_CIDRS,
+    "runtimeclasses.node.k8s.io": cluster.RUNTIME_CLASSES,
+    "poddisruptionbudgets.policy": workloads.POD_DISRUPTION_BUDGETS,
+    "clusterrolebindings.rbac.authorization.k8s.io": policies.ROLE_BINDINGS,
+    "rolebindings.rbac.authorization.k8s.io": policies.ROLE_BINDINGS,
+    "priorityclasses.scheduling.k8s.io": cluster.PRIORITY_CLASSES,
+    "csidrivers.storage.k8s.io": storage.CSI_DRIVERS,
+    "csinodes.storage.k8s.io": storage.CSI_NODES,
+    "storageclasses.storage.k8s.io": storage.STORAGE_CLASSES,
+    "volumeattachments.storage.k8s.io": storage.VOLUME_ATTACHMENTS,
+    "volumeattributesclasses.storage.k8s.io": storage.VOLUME_ATTRIBUTES_CLASSES,
+}
+
+
+def printer_of(resource: GroupResource, subresource: str = "") -> Printer:
+    """Of a built-in kind."""
+    if subresource == "scale":
+        return autoscaling.SCALES
+    return _PRINTERS.get(str(resource), _DEFAULT)

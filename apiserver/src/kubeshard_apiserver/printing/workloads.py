@@ -1,0 +1,186 @@
+"""Columns of what makes pods, and of what watches over them."""
+
+from __future__ import annotations
+
+from kubeshard.core.times import parse_time
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.printing.columns import (
+    AGE,
+    NAME,
+    TEMPLATE,
+    Column,
+    Printer,
+    at,
+    condition,
+    containers,
+    count,
+    integer,
+    label_selector,
+    labels,
+    selector,
+    text,
+)
+from kubeshard_apiserver.printing.durations import human_duration, since
+
+_SELECTOR = selector("spec.selector")
+_JOB_ENDS = (("Complete", "Complete"), ("Failed", "Failed"))
+_JOB_STATES = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
+
+
+def _ready(obj: Object, _: float) -> str:
+    return f"{at(obj, 'status.readyReplicas', 0)}/{at(obj, 'spec.replicas', 0)}"
+
+
+_READY = Column("Ready", _ready, "Pods that are ready, of those that are wanted")
+
+DEPLOYMENTS = Printer(
+    (
+        NAME,
+        _READY,
+        integer("Up-to-date", "status.updatedReplicas", "Pods of the current template", "string"),
+        integer("Available", "status.availableReplicas", "Pods that are ready for long enough", "string"),
+        AGE,
+        *TEMPLATE,
+        Column(
+            "Selector",
+            lambda obj, _: label_selector(at(obj, "spec.selector")),
+            "Which pods are its",
+            wide=True,
+        ),
+    )
+)
+STATEFUL_SETS = Printer((NAME, _READY, AGE, *TEMPLATE))
+_REPLICAS = (
+    NAME,
+    integer("Desired", "spec.replicas", "Pods that are wanted"),
+    integer("Current", "status.replicas", "Pods that there are"),
+    integer("Ready", "status.readyReplicas", "Pods that are ready"),
+    AGE,
+    *TEMPLATE,
+)
+REPLICA_SETS = Printer((*_REPLICAS, _SELECTOR))
+REPLICATION_CONTROLLERS = Printer(
+    (
+        *_REPLICAS,
+        Column("Selector", lambda obj, _: labels(at(obj, "spec.selector")), "Which pods are its", wide=True),
+    )
+)
+DAEMON_SETS = Printer(
+    (
+        NAME,
+        integer("Desired", "status.desiredNumberScheduled", "Nodes that should run its pod"),
+        integer("Current", "status.currentNumberScheduled", "Nodes that should run its pod, and do"),
+        integer("Ready", "status.numberReady", "Pods that are ready"),
+        integer("Up-to-date", "status.updatedNumberScheduled", "Pods of the current template"),
+        integer("Available", "status.numberAvailable", "Pods that are ready for long enough"),
+        Column(
+            "Node Selector",
+            lambda obj, _: labels(at(obj, "spec.template.spec.nodeSelector")),
+            "Labels of the nodes that it is for",
+        ),
+        AGE,
+        *TEMPLATE,
+        _SELECTOR,
+    )
+)
+
+
+def _job_status(job: Object, _: float) -> str:
+    def holds(type_: str) -> bool:
+        return condition(job, type_).get("status") == "True"
+
+    for type_, said in _JOB_ENDS:
+        if holds(type_):
+            return said
+    if job["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    return next((type_ for type_ in _JOB_STATES if holds(type_)), "Running")
+
+
+def _completions(job: Object, _: float) -> str:
+    succeeded = at(job, "status.succeeded", 0)
+    if (wanted := at(job, "spec.completions")) is not None:
+        return f"{succeeded}/{wanted}"
+    parallelism = at(job, "spec.parallelism", 0)
+    return f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
+
+
+def _duration(job: Object, now: float) -> str:
+    started = parse_time(at(job, "status.startTime"))
+    if started is None:
+        return ""
+    return human_duration((parse_time(at(job, "status.completionTime")) or now) - started)
+
+
+JOBS = Printer(
+    (
+        NAME,
+        Column("Status", _job_status, "How the job is"),
+        Column("Completions", _completions, "Pods that succeeded, of those that should"),
+        Column("Duration", _duration, "How long it took, or takes"),
+        AGE,
+        *TEMPLATE,
+        _SELECTOR,
+    )
+)
+
+
+def _last_schedule(obj: Object, now: float) -> str:
+    last = at(obj, "status.lastScheduleTime")
+    return since(last, now) if last else "<none>"
+
+
+def _suspend(obj: Object, _: float) -> str:
+    return {True: "True", False: "False"}.get(at(obj, "spec.suspend"), "<unset>")
+
+
+CRON_JOBS = Printer(
+    (
+        NAME,
+        text("Schedule", "spec.schedule", "When jobs are made, as cron says it"),
+        text("Timezone", "spec.timeZone", "Whose clock that is", "<none>"),
+        Column("Suspend", _suspend, "Whether it makes no jobs for now", "boolean"),
+        count("Active", "status.active", "Jobs that run"),
+        Column("Last Schedule", _last_schedule, "How long ago a job was made last"),
+        AGE,
+        *containers("spec.jobTemplate.spec.template.spec"),
+        selector("spec.jobTemplate.spec.selector"),
+    )
+)
+
+
+def _controller(obj: Object, _: float) -> str:
+    for owner in obj["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            group = owner["apiVersion"].rpartition("/")[0]
+            kind = f"{owner['kind']}.{group}" if group else owner["kind"]
+            return f"{kind.lower()}/{owner['name']}"
+    return "<none>"
+
+
+CONTROLLER_REVISIONS = Printer(
+    (
+        NAME,
+        Column("Controller", _controller, "Whose revision it is"),
+        integer("Revision", "revision", "Which one; the newest has the highest", "string"),
+        AGE,
+    )
+)
+POD_TEMPLATES = Printer(
+    (
+        NAME,
+        *(Column(column.name, column.cell, column.description) for column in containers("template.spec")),
+        Column(
+            "Pod Labels", lambda obj, _: labels(at(obj, "template.metadata.labels")), "Labels that pods get"
+        ),
+    )
+)
+POD_DISRUPTION_BUDGETS = Printer(
+    (
+        NAME,
+        text("Min Available", "spec.minAvailable", "Pods that must stay", "N/A"),
+        text("Max Unavailable", "spec.maxUnavailable", "Pods that may be missing", "N/A"),
+        integer("Allowed Disruptions", "status.disruptionsAllowed", "Pods that may be evicted now"),
+        AGE,
+    )
+)

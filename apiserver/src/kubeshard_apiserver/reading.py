@@ -1,0 +1,211 @@
+"""get and list: what is there, as of which version.
+
+Source: KEP-2340 and kubernetes.io "API concepts" on resourceVersion; reliability 2.3.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kubeshard.core.kinds import GroupKind
+from kubeshard.core.objects import Key
+from kubeshard_apiserver.model import Model, Target, in_version
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.selection import Selection, select
+from kubeshard_apiserver.status import (
+    FieldError,
+    bad_request,
+    expired,
+    forbidden_field,
+    internal,
+    invalid,
+    too_large_version,
+    unsupported,
+)
+from kubeshard_apiserver.store import TooOld
+
+LIST_OPTIONS = GroupKind("meta.k8s.io", "ListOptions")
+_TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - of continue tokens, not a secret
+_PRESENT = -1
+_CONTINUE_EXPIRED = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+    "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
+    "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
+    "modified, or deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+@dataclass(frozen=True)
+class ListOptions:
+    """As the query parameters of the same names; absent is empty or None."""
+
+    label_selector: str = ""
+    field_selector: str = ""
+    resource_version: str = ""
+    match: str = ""
+    limit: int = 0
+    continue_: str = ""
+    send_initial_events: bool | None = None
+    allow_bookmarks: bool = False
+
+
+@dataclass(frozen=True)
+class Page:
+    """Part of a list. `continue_` is empty on the last page; `remaining` is None where the server does not
+    count.
+    """
+
+    items: tuple[Object, ...]
+    resource_version: str
+    continue_: str = ""
+    remaining: int | None = None
+
+
+class Reads(Model):
+    def get(self, target: Target, resource_version: str = "") -> Object:
+        """The object as it is now; a subresource is the object itself. Raises NotFound."""
+        self._check_reached(parse_version(resource_version))
+        return self.live(target)
+
+    def list(self, target: Target, options: ListOptions | None = None) -> Page:
+        """The selected objects in the order of namespace and name. Raises Gone for a snapshot that is
+        forgotten, Timeout for a version of the future.
+        """
+        options = options or ListOptions()
+        check_list_options(options)
+        selection = select(target, options.label_selector, options.field_selector)
+        if options.continue_:
+            return self._continue(target, selection, options)
+        asked = parse_version(options.resource_version)
+        self._check_reached(asked)
+        exact = options.match == "Exact" or bool(asked and options.limit and not options.match)
+        limit = 0 if options.resource_version == "0" else max(0, options.limit)
+        revision = asked if exact else self.store.revision
+        return self._page(target, selection, revision, "", limit)
+
+    def _continue(self, target: Target, selection: Selection, options: ListOptions) -> Page:
+        if options.resource_version not in ("", "0"):
+            raise bad_request("specifying resource version is not allowed when using continue")
+        revision, start = _read_token(options.continue_)
+        revision = self.store.revision if revision == _PRESENT else revision
+        self._check_reached(revision)
+        # As on the server a token says where to go on below the namespace that is listed.
+        return self._page(target, selection, revision, target.namespace + start, max(0, options.limit))
+
+    def _page(self, target: Target, selection: Selection, revision: int, start: str, limit: int) -> Page:
+        state = self._snapshot(target, revision, start)
+        if state is self.store.objects(target.group_resource):
+            ordered = self.store.ordered(target.group_resource)
+        else:
+            ordered = sorted((f"{key.namespace}/{key.name}", key) for key in state)
+        begin, end = _range(ordered, target.namespace, start)
+        items: list[Object] = []
+        last = start
+        for place in range(begin, end):
+            text, key = ordered[place]
+            obj = state[key]
+            if not selection.selects(obj):
+                continue
+            if limit and len(items) == limit:
+                token = _token(revision, last.removeprefix(target.namespace) + "\0")
+                remaining = None if selection.narrows or selection.name else end - place
+                return Page(tuple(items), str(revision), token, remaining)
+            items.append(in_version(target.resource, obj))
+            last = text
+        return Page(tuple(items), str(revision))
+
+    def _snapshot(self, target: Target, revision: int, start: str) -> Mapping[Key, Object]:
+        try:
+            return self.store.at(target.group_resource, revision)
+        except TooOld:
+            if start:
+                raise expired(
+                    _CONTINUE_EXPIRED, _token(_PRESENT, start.removeprefix(target.namespace))
+                ) from None
+            raise expired("The resourceVersion for the provided list is too old.") from None
+
+    def _check_reached(self, asked: int) -> None:
+        if asked > self.store.revision:
+            raise too_large_version(asked, self.store.revision)
+
+
+def check_list_options(options: ListOptions, *, watch: bool = False) -> None:
+    """Raises Invalid (422) for options that do not go together."""
+    errors = list(_watch_errors(options) if watch else _list_errors(options))
+    if errors:
+        raise invalid(LIST_OPTIONS, "", errors)
+
+
+def parse_version(text: str, *, watch: bool = False) -> int:
+    """Raises Invalid (400) for what is no number; of a watch the server calls it an internal error."""
+    if text == "" or text.isdecimal():
+        return int(text or 0)
+    problem = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+    raise internal(problem) if watch else bad_request(f"invalid resource version: {problem}")
+
+
+_MATCH = "resourceVersionMatch"
+
+
+def _list_errors(options: ListOptions) -> list[FieldError]:
+    errors = []
+    if match := options.match:
+        if not options.resource_version:
+            errors.append(
+                forbidden_field(_MATCH, f"{_MATCH} is forbidden unless resourceVersion is provided")
+            )
+        if options.continue_:
+            errors.append(forbidden_field(_MATCH, f"{_MATCH} is forbidden when continue is provided"))
+        if match not in ("Exact", "NotOlderThan"):
+            errors.append(unsupported(_MATCH, match, ("Exact", "NotOlderThan", "")))
+        if match == "Exact" and options.resource_version == "0":
+            errors.append(forbidden_field(_MATCH, f'{_MATCH} "exact" is forbidden for resourceVersion "0"'))
+    if options.send_initial_events is not None:
+        errors.append(forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    return errors
+
+
+def _watch_errors(options: ListOptions) -> list[FieldError]:
+    errors = []
+    match, initial = options.match, options.send_initial_events
+    if initial is not None and match != "NotOlderThan":
+        errors.append(forbidden_field(_MATCH, f"sendInitialEvents requires setting {_MATCH} to NotOlderThan"))
+    if match and initial is None:
+        errors.append(
+            forbidden_field(_MATCH, f"{_MATCH} is forbidden for watch unless sendInitialEvents is provided")
+        )
+    if match and match != "NotOlderThan":
+        errors.append(unsupported(_MATCH, match, ("NotOlderThan",)))
+    return errors
+
+
+def _range(ordered: Sequence[tuple[str, Key]], namespace: str, start: str) -> tuple[int, int]:
+    """From where to where `start` and what follows it in the namespace is; without one in all of them."""
+    begin = bisect_left(ordered, max(start, f"{namespace}/" if namespace else ""), key=_text)
+    # "0" follows "/".
+    return begin, bisect_left(ordered, f"{namespace}0", begin, key=_text) if namespace else len(ordered)
+
+
+def _text(place: tuple[str, Key]) -> str:
+    return place[0]
+
+
+def _token(revision: int, start: str) -> str:
+    text = json.dumps({"v": _TOKEN_VERSION, "rv": revision, "start": start}, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _read_token(token: str) -> tuple[int, str]:
+    try:
+        content = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        if content["v"] == _TOKEN_VERSION:
+            return int(content["rv"]), str(content["start"])
+        problem = f'server does not recognize this encoded version "{content["v"]}"'
+    except (binascii.Error, ValueError, KeyError, TypeError) as error:
+        problem = str(error)
+    raise bad_request(f"invalid continue token: continue key is not valid: {problem}")

@@ -1,0 +1,181 @@
+"""What the kinds of admissionregistration have in common: rules, match conditions, expressions.
+
+Source: k8s.io/kubernetes `pkg/apis/admissionregistration/validation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kubeshard.core.errors import ConfigurationError
+from kubeshard_apiserver.cel import CelError, compile_expression
+from kubeshard_apiserver.resources.admission_names import asks_for_presence, undefined_field
+from kubeshard_apiserver.resources.pod_names import qualified_name, wrong
+from kubeshard_apiserver.resources.pod_selectors import label_selector_errors
+from kubeshard_apiserver.status import (
+    FieldError,
+    duplicate,
+    internal,
+    invalid_value,
+    required,
+    too_many,
+    unsupported,
+)
+
+Given = Mapping[str, Any]
+
+_OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+_SCOPES = ("*", "Cluster", "Namespaced")
+_MOST_CONDITIONS = 64
+
+
+def one_of(path: str, value: str | None, choices: Sequence[str]) -> list[FieldError]:
+    """What is not given has been defaulted, or need not be."""
+    return [] if value is None or value in choices else [unsupported(path, value, choices)]
+
+
+def default_matching(match: dict[str, Any]) -> None:
+    match.setdefault("matchPolicy", "Equivalent")
+    match.setdefault("namespaceSelector", {})
+    match.setdefault("objectSelector", {})
+    default_scopes(match.get("resourceRules"))
+    default_scopes(match.get("excludeResourceRules"))
+
+
+def default_scopes(rules: Sequence[dict[str, Any]] | None) -> None:
+    for rule in rules or ():
+        rule.setdefault("scope", "*")
+
+
+def selector_errors(path: str, match: Given) -> list[FieldError]:
+    return [
+        error
+        for name in ("namespaceSelector", "objectSelector")
+        for error in label_selector_errors(f"{path}.{name}", match.get(name))
+    ]
+
+
+def rule_errors(path: str, rules: Sequence[Given] | None) -> list[FieldError]:
+    return [
+        error for index, rule in enumerate(rules or ()) for error in _rule_errors(f"{path}[{index}]", rule)
+    ]
+
+
+def condition_errors(
+    path: str, conditions: Sequence[Given] | None, names: tuple[str, ...]
+) -> list[FieldError]:
+    conditions = conditions or ()
+    if len(conditions) > _MOST_CONDITIONS:
+        return [too_many(path, len(conditions), _MOST_CONDITIONS)]
+    errors, seen = [], set()
+    for index, condition in enumerate(conditions):
+        at, name = f"{path}[{index}]", condition.get("name") or ""
+        expression = condition.get("expression") or ""
+        if expression.strip():
+            errors += expression_errors(f"{at}.expression", expression, names, ("bool",))
+        else:
+            errors.append(required(f"{at}.expression"))
+        if not name:
+            errors.append(required(f"{at}.name"))
+        elif name in seen:
+            errors.append(duplicate(f"{at}.name", name))
+        else:
+            errors += wrong(f"{at}.name", name, qualified_name)
+        seen.add(name)
+    return errors
+
+
+def expression_errors(
+    path: str,
+    expression: str,
+    names: tuple[str, ...],
+    returns: tuple[str, ...] = (),
+) -> list[FieldError]:
+    """`names` may be mentioned; `returns` are the types it may have, any for none."""
+    declared = names
+    if asks_for_presence(expression):
+        # The library takes a member that has a name of its own for present.
+        names = tuple(name for name in names if "." not in name)
+        returns = (*returns, "dyn") if returns else ()
+    try:
+        program = compile_expression(expression, names)
+    except CelError as error:
+        return [invalid_value(path, expression, str(error))]
+    except ConfigurationError as error:
+        raise internal(str(error)) from None
+    if problem := undefined_field(expression, declared):
+        return [invalid_value(path, expression, f"compilation failed: {problem}")]
+    if returns and program.returns not in returns:
+        wanted = returns[0] if len(returns) == 1 else f"one of [{' '.join(returns)}]"
+        return [invalid_value(path, expression, f"must evaluate to {wanted} but got {program.returns}")]
+    return []
+
+
+def _rule_errors(path: str, rule: Given) -> list[FieldError]:
+    operations, groups = rule.get("operations") or (), rule.get("apiGroups") or ()
+    versions, resources = rule.get("apiVersions") or (), rule.get("resources") or ()
+    errors = _listed(f"{path}.operations", operations, "operations")
+    errors += [
+        unsupported(f"{path}.operations[{index}]", operation, _OPERATIONS)
+        for index, operation in enumerate(operations)
+        if operation not in _OPERATIONS
+    ]
+    errors += _listed(f"{path}.apiGroups", groups, "API groups")
+    errors += _listed(f"{path}.apiVersions", versions, "API versions")
+    errors += [required(f"{path}.apiVersions[{index}]") for index, given in enumerate(versions) if not given]
+    errors += _resource_errors(f"{path}.resources", resources)
+    errors += one_of(f"{path}.scope", rule.get("scope"), _SCOPES)
+    names = rule.get("resourceNames") or ()
+    for index, name in enumerate(names):
+        at = f"{path}.resourceNames[{index}]"
+        errors += path_segment_errors(at, name)
+        if name in names[:index]:
+            errors.append(duplicate(at, name))
+    return errors
+
+
+def path_segment_errors(path: str, name: str) -> list[FieldError]:
+    """Any name that can stand in a path."""
+    if name in (".", ".."):
+        return [invalid_value(path, name, f"may not be '{name}'")]
+    return [invalid_value(path, name, f"may not contain '{char}'") for char in "/%" if char in name]
+
+
+def _listed(path: str, values: Sequence[str], what: str) -> list[FieldError]:
+    if not values:
+        return [required(path)]
+    if "*" in values and len(values) > 1:
+        return [invalid_value(path, list(values), f"if '*' is present, must not specify other {what}")]
+    return []
+
+
+def _resource_errors(path: str, resources: Sequence[str]) -> list[FieldError]:
+    if not resources:
+        return [required(path)]
+    errors: list[FieldError] = []
+    all_of: set[str] = set()
+    on_all: set[str] = set()
+    for index, given in enumerate(resources):
+        at, (resource, slash, subresource) = f"{path}[{index}]", given.partition("/")
+        if not given:
+            errors.append(required(at))
+        if not slash:
+            continue
+        if resource in all_of:
+            errors.append(invalid_value(at, given, f"if '{resource}/*' is present, must not specify {given}"))
+        if subresource in on_all:
+            errors.append(
+                invalid_value(at, given, f"if '*/{subresource}' is present, must not specify {given}")
+            )
+        if subresource == "*":
+            all_of.add(resource)
+        if resource == "*":
+            on_all.add(subresource)
+    if "*/*" in resources and len(resources) > 1:
+        problem = "if '*/*' is present, must not specify other resources"
+        errors.append(invalid_value(path, list(resources), problem))
+    if "*" in resources and any(given and given != "*" and "/" not in given for given in resources):
+        problem = "if '*' is present, must not specify other resources without subresources"
+        errors.append(invalid_value(path, list(resources), problem))
+    return errors

@@ -1,0 +1,244 @@
+"""What a HorizontalPodAutoscaler must be, in the words of v2. Source: k8s.io/kubernetes `pkg/apis/autoscaling`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.resources.networking import path_segment
+from kubeshard_apiserver.resources.pod_names import dns_label, wrong
+from kubeshard_apiserver.resources.quantity_rules import container_resource_name_errors
+from kubeshard_apiserver.schema.quantities import amount_of
+from kubeshard_apiserver.status import (
+    FieldError,
+    forbidden_field,
+    invalid_value,
+    required,
+    unsupported,
+)
+
+Given = Mapping[str, Any]
+_SOURCES = {
+    "ContainerResource": "containerResource",
+    "External": "external",
+    "Object": "object",
+    "Pods": "pods",
+    "Resource": "resource",
+}
+"""By type: the field where the metric is."""
+_IN_ORDER = ("object", "external", "pods", "resource", "containerResource")
+_TARGETS = ("Utilization", "Value", "AverageValue")
+_SELECTIONS = ("Disabled", "Max", "Min")
+_POLICIES = ("Percent", "Pods")
+_LONGEST_WINDOW, _LONGEST_PERIOD = 3600, 1800
+_PERCENT = {"type": "Percent", "value": 100, "periodSeconds": 15}
+_UP = {
+    "stabilizationWindowSeconds": 0,
+    "selectPolicy": "Max",
+    "policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}, _PERCENT],
+}
+_DOWN = {"selectPolicy": "Max", "policies": [_PERCENT]}
+_USUAL = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+}
+
+
+def default_autoscaler(spec: Object) -> None:
+    spec.setdefault("minReplicas", 1)
+    if not spec.get("metrics"):
+        spec["metrics"] = [_USUAL]
+    if (behavior := spec.get("behavior")) is not None:
+        for field, usual in (("scaleUp", _UP), ("scaleDown", _DOWN)):
+            behavior[field] = {**usual, **(behavior.get(field) or {})}
+
+
+def autoscaler_errors(spec: Given, old: Given | None) -> list[FieldError]:
+    """`old`: what it was before."""
+    fewest, most, target = spec.get("minReplicas"), spec.get("maxReplicas", 0), spec["scaleTargetRef"]
+    lowest = 0 if old is not None and old.get("minReplicas") == 0 else 1
+    errors: list[FieldError] = []
+    if fewest is not None and fewest < lowest:
+        problem = f"must be greater than or equal to {lowest}"
+        errors.append(invalid_value("spec.minReplicas", fewest, problem))
+    if most == 0:
+        errors.append(required("spec.maxReplicas", "must be set and greater than 0"))
+    elif most < 0:
+        errors.append(invalid_value("spec.maxReplicas", most, "must be greater than or equal to 1"))
+    if fewest is not None and most < fewest:
+        problem = "must be greater than or equal to `minReplicas`"
+        errors.append(invalid_value("spec.maxReplicas", most, problem))
+    before = {} if old is None else old["scaleTargetRef"]
+    kept = all(target.get(field, "") == before.get(field) for field in ("apiVersion", "kind"))
+    in_core = target.get("kind") == "ReplicationController"
+    errors += _reference("spec.scaleTargetRef", target, checks=not kept, needs_group=not in_core)
+    metrics = spec.get("metrics") or ()
+    for index, metric in enumerate(metrics):
+        errors += _metric(f"spec.metrics[{index}]", metric)
+    if fewest == 0 and not {metric.get("type") for metric in metrics} & {"Object", "External"}:
+        problem = "must specify at least one Object or External metric to support scaling to zero replicas"
+        errors.append(forbidden_field("spec.metrics", problem))
+    for field in ("scaleUp", "scaleDown"):
+        rules = (spec.get("behavior") or {}).get(field)
+        errors += [] if rules is None else _rules(f"spec.behavior.{field}", rules)
+    return errors
+
+
+def _reference(path: str, reference: Given, *, checks: bool, needs_group: bool) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for field in ("kind", "name"):
+        at, text = f"{path}.{field}", reference.get(field, "")
+        errors += wrong(at, text, path_segment) if text else [required(at)]
+    version = reference.get("apiVersion", "")
+    problem = ""
+    if version.count("/") > 1:
+        problem = f"unexpected GroupVersion string: {version}"
+    elif needs_group and not version.rpartition("/")[0]:
+        problem = "apiVersion must specify API group"
+    if checks and problem:
+        errors.append(invalid_value(f"{path}.apiVersion", version, problem))
+    return errors
+
+
+def _metric(path: str, metric: Given) -> list[FieldError]:
+    kind = metric.get("type", "")
+    errors = [] if kind else [required(f"{path}.type", "must specify a metric source type")]
+    if kind not in _SOURCES:
+        errors.append(unsupported(f"{path}.type", kind, _SOURCES))
+    given = [field for field in _IN_ORDER if metric.get(field) is not None]
+    for field in given[:1]:
+        errors += _RULES[field](f"{path}.{field}", metric[field])
+    expected = _SOURCES.get(kind)
+    if expected and expected not in given:
+        problem = "must populate information for the given metric source"
+        errors.append(required(f"{path}.{expected}", problem))
+    if len(given) > 1:
+        problem = "must populate the given metric source only"
+        errors += [forbidden_field(f"{path}.{field}", problem) for field in given if field != expected]
+    return errors
+
+
+def _object(path: str, source: Given) -> list[FieldError]:
+    errors = _reference(f"{path}.describedObject", source["describedObject"], checks=True, needs_group=False)
+    errors += _identifier(f"{path}.metric", source["metric"]) + _target(f"{path}.target", source["target"])
+    problem = "must set either a target value or averageValue"
+    return errors + _one_of(path, source["target"], ("value", "averageValue"), "averageValue", problem)
+
+
+def _external(path: str, source: Given) -> list[FieldError]:
+    target, fields = source["target"], ("value", "averageValue")
+    errors = _identifier(f"{path}.metric", source["metric"]) + _target(f"{path}.target", target)
+    problem = "must set either a target value for metric or a per-pod target"
+    errors += _one_of(path, target, fields, "averageValue", problem)
+    if all(target.get(field) is not None for field in fields):
+        problem = "may not set both a target value for metric and a per-pod target"
+        errors.append(forbidden_field(f"{path}.target.value", problem))
+    return errors
+
+
+def _pods(path: str, source: Given) -> list[FieldError]:
+    errors = _identifier(f"{path}.metric", source["metric"]) + _target(f"{path}.target", source["target"])
+    problem = "must specify a positive target averageValue"
+    return errors + _one_of(path, source["target"], ("averageValue",), "averageValue", problem)
+
+
+def _resource(path: str, source: Given) -> list[FieldError]:
+    errors = [] if source.get("name") else [required(f"{path}.name", "must specify a resource name")]
+    return errors + _usage(path, source["target"])
+
+
+def _container(path: str, source: Given) -> list[FieldError]:
+    name, container = source.get("name", ""), source.get("container", "")
+    errors = [required(f"{path}.name", "must specify a resource name")]
+    if name:
+        errors = container_resource_name_errors(f"{path}.name", name)
+    at = f"{path}.container"
+    errors += wrong(at, container, dns_label) if container else [required(at, "must specify a container")]
+    return errors + _usage(path, source["target"])
+
+
+def _usage(path: str, target: Given) -> list[FieldError]:
+    fields = ("averageUtilization", "averageValue")
+    problem = "must set either a target raw value or a target utilization"
+    errors = _target(f"{path}.target", target)
+    errors += _one_of(path, target, fields, "averageUtilization", problem)
+    if all(target.get(field) is not None for field in fields):
+        problem = "may not set both a target raw value and a target utilization"
+        errors.append(forbidden_field(f"{path}.target.averageValue", problem))
+    return errors
+
+
+def _one_of(path: str, target: Given, fields: tuple[str, ...], where: str, problem: str) -> list[FieldError]:
+    if any(target.get(field) is not None for field in fields):
+        return []
+    return [required(f"{path}.target.{where}", problem)]
+
+
+def _identifier(path: str, metric: Given) -> list[FieldError]:
+    if not metric.get("name"):
+        return [required(f"{path}.name", "must specify a metric name")]
+    return wrong(f"{path}.name", metric["name"], path_segment)
+
+
+def _target(path: str, target: Given) -> list[FieldError]:
+    kind = target.get("type", "")
+    errors = [] if kind else [required(f"{path}.type", "must specify a metric target type")]
+    if kind not in _TARGETS:
+        problem = "must be either Utilization, Value, or AverageValue"
+        errors.append(invalid_value(f"{path}.type", kind, problem))
+    errors += [
+        invalid_value(f"{path}.{field}", target[field], "must be positive")
+        for field in ("value", "averageValue")
+        if target.get(field) is not None and amount_of(target[field]) <= 0
+    ]
+    share = target.get("averageUtilization")
+    if share is not None and share < 1:
+        errors.append(invalid_value(f"{path}.averageUtilization", share, "must be greater than 0"))
+    return errors
+
+
+def _rules(path: str, rules: Given) -> list[FieldError]:
+    window, selection = rules.get("stabilizationWindowSeconds"), rules.get("selectPolicy")
+    at = f"{path}.stabilizationWindowSeconds"
+    errors: list[FieldError] = []
+    if window is not None and window < 0:
+        errors.append(invalid_value(at, window, "must be greater than or equal to zero"))
+    if window is not None and window > _LONGEST_WINDOW:
+        errors.append(invalid_value(at, window, f"must be less than or equal to {_LONGEST_WINDOW}"))
+    if selection is not None and selection not in _SELECTIONS:
+        errors.append(unsupported(f"{path}.selectPolicy", selection, _SELECTIONS))
+    if not rules.get("policies"):
+        errors.append(required(f"{path}.policies", "must specify at least one Policy"))
+    for index, policy in enumerate(rules.get("policies") or ()):
+        errors += _policy(f"{path}.policies[{index}]", policy)
+    tolerance = rules.get("tolerance")
+    if tolerance is not None and amount_of(tolerance) < 0:
+        problem = "must be greater than or equal to 0"
+        errors.append(invalid_value(f"{path}.tolerance", tolerance, problem))
+    return errors
+
+
+def _policy(path: str, policy: Given) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if policy.get("type", "") not in _POLICIES:
+        errors.append(unsupported(f"{path}.type", policy.get("type", ""), _POLICIES))
+    errors += [
+        invalid_value(f"{path}.{field}", policy.get(field, 0), "must be greater than zero")
+        for field in ("value", "periodSeconds")
+        if policy.get(field, 0) <= 0
+    ]
+    period = policy.get("periodSeconds", 0)
+    if period > _LONGEST_PERIOD:
+        problem = f"must be less than or equal to {_LONGEST_PERIOD}"
+        errors.append(invalid_value(f"{path}.periodSeconds", period, problem))
+    return errors
+
+
+_RULES: Mapping[str, Callable[[str, Given], list[FieldError]]] = {
+    "object": _object,
+    "external": _external,
+    "pods": _pods,
+    "resource": _resource,
+    "containerResource": _container,
+}

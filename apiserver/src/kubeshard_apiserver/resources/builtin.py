@@ -1,0 +1,120 @@
+"""The built-in kinds: what discovery says of them, and which class has their rules.
+
+A kind without a class in `_RULES` is `Typed`: its names, types, labels, generations, finalizers and subresources
+are right, but it has no defaults and no validation beyond its types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kubeshard.core.kinds import GroupKind
+from kubeshard_apiserver.resources.admission_policies import AdmissionPolicies, PolicyBindings
+from kubeshard_apiserver.resources.autoscalers import Autoscalers
+from kubeshard_apiserver.resources.batch import CronJobs, Jobs
+from kubeshard_apiserver.resources.certificates import SigningRequests
+from kubeshard_apiserver.resources.claims import Claims
+from kubeshard_apiserver.resources.configuration import ConfigMaps, Secrets
+from kubeshard_apiserver.resources.definitions import Definitions
+from kubeshard_apiserver.resources.disruption import Budgets
+from kubeshard_apiserver.resources.endpoints import Endpoints, EndpointSlices
+from kubeshard_apiserver.resources.events import Events
+from kubeshard_apiserver.resources.leases import Leases
+from kubeshard_apiserver.resources.namespaces import Namespaces
+from kubeshard_apiserver.resources.networking import IngressClasses, Ingresses, NetworkPolicies
+from kubeshard_apiserver.resources.nodes import Nodes, RuntimeClasses
+from kubeshard_apiserver.resources.pods import Pods, PodTemplates
+from kubeshard_apiserver.resources.priorities import PriorityClasses
+from kubeshard_apiserver.resources.quotas import LimitRanges, Quotas
+from kubeshard_apiserver.resources.rbac import Bindings, Roles
+from kubeshard_apiserver.resources.registry import Resource
+from kubeshard_apiserver.resources.service_accounts import ServiceAccounts
+from kubeshard_apiserver.resources.services import Services
+from kubeshard_apiserver.resources.storage import (
+    Attachments,
+    AttributesClasses,
+    Capacities,
+    DriverNodes,
+    Drivers,
+    StorageClasses,
+)
+from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.resources.volumes import Volumes
+from kubeshard_apiserver.resources.webhook_configurations import WebhookConfigurations
+from kubeshard_apiserver.resources.workload_stateful import StatefulSets
+from kubeshard_apiserver.resources.workloads import (
+    ControllerRevisions,
+    DaemonSets,
+    Deployments,
+    ReplicaSets,
+    ReplicationControllers,
+)
+from kubeshard_apiserver.schema.catalog import served_kinds
+
+_RULES: Mapping[GroupKind, type[Typed]] = {
+    GroupKind("", "Namespace"): Namespaces,
+    GroupKind("", "ConfigMap"): ConfigMaps,
+    GroupKind("", "Secret"): Secrets,
+    GroupKind("autoscaling", "HorizontalPodAutoscaler"): Autoscalers,
+    GroupKind("", "Event"): Events,
+    GroupKind("events.k8s.io", "Event"): Events,
+    GroupKind("", "Service"): Services,
+    GroupKind("", "Endpoints"): Endpoints,
+    GroupKind("", "Node"): Nodes,
+    GroupKind("", "PersistentVolume"): Volumes,
+    GroupKind("", "ResourceQuota"): Quotas,
+    GroupKind("", "LimitRange"): LimitRanges,
+    GroupKind("discovery.k8s.io", "EndpointSlice"): EndpointSlices,
+    GroupKind("certificates.k8s.io", "CertificateSigningRequest"): SigningRequests,
+    GroupKind("networking.k8s.io", "Ingress"): Ingresses,
+    GroupKind("networking.k8s.io", "IngressClass"): IngressClasses,
+    GroupKind("networking.k8s.io", "NetworkPolicy"): NetworkPolicies,
+    GroupKind("policy", "PodDisruptionBudget"): Budgets,
+    GroupKind("node.k8s.io", "RuntimeClass"): RuntimeClasses,
+    GroupKind("scheduling.k8s.io", "PriorityClass"): PriorityClasses,
+    GroupKind("storage.k8s.io", "StorageClass"): StorageClasses,
+    GroupKind("storage.k8s.io", "VolumeAttributesClass"): AttributesClasses,
+    GroupKind("storage.k8s.io", "CSIDriver"): Drivers,
+    GroupKind("storage.k8s.io", "CSINode"): DriverNodes,
+    GroupKind("storage.k8s.io", "CSIStorageCapacity"): Capacities,
+    GroupKind("storage.k8s.io", "VolumeAttachment"): Attachments,
+    GroupKind("", "Pod"): Pods,
+    GroupKind("", "PodTemplate"): PodTemplates,
+    GroupKind("", "ReplicationController"): ReplicationControllers,
+    GroupKind("", "ServiceAccount"): ServiceAccounts,
+    GroupKind("", "PersistentVolumeClaim"): Claims,
+    GroupKind("apps", "Deployment"): Deployments,
+    GroupKind("apps", "ReplicaSet"): ReplicaSets,
+    GroupKind("apps", "StatefulSet"): StatefulSets,
+    GroupKind("apps", "DaemonSet"): DaemonSets,
+    GroupKind("apps", "ControllerRevision"): ControllerRevisions,
+    GroupKind("batch", "Job"): Jobs,
+    GroupKind("batch", "CronJob"): CronJobs,
+    GroupKind("coordination.k8s.io", "Lease"): Leases,
+    GroupKind("apiextensions.k8s.io", "CustomResourceDefinition"): Definitions,
+    GroupKind("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): WebhookConfigurations,
+    GroupKind("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): WebhookConfigurations,
+    GroupKind("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"): AdmissionPolicies,
+    GroupKind("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"): PolicyBindings,
+    GroupKind("rbac.authorization.k8s.io", "Role"): Roles,
+    GroupKind("rbac.authorization.k8s.io", "ClusterRole"): Roles,
+    GroupKind("rbac.authorization.k8s.io", "RoleBinding"): Bindings,
+    GroupKind("rbac.authorization.k8s.io", "ClusterRoleBinding"): Bindings,
+}
+"""The class of a kind with rules of its own, in all versions."""
+
+
+def builtin_resources() -> Iterator[Resource]:
+    """In the order of the server's discovery."""
+    for served in served_kinds():
+        strategy = _RULES.get(served.kind.group_kind, Typed)(served.kind)
+        entry = served.entry
+        yield Resource(
+            strategy,
+            entry.singular_name,
+            entry.short_names,
+            entry.categories,
+            entry.verbs,
+            storage_hash=entry.storage_version_hash,
+            parts=served.subresources,
+        )

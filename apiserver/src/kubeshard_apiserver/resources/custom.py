@@ -1,0 +1,183 @@
+"""Custom resources: objects of a kind that a CustomResourceDefinition declares, in one of its versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from kubeshard.core.kinds import Kind
+from kubeshard_apiserver.apply.shape import Path
+from kubeshard_apiserver.metadata import STANDARD_FINALIZERS
+from kubeshard_apiserver.objects import Object, private
+from kubeshard_apiserver.resources.custom_rules import UNCHECKED, Rules, is_blocking
+from kubeshard_apiserver.resources.embedded_objects import Embedded
+from kubeshard_apiserver.resources.scale_paths import ScalePaths, scale_value_errors
+from kubeshard_apiserver.resources.strategy import Strategy
+from kubeshard_apiserver.schema import Validator, fill, prune
+from kubeshard_apiserver.schema.lists import Check, list_check
+from kubeshard_apiserver.schema.numbers import whole_numbers
+from kubeshard_apiserver.schema.ratcheting import NOTHING
+from kubeshard_apiserver.status import FieldError, bad_request, shown
+
+
+class CustomResources(Strategy):
+    """Pruned and defaulted when decoded, validated by the schema; `status` belongs to the subresource where
+    there is one.
+    """
+
+    unconditional_update = False
+    qualified_finalizers = False
+    counts_generations = True
+    typed_items = True
+    is_custom = True
+
+    def __init__(
+        self,
+        kind: Kind,
+        schema: Mapping[str, Any],
+        *,
+        subresources: frozenset[str],
+        selectable: tuple[str, ...] = (),
+        scales: ScalePaths | None = None,
+        stored: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`stored`: the schema of the storage version, where objects may have been written by another one."""
+        super().__init__(kind, schema, subresources=subresources)
+        self.scales = scales
+        self.selectable = (*Strategy.selectable, *selectable)
+        self._root = _without_implicit(schema)
+        self._stored = None if stored is None else _without_implicit(stored)
+        self.reads_anew = stored is not None
+
+    def decode(self, obj: Object) -> list[str]:
+        kind = self.kind
+        if not obj.get("kind") or not obj.get("apiVersion"):
+            missing = "Kind" if not obj.get("kind") else "apiVersion"
+            raise bad_request(
+                f"the object provided is unrecognized (must be of type {kind.kind}): Object '{missing}' is missing "
+                f"in '{shown(obj)}'"
+            )
+        if obj["apiVersion"] != kind.api_version:
+            raise bad_request(
+                f"the API version in the data ({obj['apiVersion']}) does not match the expected API version "
+                f"({kind.api_version})"
+            )
+        dropped = self.decode_metadata(obj)
+        fields = _fields(obj)
+        for name in fields:
+            del obj[name]
+        dropped += sorted(prune(self._root, fields))
+        whole_numbers(fields)
+        dropped += self._embedded.coerce(fields, kind)
+        fill(self._root, fields)
+        obj.update(fields)
+        return dropped
+
+    def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
+        if subresource == "status":
+            managed = new["metadata"].get("managedFields")
+            new["metadata"] = {**old["metadata"], "resourceVersion": new["metadata"].get("resourceVersion")}
+            if managed is not None:
+                new["metadata"]["managedFields"] = managed
+        super().prepare_update(new, old, subresource)
+
+    def resets(self, subresource: str, path: Path) -> bool:
+        if subresource == "status":
+            return path[0] != "f:status"
+        return super().resets(subresource, path)
+
+    def read(self, obj: Object) -> Object:
+        """As the present schemas see what is stored: the storage version's default it, both prune it."""
+        fields = private(_fields(obj))
+        if self._stored is not None:
+            prune(self._stored, fields)
+            fill(self._stored, fields)
+        prune(self._root, fields)
+        return {**{name: obj[name] for name in _IMPLICIT if name in obj}, **fields}
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        fields = _fields(obj)
+        errors = self._validator.errors(fields)
+        errors += self._embedded.errors(fields)
+        if self._lists is not None:
+            errors += self._lists(fields, "")
+        errors += self._scale_errors(obj, ("spec", "status"))
+        return errors + self._rule_errors(errors, obj, NOTHING)
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        """What is wrong with what has not changed is not told."""
+        after, before = _fields(new), _fields(old)
+        if subresource == "status":
+            errors = []
+            if "status" in after:
+                was = before.get("status", NOTHING)
+                errors = self._status_validator.errors(after["status"], under="status", old=was)
+        else:
+            errors = self._validator.errors(after, old=before) + self._embedded.errors(after)
+        if self._lists is not None and not any(self._lists(before, "")):
+            errors += self._lists(after, "")
+        errors += self._scale_errors(new, ("status",) if subresource == "status" else ("spec", "status"))
+        return errors + self._rule_errors(errors, new, old)
+
+    def _rule_errors(self, errors: list[FieldError], new: Object, old: Any) -> list[FieldError]:
+        if not self._rules:
+            return []
+        return [UNCHECKED] if is_blocking(errors) else self._rules.errors(new, old)
+
+    def _scale_errors(self, obj: Object, parts: tuple[str, ...]) -> list[FieldError]:
+        return [] if self.scales is None else scale_value_errors(obj, self.scales, parts)
+
+    def warnings(self, new: Object, old: Object | None) -> list[str]:
+        """Finalizers without a domain."""
+        before = (old or {}).get("metadata", {}).get("finalizers") or ()
+        return [
+            told
+            for name in sorted(set(new["metadata"].get("finalizers") or ()) - set(before))
+            if (told := _finalizer_warning(name))
+        ]
+
+    @cached_property
+    def _rules(self) -> Rules:
+        return Rules(self.schema)
+
+    @cached_property
+    def _validator(self) -> Validator:
+        return Validator(self._root)
+
+    @cached_property
+    def _status_validator(self) -> Validator:
+        return Validator((self._root.get("properties") or {}).get("status") or {})
+
+    @cached_property
+    def _embedded(self) -> Embedded:
+        return Embedded(self._root)
+
+    @cached_property
+    def _lists(self) -> Check | None:
+        return list_check(self._root)
+
+    def selector_problem(self, path: str) -> str:
+        return f"field label not supported: {path}"
+
+
+def _finalizer_warning(name: str) -> str:
+    if "/" in name or name in STANDARD_FINALIZERS:
+        return ""
+    including = " including a path (/)" if "." in name else ""
+    told = f"prefer a domain-qualified finalizer name{including} to avoid accidental conflicts with other "
+    told += "finalizer writers"
+    return f'metadata.finalizers: "{name}": {told}'
+
+
+_IMPLICIT = ("apiVersion", "kind", "metadata")
+
+
+def _without_implicit(schema: Mapping[str, Any]) -> dict[str, Any]:
+    properties = schema.get("properties") or {}
+    kept = {name: inner for name, inner in properties.items() if name not in _IMPLICIT}
+    return {**schema, "properties": kept}
+
+
+def _fields(obj: Object) -> dict[str, Any]:
+    return {name: value for name, value in obj.items() if name not in _IMPLICIT}

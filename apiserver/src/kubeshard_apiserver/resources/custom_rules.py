@@ -1,0 +1,252 @@
+"""Rules of custom resources: `x-kubernetes-validations` of a schema, compiled once, asked at every write.
+
+A rule sees `self`, the value at its place, as its schema says it: numbers are doubles, formatted strings times and
+durations, names of fields escaped. Rules with `oldSelf` are asked only where the old value can be found again. How
+much a rule may do is bounded by the library (10 000 steps of comprehensions); the real server counts costs, and
+refuses definitions whose costs may get too high, which this one does not.
+
+Source: k8s.io/apiextensions-apiserver `pkg/apiserver/schema/cel`; KEP-2876.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from kubeshard_apiserver.cel import CelError, Program, compile_expression
+from kubeshard_apiserver.cel.schema_types import OPTIONAL
+from kubeshard_apiserver.resources.field_paths import find_field
+from kubeshard_apiserver.resources.rule_values import Conversion, aligned, conversion
+from kubeshard_apiserver.schema.lists import key_of
+from kubeshard_apiserver.schema.ratcheting import NOTHING, same
+from kubeshard_apiserver.status import FieldError, forbidden_field, invalid_value, required, shown
+
+Schema = Mapping[str, Any]
+RULES = "x-kubernetes-validations"
+UNCHECKED = FieldError(
+    "<nil>",
+    "FieldValueInvalid",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing "
+    "errors to complete validation",
+)
+_BLOCKING = frozenset(
+    f"FieldValue{kind}" for kind in ("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid")
+)
+_OVER_BUDGET = "Iteration budget exceeded"
+_LONGEST_MESSAGE = 5 * 1024
+_TEXT = re.compile(
+    r"""[rR]?(?:\"\"\"(?s:.*?)\"\"\"|'''(?s:.*?)'''|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|//[^\n]*"""
+)
+
+
+def uses_old(rule: str) -> bool:
+    return re.search(r"\boldSelf\b", _TEXT.sub("''", rule)) is not None
+
+
+@dataclass(frozen=True)
+class _Rule:
+    said: Mapping[str, Any]
+    program: Program
+    message: Program | None
+    uses_old: bool
+    optional: bool
+    below: str
+    """The path of the field that the rule is about, from its place."""
+
+
+class OverBudget(Exception):
+    """No rule is asked any more."""
+
+
+class Rules:
+    """Of one schema. Raises ConfigurationError without the extra `apiserver`."""
+
+    def __init__(self, schema: Schema, *, is_root: bool = True) -> None:
+        self._node = _node(schema, is_root=is_root)
+
+    def __bool__(self) -> bool:
+        return self._node is not None
+
+    def errors(self, value: Any, old: Any = NOTHING, *, path: str = "") -> list[FieldError]:
+        errors: list[FieldError] = []
+        if self._node is not None:
+            with suppress(OverBudget):
+                self._node.check(value, old, path, (value, old), errors)
+        return errors
+
+
+def is_blocking(errors: list[FieldError]) -> bool:
+    """Whether rules would meet values that they cannot take."""
+    return any(error.reason in _BLOCKING for error in errors)
+
+
+class _Node:
+    """A schema with rules, or with one below."""
+
+    def __init__(self, schema: Schema, *, is_root: bool) -> None:
+        self.schema = schema
+        self.type = schema.get("type") or ""
+        self.rules = [
+            _compiled(said, schema) for said in schema.get(RULES) or () if said.get("rule", "").strip()
+        ]
+        self.conversion: Conversion = conversion(schema, is_root=is_root)
+        items, additional = schema.get("items"), schema.get("additionalProperties")
+        self.items = _node(items) if isinstance(items, Mapping) else None
+        self.additional = _node(additional) if isinstance(additional, Mapping) else None
+        self.properties = {
+            name: found
+            for name, inner in (schema.get("properties") or {}).items()
+            if (found := _node(inner)) is not None
+        }
+        self.keys = (
+            tuple(schema.get("x-kubernetes-list-map-keys") or ())
+            if schema.get("x-kubernetes-list-type") == "map"
+            else None
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.rules or self.items or self.additional or self.properties)
+
+    def check(self, value: Any, old: Any, path: str, pair: tuple[Any, Any], errors: list[FieldError]) -> None:
+        """`pair`: this value and the old one, or those of the nearest place above that has both."""
+        if value is None:
+            return
+        if self.rules:
+            self._ask(value, None if old is NOTHING else old, path, pair, errors)
+        if isinstance(value, list) and self.items is not None:
+            before: dict[bytes, Any] = {}
+            if self.keys is not None and isinstance(old, list):
+                before = {key_of(item, self.keys): item for item in reversed(old)}
+            for index, item in enumerate(value):
+                was = before.get(key_of(item, self.keys or ()), NOTHING) if before else NOTHING
+                self.items.check(item, was, f"{path}[{index}]", _pair(item, was, pair), errors)
+        elif isinstance(value, dict):
+            olds = old if isinstance(old, dict) else {}
+            for name, member in value.items():
+                node = self.properties.get(name)
+                below = f"{path}.{name}" if path else name
+                if node is None and self.additional is not None:
+                    node, below = self.additional, f"{path}[{name}]"
+                if node is not None:
+                    was = olds.get(name, NOTHING)
+                    node.check(member, was, below, _pair(member, was, pair), errors)
+
+    def _ask(self, value: Any, old: Any, path: str, pair: tuple[Any, Any], errors: list[FieldError]) -> None:
+        place = path or "<nil>"
+        try:
+            variables = {
+                "self": self.conversion(value),
+                "oldSelf": None,
+                "old_self_": None,
+                "has_old_": False,
+            }
+            if old is not None and any(rule.uses_old for rule in self.rules):
+                was = self.conversion(aligned(self.schema, value, old))
+                variables |= {"oldSelf": was, "old_self_": was, "has_old_": True}
+        except ValueError as error:
+            errors += [
+                invalid_value(place, self.type, f"{error} evaluating rule: {_told(r.said)}")
+                for r in self.rules
+            ]
+            return
+        for rule in self.rules:
+            if rule.uses_old and old is None and not rule.optional:
+                continue
+            try:
+                holds = rule.program.evaluate(variables)
+                holds = holds[0] if rule.optional and isinstance(holds, list) else holds
+            except CelError as error:
+                errors.append(invalid_value(place, self.type, _failure(str(error), rule)))
+                if _OVER_BUDGET in str(error):
+                    raise OverBudget from None
+                continue
+            if holds is True or (not rule.uses_old and pair[1] is not NOTHING and same(*pair)):
+                continue
+            errors.append(self._violation(rule, value, variables, path))
+
+    def _violation(self, rule: _Rule, value: Any, variables: Mapping[str, Any], path: str) -> FieldError:
+        detail = _said(rule, variables)
+        place = (
+            (f"{path}.{rule.below}" if path and not rule.below.startswith("[") else path + rule.below)
+            if rule.below
+            else path
+        )
+        place = place or "<nil>"
+        match rule.said.get("reason"):
+            case "FieldValueForbidden":
+                return forbidden_field(place, detail)
+            case "FieldValueRequired":
+                return required(place, detail)
+            case reason:
+                is_duplicate = reason == "FieldValueDuplicate"
+                words = "Duplicate value" if is_duplicate else "Invalid value"
+                words += "" if self.type in ("object", "array") else f": {shown(value)}"
+                words += "" if is_duplicate else f": {detail}"
+                return FieldError(
+                    place, "FieldValueDuplicate" if is_duplicate else "FieldValueInvalid", words
+                )
+
+
+def _node(schema: Schema, *, is_root: bool = False) -> _Node | None:
+    if RULES not in repr(schema):
+        return None
+    return _Node(schema, is_root=is_root) or None
+
+
+def _pair(value: Any, old: Any, above: tuple[Any, Any]) -> tuple[Any, Any]:
+    return above if old is NOTHING else (value, old)
+
+
+def _compiled(said: Mapping[str, Any], schema: Schema) -> _Rule:
+    """Raises CelError for one that another program has stored."""
+    names = ("self", "oldSelf", "old_self_", "has_old_")
+    rule, optional = said["rule"], bool(said.get("optionalOldSelf"))
+    before, after = OPTIONAL
+    text = f"{before}{rule}{after}" if optional else rule
+    message = said.get("messageExpression") or ""
+    below = ""
+    if said.get("fieldPath"):
+        below = find_field(said["fieldPath"], schema)[1]
+    return _Rule(
+        said,
+        compile_expression(text, names),
+        compile_expression(message, names) if message.strip() else None,
+        uses_old(rule),
+        optional,
+        below,
+    )
+
+
+def _told(said: Mapping[str, Any]) -> str:
+    return str(said.get("message") or said["rule"]).strip()
+
+
+def _failure(error: str, rule: _Rule) -> str:
+    if error.startswith("no such overload"):
+        return (
+            f"'{error}': call arguments did not match a supported operator, function or macro signature for rule: "
+            f"{_told(rule.said)}"
+        )
+    if _OVER_BUDGET in error:
+        return (
+            "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to call "
+            f"cost exceeds limit for rule: {_told(rule.said)}"
+        )
+    return f"{error} evaluating rule: {_told(rule.said)}"
+
+
+def _said(rule: _Rule, variables: Mapping[str, Any]) -> str:
+    """Why a rule does not hold. A message that cannot be made gives way to the plain one."""
+    if rule.message is not None:
+        try:
+            made = rule.message.evaluate(variables)
+        except CelError:
+            made = None
+        text = made.strip() if isinstance(made, str) else ""
+        if text and "\n" not in text and len(text.encode()) <= _LONGEST_MESSAGE:
+            return text
+    given = (rule.said.get("message") or "").strip()
+    return given or f"failed rule: {rule.said['rule'].strip()}"

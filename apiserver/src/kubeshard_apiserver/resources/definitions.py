@@ -1,0 +1,261 @@
+"""CustomResourceDefinitions: their own rules, and the kinds they add.
+
+Not covered: the costs of rules, and conversion by webhooks: versions differ in nothing but their name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard_apiserver.objects import Object, is_deleting
+from kubeshard_apiserver.printing import custom_printer
+from kubeshard_apiserver.resources.custom import CustomResources
+from kubeshard_apiserver.resources.definition_defaults import default_errors
+from kubeshard_apiserver.resources.definition_names import is_established
+from kubeshard_apiserver.resources.definition_rules import (
+    approval_errors,
+    column_errors,
+    deprecation_errors,
+    name_errors,
+    selectable_errors,
+    spec_errors,
+    stored_version_errors,
+    subresource_errors,
+    version_list_errors,
+)
+from kubeshard_apiserver.resources.definition_schema import (
+    Place,
+    root_errors,
+    structural_errors,
+    word_errors,
+)
+from kubeshard_apiserver.resources.field_paths import find_field
+from kubeshard_apiserver.resources.registry import Resource
+from kubeshard_apiserver.resources.rule_definitions import compile_errors, form_errors
+from kubeshard_apiserver.resources.scale_paths import scale_paths
+from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.schema.validation import known_format
+from kubeshard_apiserver.status import FieldError, immutable, invalid_value, required
+
+DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
+
+
+class Definitions(Typed):
+    qualified_finalizers = False
+
+    def set_defaults(self, obj: Object) -> None:
+        spec, names = obj["spec"], obj["spec"]["names"]
+        if not names.get("singular") and names["kind"]:
+            names["singular"] = names["kind"].lower()
+        if not names.get("listKind") and names["kind"]:
+            names["listKind"] = names["kind"] + "List"
+        spec.setdefault("conversion", {"strategy": "None"})
+
+    def prepare_create(self, obj: Object) -> None:
+        super().prepare_create(obj)
+        obj["status"] = {**self.zero["status"], "storedVersions": _with_stored(obj, ()) or None}
+
+    def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
+        super().prepare_update(new, old, subresource)
+        if not subresource:
+            stored = _with_stored(new, new["status"].get("storedVersions") or ())
+            new["status"] = {**new["status"], "storedVersions": stored or None}
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        return _errors(obj, None)
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        if subresource == "status":
+            return list(name_errors(new["status"].get("acceptedNames") or {}, "status.acceptedNames"))
+        errors = _errors(new, old)
+        after, before = new["spec"], old["spec"]
+        if is_established(old):
+            if after["scope"] != before["scope"]:
+                errors.append(immutable("spec.scope", after["scope"]))
+            if after["names"]["kind"] != before["names"]["kind"]:
+                errors.append(immutable("spec.names.kind", after["names"]["kind"]))
+        if after["group"] != before["group"]:
+            errors.append(immutable("spec.group", after["group"]))
+        if after["names"]["plural"] != before["names"]["plural"]:
+            errors.append(immutable("spec.names.plural", after["names"]["plural"]))
+        return errors
+
+    def warnings(self, new: Object, old: Object | None) -> list[str]:
+        """Formats that nobody checks."""
+        before = set(_unknown_formats(old)) if old is not None else set()
+        return [f'unrecognized format "{name}"' for name in _unknown_formats(new) if name not in before]
+
+    def prepare_delete(self, obj: Object) -> None:
+        obj["metadata"].pop("deletionGracePeriodSeconds", None)
+
+    def is_held(self, obj: Object) -> bool:
+        """Always at first: the objects of the kind go before it."""
+        meta = obj["metadata"]
+        return not meta.get("deletionTimestamp") or bool(meta.get("finalizers"))
+
+
+def kinds_of(definition: Object) -> Iterator[Resource]:
+    """The served versions, the storage version first."""
+    spec = definition["spec"]
+    names = {**spec["names"], **(definition["status"].get("acceptedNames") or {})}
+    stored = _stored_schema(definition)
+    for version in sorted(spec["versions"], key=lambda version: not version.get("storage")):
+        if version.get("served"):
+            kind = Kind(
+                spec["group"], version["name"], names["kind"], names["plural"], spec["scope"] == "Namespaced"
+            )
+            subresources = version.get("subresources") or {}
+            strategy = CustomResources(
+                kind,
+                (version.get("schema") or {}).get("openAPIV3Schema") or {},
+                subresources=frozenset({"status", "scale"} & subresources.keys()),
+                scales=scale_paths(subresources.get("scale")),
+                stored=stored,
+                selectable=tuple(
+                    field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or ()
+                ),
+            )
+            yield Resource(
+                strategy,
+                names["singular"],
+                tuple(names.get("shortNames") or ()),
+                tuple(names.get("categories") or ()),
+                list_kind=names["listKind"],
+                own_printer=custom_printer(version.get("additionalPrinterColumns")),
+                deprecation=_deprecation(spec, version),
+                is_ending=is_deleting(definition),
+            )
+
+
+def _stored_schema(definition: Object) -> dict[str, Any] | None:
+    """Of the storage version; None while all objects were certainly written by what is there now."""
+    versions = definition["spec"]["versions"]
+    if definition["metadata"].get("generation", 1) == 1 and all(
+        version.get("schema") == versions[0].get("schema") for version in versions
+    ):
+        return None
+    storage = next(version for version in versions if version.get("storage"))
+    return (storage.get("schema") or {}).get("openAPIV3Schema") or {}
+
+
+def resource_of(definition: Object) -> GroupResource:
+    return GroupResource(definition["spec"]["group"], definition["spec"]["names"]["plural"])
+
+
+def _deprecation(spec: Mapping[str, Any], version: Mapping[str, Any]) -> str:
+    """The warning that answers of this version carry."""
+    if not version.get("deprecated"):
+        return ""
+    if (said := version.get("deprecationWarning")) is not None:
+        return str(said)
+    group, kind, name = spec["group"], spec["names"]["kind"], version["name"]
+    newer = [
+        other["name"]
+        for other in spec["versions"]
+        if other.get("served") and not other.get("deprecated") and priority(other["name"]) > priority(name)
+    ]
+    told = f"{group}/{name} {kind} is deprecated"
+    return f"{told}; use {group}/{max(newer, key=priority)} {kind}" if newer else told
+
+
+def priority(version: str) -> tuple[int, int, int, str]:
+    """v2 before v1 before v1beta1 before v1alpha1, and all of them before other names."""
+    found = re.fullmatch(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?", version)
+    if found is None:
+        return 0, 0, 0, "".join(chr(0x10FFFF - ord(char)) for char in version)
+    return {"alpha": 1, "beta": 2, None: 3}[found[2]], int(found[1]), int(found[3] or 0), ""
+
+
+def _with_stored(definition: Object, stored: Iterable[str]) -> list[str]:
+    now = next((v.get("name", "") for v in definition["spec"]["versions"] or () if v.get("storage")), "")
+    return [*stored, now] if now and now not in stored else list(stored)
+
+
+def _errors(definition: Object, old: Object | None) -> list[FieldError]:
+    spec = definition["spec"]
+    versions = spec["versions"] or []
+    name, wanted = definition["metadata"].get("name", ""), f"{spec['names']['plural']}.{spec['group']}"
+    errors = []
+    if old is None and name != wanted:
+        errors.append(invalid_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
+    errors += spec_errors(spec)
+    errors += version_list_errors(versions)
+    errors += _version_errors(versions)
+    errors += stored_version_errors(definition["status"].get("storedVersions"), versions)
+    errors += approval_errors(definition, old)
+    return errors
+
+
+def _version_errors(versions: list[dict[str, Any]]) -> Iterator[FieldError]:
+    """What all versions say alike the server names by the place that it had in v1beta1, and tells once."""
+    alike = {
+        name
+        for name in ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
+        if versions and versions[0].get(name) and all(v.get(name) == versions[0][name] for v in versions)
+    }
+    for index, version in enumerate(versions):
+        own = f"spec.versions[{index}]"
+        yield from deprecation_errors(version, own)
+        places = {name: "spec" if name in alike else own for name in _SAID}
+        told = [name for name in _SAID if name not in alike or index == 0]
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
+        if schema is None:
+            yield required(f"{own}.schema.openAPIV3Schema")
+        elif "schema" in told:
+            place = "spec.validation" if "schema" in alike else f"{own}.schema"
+            has_status = (version.get("subresources") or {}).get("status") is not None
+            yield from schema_errors(schema, f"{place}.openAPIV3Schema", has_status=has_status)
+        if "subresources" in told:
+            path = f"{places['subresources']}.subresources"
+            yield from subresource_errors(version.get("subresources") or {}, path)
+        if "additionalPrinterColumns" in told:
+            path = f"{places['additionalPrinterColumns']}.additionalPrinterColumns"
+            yield from column_errors(version.get("additionalPrinterColumns") or (), path)
+        if "selectableFields" in told and schema is not None:
+            yield from selectable_errors(
+                version.get("selectableFields") or (),
+                f"{places['selectableFields']}.selectableFields",
+                partial(_selected, schema),
+            )
+
+
+_SAID = ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
+
+
+def _selected(schema: Mapping[str, Any], path: str) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+    names, _, found = find_field(path, schema, brackets=False)
+    return names, found
+
+
+def schema_errors(schema: Mapping[str, Any], path: str, *, has_status: bool) -> list[FieldError]:
+    """Rules are compiled only in a schema that is right otherwise."""
+    errors = list(root_errors(schema, path, has_status=has_status))
+    structure = structural_errors(schema, path)
+    words = [*word_errors(schema, path, Place(), is_root=True), *form_errors(schema, path)]
+    if not structure and not words:
+        compiling = list(compile_errors(schema, path))
+        structure = [] if compiling else list(default_errors(schema, path))
+        words = compiling
+    return errors + structure + words
+
+
+def _unknown_formats(definition: Object) -> Iterator[str]:
+    for version in definition["spec"]["versions"] or ():
+        yield from _unknown_below((version.get("schema") or {}).get("openAPIV3Schema") or {})
+
+
+def _unknown_below(schema: Mapping[str, Any]) -> Iterator[str]:
+    if (given := schema.get("format")) and not known_format(given, schema.get("type") or ""):
+        yield given
+    for name in ("items", "additionalProperties", "not"):
+        if isinstance(inner := schema.get(name), Mapping):
+            yield from _unknown_below(inner)
+    for inner in (schema.get("properties") or {}).values():
+        yield from _unknown_below(inner)
+    for name in ("allOf", "anyOf", "oneOf"):
+        for inner in schema.get(name) or ():
+            yield from _unknown_below(inner)

@@ -1,0 +1,50 @@
+"""PodDisruptionBudgets. Source: k8s.io/kubernetes `pkg/apis/policy/validation`,
+`pkg/registry/policy/poddisruptionbudget`.
+"""
+
+from __future__ import annotations
+
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.resources.condition_rules import condition_errors
+from kubeshard_apiserver.resources.pod_names import not_negative
+from kubeshard_apiserver.resources.pod_selectors import label_selector_errors
+from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.resources.workload_rules import at_most_all, share_errors
+from kubeshard_apiserver.status import FieldError, invalid_value, unsupported
+
+_SHARES = ("minAvailable", "maxUnavailable")
+_POLICIES = ("AlwaysAllow", "IfHealthyBudget")
+_COUNTS = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+
+
+class Budgets(Typed):
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec = obj["spec"]
+        errors: list[FieldError] = []
+        given = [field for field in _SHARES if spec.get(field) is not None]
+        if len(given) == 2:
+            problem = "minAvailable and maxUnavailable cannot be both set"
+            errors.append(invalid_value("spec", _shown(spec), problem))
+        for field in given:
+            at = f"spec.{field}"
+            errors += share_errors(at, spec[field]) + at_most_all(at, spec[field])
+        errors += label_selector_errors("spec.selector", spec.get("selector"))
+        policy = spec.get("unhealthyPodEvictionPolicy")
+        if policy not in (None, *_POLICIES):
+            errors.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, _POLICIES))
+        return errors
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        if subresource != "status":
+            return self.validate(new)
+        status = new["status"]
+        errors = condition_errors("status.conditions", status.get("conditions") or ())
+        return errors + [
+            error for field in _COUNTS for error in not_negative(f"status.{field}", status.get(field))
+        ]
+
+
+def _shown(spec: Object) -> Object:
+    """As messages show it: by the names of Go's fields."""
+    fields = ("minAvailable", "selector", "maxUnavailable", "unhealthyPodEvictionPolicy")
+    return {f"{field[0].upper()}{field[1:]}": spec.get(field) for field in fields}

@@ -1,0 +1,214 @@
+"""Endpoints and EndpointSlices. Source: k8s.io/kubernetes `pkg/apis/core/validation`, `pkg/apis/discovery`,
+`pkg/registry/discovery/endpointslice`.
+
+Not covered: topology of `v1beta1`, which `v1` cannot say any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.resources.addresses import (
+    address_errors,
+    canonical_address_errors,
+    endpoint_errors,
+    family_of,
+)
+from kubeshard_apiserver.resources.pod_names import (
+    dns_label,
+    dns_subdomain,
+    label_value,
+    port_number,
+    qualified_name,
+    wrong,
+)
+from kubeshard_apiserver.resources.service_rules import PROTOCOLS
+from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.status import (
+    FieldError,
+    duplicate,
+    immutable,
+    invalid_value,
+    required,
+    too_many,
+    unsupported,
+)
+
+Given = Mapping[str, Any]
+_ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
+_MOST_ENDPOINTS, _MOST_ADDRESSES, _MOST_PORTS, _MOST_HINTS = 1000, 100, 20000, 8
+
+
+class Endpoints(Typed):
+    def set_defaults(self, obj: Object) -> None:
+        for subset in obj.get("subsets") or ():
+            for port in subset.get("ports") or ():
+                port.setdefault("protocol", "TCP")
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        errors: list[FieldError] = []
+        for index, subset in enumerate(obj.get("subsets") or ()):
+            errors += _subset(f"subsets[{index}]", subset)
+        return errors
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        return [] if new.get("subsets") == old.get("subsets") else self.validate(new)
+
+
+class EndpointSlices(Typed):
+    """Labels count as a change of generation, too."""
+
+    def set_defaults(self, obj: Object) -> None:
+        for port in obj.get("ports") or ():
+            port.setdefault("name", "")
+            port.setdefault("protocol", "TCP")
+
+    def prepare_create(self, obj: Object) -> None:
+        super().prepare_create(obj)
+        _drop_topology(obj)
+
+    def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
+        super().prepare_update(new, old, subresource)
+        if new["metadata"].get("labels") != old["metadata"].get("labels"):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+        _drop_topology(new)
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        return _slice_errors(obj) + _endpoints(obj)
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        errors = _slice_errors(new)
+        if new.get("endpoints") != old.get("endpoints"):
+            errors += _endpoints(new)
+        if new["addressType"] != old["addressType"]:
+            errors.append(immutable("addressType", new["addressType"]))
+        return errors
+
+
+def _drop_topology(obj: Object) -> None:
+    for endpoint in obj.get("endpoints") or ():
+        endpoint.pop("deprecatedTopology", None)
+
+
+def _subset(path: str, subset: Given) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+        errors.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
+    for field in ("addresses", "notReadyAddresses"):
+        for index, address in enumerate(subset.get(field) or ()):
+            errors += _address(f"{path}.{field}[{index}]", address)
+    ports = subset.get("ports") or ()
+    for index, port in enumerate(ports):
+        errors += _port(f"{path}.ports[{index}]", port, is_named=len(ports) > 1)
+    return errors
+
+
+def _address(path: str, address: Given) -> list[FieldError]:
+    errors = address_errors(f"{path}.ip", address.get("ip", ""))
+    if host := address.get("hostname"):
+        errors += wrong(f"{path}.hostname", host, dns_label)
+    if (node := address.get("nodeName")) is not None:
+        errors += wrong(f"{path}.nodeName", node, dns_subdomain)
+    return errors + endpoint_errors(f"{path}.ip", address.get("ip", ""))
+
+
+def _port(path: str, port: Given, *, is_named: bool) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if name := port.get("name"):
+        errors += wrong(f"{path}.name", name, dns_label)
+    elif is_named:
+        errors.append(required(f"{path}.name"))
+    errors += port_number(f"{path}.port", port.get("port", 0))
+    return errors + _protocol_errors(port, path)
+
+
+def _protocol_errors(port: Given, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if port["protocol"] not in PROTOCOLS:
+        errors.append(unsupported(f"{path}.protocol", port["protocol"], PROTOCOLS))
+    if port.get("appProtocol") is not None:
+        errors += wrong(f"{path}.appProtocol", port["appProtocol"], qualified_name)
+    return errors
+
+
+def _slice_errors(obj: Given) -> list[FieldError]:
+    kind, ports = obj["addressType"], obj.get("ports") or ()
+    errors: list[FieldError] = []
+    if not kind:
+        errors.append(required("addressType"))
+    elif kind not in _ADDRESS_TYPES:
+        errors.append(unsupported("addressType", kind, _ADDRESS_TYPES))
+    if len(ports) > _MOST_PORTS:
+        return [*errors, too_many("ports", len(ports), _MOST_PORTS)]
+    names = [port["name"] for port in ports]
+    for index, port in enumerate(ports):
+        at = f"ports[{index}]"
+        if port["name"]:
+            errors += wrong(f"{at}.name", port["name"], dns_label)
+        if port["name"] in names[:index]:
+            errors.append(duplicate(f"{at}.name", port["name"]))
+        errors += _protocol_errors(port, at)
+    return errors
+
+
+def _endpoints(obj: Given) -> list[FieldError]:
+    kind, endpoints = obj["addressType"], obj.get("endpoints") or ()
+    if len(endpoints) > _MOST_ENDPOINTS:
+        return [too_many("endpoints", len(endpoints), _MOST_ENDPOINTS)]
+    errors: list[FieldError] = []
+    for index, endpoint in enumerate(endpoints):
+        at, addresses = f"endpoints[{index}]", endpoint.get("addresses") or ()
+        if not addresses:
+            errors.append(required(f"{at}.addresses", "must contain at least 1 address"))
+        elif len(addresses) > _MOST_ADDRESSES:
+            errors.append(too_many(f"{at}.addresses", len(addresses), _MOST_ADDRESSES))
+        for position, address in enumerate(addresses):
+            errors += _slice_address(f"{at}.addresses", position, address, kind)
+        if (node := endpoint.get("nodeName")) is not None:
+            errors += wrong(f"{at}.nodeName", node, dns_subdomain)
+        if (host := endpoint.get("hostname")) is not None:
+            errors += wrong(f"{at}.hostname", host, dns_label)
+        errors += _hints(f"{at}.hints", endpoint.get("hints") or {})
+    return errors
+
+
+def _slice_address(path: str, index: int, address: str, kind: str) -> list[FieldError]:
+    at = f"{path}[{index}]"
+    if kind == "FQDN":
+        return _domain_errors(at, address)
+    if kind not in ("IPv4", "IPv6"):
+        return []
+    errors = address_errors(at, address) if kind == "IPv4" else canonical_address_errors(at, address)
+    if errors:
+        return errors
+    if family_of(address) != kind:
+        errors.append(invalid_value(path, address, f"must be an {kind} address"))
+    return errors + endpoint_errors(at, address)
+
+
+def _domain_errors(path: str, name: str) -> list[FieldError]:
+    if not name:
+        return [required(path)]
+    name = name.removesuffix(".")
+    if errors := wrong(path, name, dns_subdomain):
+        return errors
+    if "." not in name:
+        problem = "should be a domain with at least two segments separated by dots"
+        return [invalid_value(path, name, problem)]
+    return [error for label in name.split(".") for error in wrong(path, label, dns_label)]
+
+
+def _hints(path: str, hints: Given) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for field, rule in (("forZones", label_value), ("forNodes", dns_subdomain)):
+        names = [one.get("name", "") for one in hints.get(field) or ()]
+        if len(names) > _MOST_HINTS:
+            return [*errors, too_many(f"{path}.{field}", len(names), _MOST_HINTS)]
+        for index, name in enumerate(names):
+            at = f"{path}.{field}[{index}].name"
+            if name in names[:index]:
+                errors.append(duplicate(at, name))
+            errors += wrong(at, name, rule)
+    return errors

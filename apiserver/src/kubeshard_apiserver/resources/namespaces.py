@@ -1,0 +1,64 @@
+"""Namespaces: their own life, and what it means to those who write into them."""
+
+from __future__ import annotations
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard_apiserver.metadata import label_name
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.status import forbidden, not_found
+
+NAMESPACES = GroupResource("", "namespaces")
+NAME_LABEL = "kubernetes.io/metadata.name"
+_FINALIZER = "kubernetes"
+
+
+class Namespaces(Typed):
+    """A deletion waits until `spec.finalizers` was emptied through the subresource `finalize`, which is a
+    controller's work.
+    """
+
+    name_rule = staticmethod(label_name)
+    selectable = ("metadata.name", "metadata.namespace", "name", "status.phase")
+
+    def set_defaults(self, obj: Object) -> None:
+        meta = obj["metadata"]
+        if name := meta.get("name"):
+            meta["labels"] = {**(meta.get("labels") or {}), NAME_LABEL: name}
+
+    def prepare_create(self, obj: Object) -> None:
+        finalizers = obj["spec"].get("finalizers") or []
+        obj["spec"] = {"finalizers": finalizers if _FINALIZER in finalizers else [*finalizers, _FINALIZER]}
+        obj["status"] = {"phase": "Active"}
+
+    def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
+        if subresource != "finalize":
+            new["spec"] = old["spec"]
+        if subresource != "status":
+            new["status"] = old["status"]
+
+    def is_held(self, obj: Object) -> bool:
+        return bool(obj["metadata"].get("finalizers") or obj["spec"].get("finalizers"))
+
+    def prepare_delete(self, obj: Object) -> None:
+        obj["metadata"].pop("deletionGracePeriodSeconds", None)
+        obj["status"] = {**obj["status"], "phase": "Terminating"}
+
+    def fields_for_selection(self, obj: Object) -> dict[str, str]:
+        return {**super().fields_for_selection(obj), "name": obj["metadata"]["name"]}
+
+
+def check_accepts_new(namespace: Object | None, name: str, resource: GroupResource, object_name: str) -> None:
+    """Raises what a create in this namespace is refused with: NotFound for none, Forbidden for one being
+    deleted.
+    """
+    if namespace is None:
+        raise not_found(NAMESPACES, name)
+    if namespace["metadata"].get("deletionTimestamp"):
+        cause = {
+            "reason": "NamespaceTerminating",
+            "message": f"namespace {name} is being terminated",
+            "field": "metadata.namespace",
+        }
+        problem = f"unable to create new content in namespace {name} because it is being terminated"
+        raise forbidden(resource, object_name, problem, [cause])

@@ -1,0 +1,274 @@
+"""The rules for containers of a pod. Source: k8s.io/kubernetes `pkg/apis/core/validation`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kubeshard_apiserver.resources import pod_names as names
+from kubeshard_apiserver.resources.pod_fields import field_ref_errors, resource_ref_errors
+from kubeshard_apiserver.resources.pod_probes import lifecycle_errors, probe_errors
+from kubeshard_apiserver.resources.pod_resources import resource_errors
+from kubeshard_apiserver.resources.pod_security import container_security_errors
+from kubeshard_apiserver.resources.pod_volumes import device_errors, mount_errors
+from kubeshard_apiserver.status import (
+    FieldError,
+    duplicate,
+    forbidden_field,
+    invalid_value,
+    required,
+    unsupported,
+)
+
+Given = Mapping[str, Any]
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
+_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+_MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
+_RESTART_POLICIES = ("Always", "Never", "OnFailure")
+_RESIZE_POLICIES = ("NotRequired", "RestartContainer")
+_RESIZED = ("cpu", "memory")
+_ENV_FIELDS = (
+    "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName", "status.hostIP",
+    "status.hostIPs", "status.podIP", "status.podIPs",
+)  # fmt: skip
+_ENV_SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
+_NOT_OF_INIT = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
+_NOT_OF_EPHEMERAL = (
+    "ports", "resources", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "resizePolicy",
+    "restartPolicy", "restartPolicyRules",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the rules for a container need to know of its pod."""
+
+    volumes: Given
+    claims: frozenset[str]
+    grace: int | None
+    restart_policy: str
+    os: Given | None
+
+
+def container_list_errors(path: str, containers: Sequence[Given], pod: Surroundings) -> list[FieldError]:
+    if not containers:
+        return [required(path)]
+    errors: list[FieldError] = []
+    taken: set[str] = set()
+    for index, container in enumerate(containers):
+        at, name = f"{path}[{index}]", container.get("name", "")
+        errors += _common(at, container, pod)
+        if name in taken:
+            errors.append(duplicate(f"{at}.name", name))
+        taken.add(name)
+        errors += _lifecycle_and_probes(at, container, pod)
+        errors += _restart_errors(at, container)
+    return errors + host_port_conflicts(path, containers)
+
+
+def init_container_errors(
+    path: str, containers: Sequence[Given], regular: Iterable[Given], pod: Surroundings
+) -> list[FieldError]:
+    errors: list[FieldError] = []
+    taken = {container.get("name", "") for container in regular}
+    for index, container in enumerate(containers):
+        at, name = f"{path}[{index}]", container.get("name", "")
+        errors += _common(at, container, pod)
+        errors += _restart_errors(at, container)
+        if name in taken:
+            errors.append(duplicate(f"{at}.name", name))
+        elif name:
+            taken.add(name)
+        errors += host_port_conflicts(path, [container])
+        if container.get("restartPolicy") == "Always":
+            errors += _lifecycle_and_probes(at, container, pod)
+            continue
+        problem = "may not be set for init containers without restartPolicy=Always"
+        errors += [
+            forbidden_field(f"{at}.{field}", problem)
+            for field in _NOT_OF_INIT
+            if container.get(field) is not None
+        ]
+    return errors
+
+
+def ephemeral_container_errors(
+    path: str, containers: Sequence[Given], others: Iterable[Given], pod: Surroundings
+) -> list[FieldError]:
+    errors: list[FieldError] = []
+    targets = {container.get("name", "") for container in others}
+    taken = set(targets)
+    for index, container in enumerate(containers):
+        at, name = f"{path}[{index}]", container.get("name", "")
+        errors += _common(at, container, pod) + image_errors(at, container)
+        if name in taken:
+            errors.append(duplicate(f"{at}.name", name))
+        taken.add(name)
+        target = container.get("targetContainerName")
+        if target and target not in targets:
+            errors.append(names.not_found_value(f"{at}.targetContainerName", target))
+        problem = "cannot be set for an Ephemeral Container"
+        errors += [
+            forbidden_field(f"{at}.{field}", problem) for field in _NOT_OF_EPHEMERAL if container.get(field)
+        ]
+    return errors
+
+
+def image_errors(path: str, container: Given) -> list[FieldError]:
+    """Rules for images that templates do not have."""
+    image = container.get("image", "")
+    if image == image.strip():
+        return []
+    return [invalid_value(f"{path}.image", image, "must not have leading or trailing whitespace")]
+
+
+def host_port_conflicts(path: str, containers: Sequence[Given]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    taken: set[str] = set()
+    for index, container in enumerate(containers):
+        for position, port in enumerate(container.get("ports") or ()):
+            if host_port := port.get("hostPort"):
+                used = f"{port.get('protocol', '')}/{port.get('hostIP', '')}/{host_port}"
+                if used in taken:
+                    errors.append(duplicate(f"{path}[{index}].ports[{position}].hostPort", used))
+                taken.add(used)
+    return errors
+
+
+def _common(path: str, container: Given, pod: Surroundings) -> list[FieldError]:
+    name = container.get("name", "")
+    errors = names.wrong(f"{path}.name", name, names.dns_label) if name else [required(f"{path}.name")]
+    if not container.get("image"):
+        errors.append(required(f"{path}.image"))
+    policy = container.get("terminationMessagePolicy")
+    if policy not in _MESSAGE_POLICIES:
+        errors.append(unsupported(f"{path}.terminationMessagePolicy", policy, _MESSAGE_POLICIES))
+    mounts, devices = container.get("volumeMounts") or (), container.get("volumeDevices") or ()
+    security = container.get("securityContext") or {}
+    errors += _port_errors(f"{path}.ports", container.get("ports") or ())
+    errors += _env_errors(f"{path}.env", container.get("env") or ())
+    errors += _env_from_errors(f"{path}.envFrom", container.get("envFrom") or ())
+    privileged = bool(security.get("privileged"))
+    errors += mount_errors(f"{path}.volumeMounts", mounts, devices, pod.volumes, privileged=privileged)
+    errors += device_errors(f"{path}.volumeDevices", devices, mounts, pod.volumes)
+    if (pull := container.get("imagePullPolicy")) not in _PULL_POLICIES:
+        errors.append(unsupported(f"{path}.imagePullPolicy", pull, _PULL_POLICIES))
+    errors += resource_errors(f"{path}.resources", container.get("resources"), pod.claims)
+    errors += _resize_errors(f"{path}.resizePolicy", container.get("resizePolicy") or (), pod)
+    return errors + container_security_errors(f"{path}.securityContext", security)
+
+
+def _lifecycle_and_probes(path: str, container: Given, pod: Surroundings) -> list[FieldError]:
+    lifecycle = container.get("lifecycle") or {}
+    errors = lifecycle_errors(f"{path}.lifecycle", lifecycle, pod.grace, pod.os)
+    return errors + probe_errors(path, container, pod.grace)
+
+
+def _port_errors(path: str, ports: Sequence[Given]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    taken: set[str] = set()
+    for index, port in enumerate(ports):
+        at, name = f"{path}[{index}]", port.get("name")
+        if name:
+            wrong = names.wrong(f"{at}.name", name, names.port_name)
+            if not wrong and name in taken:
+                wrong = [duplicate(f"{at}.name", name)]
+            taken.add(name)
+            errors += wrong
+        if number := port.get("containerPort"):
+            errors += names.port_number(f"{at}.containerPort", number)
+        else:
+            errors.append(required(f"{at}.containerPort"))
+        if host_port := port.get("hostPort"):
+            errors += names.port_number(f"{at}.hostPort", host_port)
+        if (protocol := port.get("protocol")) not in _PROTOCOLS:
+            errors.append(unsupported(f"{at}.protocol", protocol, _PROTOCOLS))
+    return errors
+
+
+def _env_errors(path: str, variables: Sequence[Given]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, variable in enumerate(variables):
+        at, name = f"{path}[{index}]", variable.get("name", "")
+        errors += names.wrong(f"{at}.name", name, names.env_name) if name else [required(f"{at}.name")]
+        if (source := variable.get("valueFrom")) is not None:
+            errors += _env_source_errors(f"{at}.valueFrom", source, variable.get("value", ""))
+    return errors
+
+
+def _env_source_errors(path: str, source: Given, value: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    given = [kind for kind in _ENV_SOURCES if source.get(kind) is not None]
+    for kind in given:
+        at, ref = f"{path}.{kind}", source[kind]
+        if kind == "fieldRef":
+            errors += field_ref_errors(at, ref, _ENV_FIELDS)
+        elif kind == "resourceFieldRef":
+            errors += resource_ref_errors(at, ref, names_container=False)
+        elif kind == "fileKeyRef":
+            errors += [
+                required(f"{at}.{field}") for field in ("key", "volumeName", "path") if not ref.get(field)
+            ]
+        else:
+            errors += names.wrong(f"{at}.name", ref.get("name", ""), names.dns_subdomain)
+            key = ref.get("key", "")
+            errors += names.wrong(f"{at}.key", key, names.config_key) if key else [required(f"{at}.key")]
+    if not given:
+        *all_but_last, last = (f"`{kind}`" for kind in _ENV_SOURCES)
+        problem = f"must specify one of: {', '.join(all_but_last)} or {last}"
+        errors.append(invalid_value(path, "", problem))
+    elif value:
+        errors.append(invalid_value(path, "", "may not be specified when `value` is not empty"))
+    elif len(given) > 1:
+        errors.append(invalid_value(path, "", "may not have more than one field specified at a time"))
+    return errors
+
+
+def _env_from_errors(path: str, sources: Sequence[Given]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, source in enumerate(sources):
+        at = f"{path}[{index}]"
+        if prefix := source.get("prefix"):
+            errors += names.wrong(f"{at}.prefix", prefix, names.env_name)
+        given = [kind for kind in ("configMapRef", "secretRef") if source.get(kind) is not None]
+        for kind in given:
+            where, name = f"{at}.{kind}.name", source[kind].get("name", "")
+            errors += names.wrong(where, name, names.dns_subdomain) if name else [required(where)]
+        if not given:
+            errors.append(invalid_value(path, "", "must specify one of: `configMapRef` or `secretRef`"))
+        elif len(given) > 1:
+            errors.append(invalid_value(path, "", "may not have more than one field specified at a time"))
+    return errors
+
+
+def _restart_errors(path: str, container: Given) -> list[FieldError]:
+    policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or ()
+    errors: list[FieldError] = []
+    if policy is None:
+        if rules:
+            problem = "must specify restartPolicy when restart rules are used"
+            errors.append(required(f"{path}.restartPolicy", problem))
+    elif policy not in _RESTART_POLICIES:
+        errors.append(unsupported(f"{path}.restartPolicy", policy, _RESTART_POLICIES))
+    for index, rule in enumerate(rules):
+        if rule.get("exitCodes") is None:
+            errors.append(required(f"{path}.restartPolicyRules[{index}].exitCodes", "must be specified"))
+    return errors
+
+
+def _resize_errors(path: str, policies: Sequence[Given], pod: Surroundings) -> list[FieldError]:
+    errors: list[FieldError] = []
+    taken: set[str] = set()
+    for index, policy in enumerate(policies):
+        resource, restart = policy.get("resourceName", ""), policy.get("restartPolicy", "")
+        if resource in taken:
+            errors.append(duplicate(f"{path}[{index}]", resource))
+        taken.add(resource)
+        for value, known in ((resource, _RESIZED), (restart, _RESIZE_POLICIES)):
+            if value not in known:
+                errors.append(unsupported(path, value, known) if value else required(path))
+        if pod.restart_policy == "Never" and restart != "NotRequired":
+            problem = "must be 'NotRequired' when pod `restartPolicy` is 'Never'"
+            errors.append(invalid_value(path, restart, problem))
+    return errors

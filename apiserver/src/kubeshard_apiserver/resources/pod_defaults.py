@@ -1,0 +1,175 @@
+"""What the server adds to pods and pod templates when nothing was said. Everything here changes in place.
+
+Source: k8s.io/kubernetes `pkg/apis/core/v1` (defaults and conversion), and the admission plugins
+DefaultTolerationSeconds and Priority, which are on by default. Not added: requests of whole pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kubeshard_apiserver.objects import Object
+
+_MODE = 0o644
+_TOKEN_SECONDS = 3600
+_TOLERATED_SECONDS = 300
+_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""The classes of priority that every cluster has."""
+
+
+def default_pod(pod: Object) -> None:
+    spec = pod.setdefault("spec", {})
+    default_pod_spec(spec)
+    spec.setdefault("enableServiceLinks", True)
+    for container in _containers(spec):
+        resources = container["resources"]
+        if limits := resources.get("limits"):
+            resources["requests"] = {**limits, **(resources.get("requests") or {})}
+        for port in container.get("ports") or () if spec.get("hostNetwork") else ():
+            if not port.get("hostPort"):
+                port["hostPort"] = port.get("containerPort", 0)
+    _same_addresses(pod.setdefault("status", {}))
+
+
+def default_template(template: Object) -> None:
+    template.setdefault("metadata", {})
+    default_pod_spec(template.setdefault("spec", {}))
+
+
+def default_pod_spec(spec: Object) -> None:
+    if account := spec.get("serviceAccountName") or spec.get("serviceAccount"):
+        spec["serviceAccountName"] = spec["serviceAccount"] = account
+    spec.setdefault("restartPolicy", "Always")
+    spec.setdefault("dnsPolicy", "ClusterFirst")
+    spec.setdefault("schedulerName", "default-scheduler")
+    spec.setdefault("securityContext", {})
+    grace = spec.setdefault("terminationGracePeriodSeconds", 30)
+    if grace < 0:
+        spec["terminationGracePeriodSeconds"] = 1
+    for volume in spec.get("volumes") or ():
+        _default_volume(volume)
+    for container in _containers(spec):
+        _default_container(container)
+
+
+def admit_pod(spec: Object, before: Object | None = None) -> None:
+    """What admission adds to a pod; `before` is the spec of a pod that is changed."""
+    tolerations = list(spec.get("tolerations") or ())
+    for taint in _TAINTS:
+        if not any(
+            toleration.get("key", "") in ("", taint) and toleration.get("effect", "") in ("", "NoExecute")
+            for toleration in tolerations
+        ):
+            tolerations.append(
+                {
+                    "key": taint,
+                    "operator": "Exists",
+                    "effect": "NoExecute",
+                    "tolerationSeconds": _TOLERATED_SECONDS,
+                }
+            )
+    spec["tolerations"] = tolerations
+    for field in ("priority", "preemptionPolicy"):
+        if before is not None and field in before:
+            spec.setdefault(field, before[field])
+
+
+def default_claim_spec(spec: Object) -> None:
+    spec.setdefault("resources", {})
+    spec.setdefault("volumeMode", "Filesystem")
+
+
+def pull_policy(image: str) -> str:
+    """By the tag: `latest`, said or not, is pulled always."""
+    name, digest, _ = image.partition("@")
+    tag = name.rpartition("/")[2].partition(":")[2]
+    return "Always" if tag == "latest" or not (tag or digest) else "IfNotPresent"
+
+
+def _containers(spec: Object) -> Iterator[Object]:
+    for field in ("containers", "initContainers", "ephemeralContainers"):
+        yield from spec.get(field) or ()
+
+
+def _default_container(container: Object) -> None:
+    container.setdefault("resources", {})
+    container.setdefault("terminationMessagePath", "/dev/termination-log")
+    container.setdefault("terminationMessagePolicy", "File")
+    if not container.get("imagePullPolicy"):
+        container["imagePullPolicy"] = pull_policy(container.get("image", ""))
+    for port in container.get("ports") or ():
+        port.setdefault("protocol", "TCP")
+    for variable in container.get("env") or ():
+        source = variable.get("valueFrom") or {}
+        _default_field_refs(source)
+        if (file := source.get("fileKeyRef")) is not None:
+            file.setdefault("optional", False)
+    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
+        if (probe := container.get(name)) is not None:
+            _default_probe(probe)
+    for hook in ("postStart", "preStop"):
+        _default_http_get((container.get("lifecycle") or {}).get(hook) or {})
+
+
+def _default_probe(probe: Object) -> None:
+    _default_http_get(probe)
+    if (grpc := probe.get("grpc")) is not None:
+        grpc.setdefault("service", "")
+    for field, value in (
+        ("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3),
+    ):  # fmt: skip
+        if not probe.get(field):
+            probe[field] = value
+
+
+def _default_http_get(handler: Object) -> None:
+    if (action := handler.get("httpGet")) is not None:
+        for field, value in (("path", "/"), ("scheme", "HTTP")):
+            if not action.get(field):
+                action[field] = value
+
+
+def _default_field_refs(source: Object) -> None:
+    if (field := source.get("fieldRef")) is not None:
+        field.setdefault("apiVersion", "v1")
+    if (resource := source.get("resourceFieldRef")) is not None:
+        resource.setdefault("divisor", "0")
+
+
+def _default_volume(volume: Object) -> None:
+    if volume.keys() <= {"name"}:
+        volume["emptyDir"] = {}
+    for kind in ("secret", "configMap", "downwardAPI", "projected"):
+        if (source := volume.get(kind)) is not None:
+            source.setdefault("defaultMode", _MODE)
+    if (path := volume.get("hostPath")) is not None:
+        path.setdefault("type", "")
+    if (image := volume.get("image")) is not None and not image.get("pullPolicy"):
+        image["pullPolicy"] = pull_policy(image.get("reference", ""))
+    if (iscsi := volume.get("iscsi")) is not None and not iscsi.get("iscsiInterface"):
+        iscsi["iscsiInterface"] = "default"
+    template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+    if template is not None:
+        template.setdefault("metadata", {})
+        default_claim_spec(template.setdefault("spec", {}))
+    _default_files(volume.get("downwardAPI"))
+    for part in (volume.get("projected") or {}).get("sources") or ():
+        _default_files(part.get("downwardAPI"))
+        if (token := part.get("serviceAccountToken")) is not None:
+            token.setdefault("expirationSeconds", _TOKEN_SECONDS)
+
+
+def _default_files(source: Any) -> None:
+    for file in (source or {}).get("items") or ():
+        _default_field_refs(file)
+
+
+def _same_addresses(status: Object) -> None:
+    """`podIP` is the first of `podIPs`."""
+    address, addresses = status.get("podIP"), status.get("podIPs")
+    if address and (not addresses or addresses[0].get("ip") != address):
+        status["podIPs"] = [{"ip": address}]
+    elif addresses:
+        status["podIP"] = addresses[0].get("ip", "")

@@ -1,0 +1,184 @@
+"""What the names inside of specs may look like, in the server's words: a rule returns what is wrong with a
+text, `wrong` makes field errors of it.
+
+Source: k8s.io/apimachinery `util/validation`, `api/validate/content`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kubeshard_apiserver.status import FieldError, invalid_value
+
+Rule = Callable[[str], list[str]]
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_HEADER = re.compile(r"[-A-Za-z0-9]+")
+_PERCENT = re.compile(r"[0-9]+%")
+LARGEST_INT32 = 2**31 - 1
+
+
+def wrong(path: str, text: str, rule: Rule) -> list[FieldError]:
+    return [invalid_value(path, text, problem) for problem in rule(text)]
+
+
+def dns_label(text: str) -> list[str]:
+    problems = ["must be no more than 63 characters"] if len(text) > 63 else []
+    if _LABEL.fullmatch(text):
+        return problems
+    if _SUBDOMAIN.fullmatch(text):
+        return [*problems, "must not contain dots"]
+    return [
+        *problems,
+        "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
+        "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+        "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')",
+    ]
+
+
+def dns_subdomain(text: str) -> list[str]:
+    problems = ["must be no more than 253 characters"] if len(text) > 253 else []
+    if _SUBDOMAIN.fullmatch(text):
+        return problems
+    return [
+        *problems,
+        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
+        "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+        "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+    ]
+
+
+def qualified_name(text: str) -> list[str]:
+    """Of labels, resources, conditions: `name` or `domain/name`."""
+    pattern = (
+        "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+        "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+        "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+    )
+    *prefixes, name = text.split("/")
+    if len(prefixes) > 1:
+        return [
+            f"a valid label key {pattern} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        ]
+    problems = []
+    if prefixes:
+        problems = [f"prefix part {problem}" for problem in dns_subdomain(prefixes[0])]
+        if not prefixes[0]:
+            problems = ["prefix part must be non-empty"]
+    if not name:
+        problems.append("name part must be non-empty")
+    elif len(name) > 63:
+        problems.append("name part must be no more than 63 bytes")
+    return problems if _QUALIFIED.fullmatch(name) else [*problems, f"name part {pattern}"]
+
+
+def label_value(text: str) -> list[str]:
+    problems = ["must be no more than 63 bytes"] if len(text) > 63 else []
+    if _LABEL_VALUE.fullmatch(text):
+        return problems
+    return [
+        *problems,
+        "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
+        "and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for "
+        "validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
+    ]
+
+
+def port_name(text: str) -> list[str]:
+    found = {
+        "must be no more than 15 characters": len(text) > 15,
+        "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)": not re.fullmatch(
+            "[-a-z0-9]+", text
+        ),
+        "must contain at least one letter (a-z)": not re.search("[a-z]", text),
+        "must not contain consecutive hyphens": "--" in text,
+        "must not begin or end with a hyphen": text.startswith("-") or text.endswith("-"),
+    }
+    return [problem for problem, holds in found.items() if holds]
+
+
+def env_name(text: str) -> list[str]:
+    if not text:
+        return ["environment variable name must be non-empty"]
+    if all(" " <= character <= "~" and character != "=" for character in text):
+        return []
+    return [
+        "a valid environment variable name must consist only of printable ASCII characters other than '='"
+    ]
+
+
+def config_key(text: str) -> list[str]:
+    problems = ["must be no more than 253 characters"] if len(text) > 253 else []
+    if not _CONFIG_KEY.fullmatch(text):
+        problems.append(
+            "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or "
+            "'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+        )
+    if text in (".", ".."):
+        problems.append(f"must not be '{text}'")
+    elif text.startswith(".."):
+        problems.append("must not start with '..'")
+    return problems
+
+
+def header_name(text: str) -> list[str]:
+    if _HEADER.fullmatch(text):
+        return []
+    return [
+        "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for "
+        "validation is '[-A-Za-z0-9]+')"
+    ]
+
+
+def percent(text: str) -> list[str]:
+    if _PERCENT.fullmatch(text):
+        return []
+    return [
+        "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used "
+        "for validation is '[0-9]+%')"
+    ]
+
+
+def in_range(path: str, value: int, low: int, high: int) -> list[FieldError]:
+    if low <= value <= high:
+        return []
+    return [invalid_value(path, value, f"must be between {low} and {high}, inclusive")]
+
+
+def port_number(path: str, port: int) -> list[FieldError]:
+    return in_range(path, port, 1, 65535)
+
+
+def port_number_or_name(path: str, port: int | str) -> list[FieldError]:
+    return port_number(path, port) if isinstance(port, int) else wrong(path, port, port_name)
+
+
+def not_negative(path: str, value: int | None) -> list[FieldError]:
+    if value is None or value >= 0:
+        return []
+    return [invalid_value(path, value, "must be greater than or equal to 0")]
+
+
+def labels(path: str, given: Mapping[str, str] | None) -> list[FieldError]:
+    errors = []
+    for key, value in (given or {}).items():
+        errors += wrong(path, key, qualified_name) + wrong(path, value, label_value)
+    return errors
+
+
+def annotation_keys(path: str, given: Mapping[str, str] | None) -> list[FieldError]:
+    errors = []
+    for key in given or {}:
+        errors += [invalid_value(path, key, problem) for problem in qualified_name(key.lower())]
+    return errors
+
+
+def not_found_value(path: str, value: Any, detail: str = "") -> FieldError:
+    """For a name that refers to nothing."""
+    return FieldError(path, "FieldValueNotFound", f'Not found: "{value}"' + (f": {detail}" if detail else ""))

@@ -1,0 +1,209 @@
+"""What a pod's spec and a pod template must be. Source: k8s.io/kubernetes `pkg/apis/core/validation`.
+
+Not covered: rules for Windows, for resources of whole pods against those of their containers, and for
+annotations that fields have replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kubeshard_apiserver.resources import pod_names as names
+from kubeshard_apiserver.resources.pod_containers import (
+    Surroundings,
+    container_list_errors,
+    ephemeral_container_errors,
+    image_errors,
+    init_container_errors,
+)
+from kubeshard_apiserver.resources.pod_resources import resource_errors
+from kubeshard_apiserver.resources.pod_security import pod_security_errors
+from kubeshard_apiserver.resources.pod_selectors import affinity_errors, spread_errors, toleration_errors
+from kubeshard_apiserver.resources.pod_volumes import volume_errors
+from kubeshard_apiserver.status import (
+    FieldError,
+    duplicate,
+    forbidden_field,
+    invalid_value,
+    required,
+    unsupported,
+)
+
+Given = Mapping[str, Any]
+_RESTART_POLICIES = ("Always", "OnFailure", "Never")
+_DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+_PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
+_SYSTEMS = ("linux", "windows")
+_MOST_NAMESERVERS, _MOST_SEARCHES = 3, 32
+
+
+def pod_errors(pod: Given) -> list[FieldError]:
+    """Of a pod, whether it is new or changed."""
+    spec = pod.get("spec") or {}
+    errors = pod_spec_errors("spec", spec, pod["metadata"].get("name") or "", is_pod=True)
+    if not spec.get("serviceAccountName"):
+        problem = "must not be specified when serviceAccountName is not set"
+        errors += [
+            forbidden_field(f"spec.volumes[{index}].projected.sources[{part}].serviceAccountToken", problem)
+            for index, volume in enumerate(spec.get("volumes") or ())
+            for part, source in enumerate((volume.get("projected") or {}).get("sources") or ())
+            if source.get("serviceAccountToken") is not None
+        ]
+    for field in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(field) or ()):
+            errors += image_errors(f"spec.{field}[{index}]", container)
+    return errors
+
+
+def new_pod_errors(pod: Given) -> list[FieldError]:
+    spec, errors = pod.get("spec") or {}, pod_errors(pod)
+    if spec.get("ephemeralContainers"):
+        errors.append(forbidden_field("spec.ephemeralContainers", "cannot be set on create"))
+    if spec.get("nodeName") and spec.get("schedulingGates"):
+        problem = "cannot be set until all schedulingGates have been cleared"
+        errors.append(forbidden_field("spec.nodeName", problem))
+    return errors
+
+
+def template_errors(path: str, template: Given) -> list[FieldError]:
+    meta, spec = template.get("metadata") or {}, template.get("spec") or {}
+    errors = names.labels(f"{path}.labels", meta.get("labels"))
+    errors += names.annotation_keys(f"{path}.annotations", meta.get("annotations"))
+    errors += pod_spec_errors(f"{path}.spec", spec)
+    if spec.get("ephemeralContainers"):
+        problem = "ephemeral containers not allowed in pod template"
+        errors.append(forbidden_field(f"{path}.spec.ephemeralContainers", problem))
+    return errors
+
+
+def pod_spec_errors(path: str, spec: Given, pod: str = "", *, is_pod: bool = False) -> list[FieldError]:
+    volumes, errors = volume_errors(f"{path}.volumes", spec.get("volumes") or (), pod)
+    claims = spec.get("resourceClaims") or ()
+    errors += _claim_errors(f"{path}.resourceClaims", claims)
+    surroundings = Surroundings(
+        volumes,
+        frozenset(claim["name"] for claim in claims if claim.get("name")),
+        spec.get("terminationGracePeriodSeconds"),
+        spec.get("restartPolicy", ""),
+        spec.get("os"),
+    )
+    containers, initial = spec.get("containers") or (), spec.get("initContainers") or ()
+    errors += container_list_errors(f"{path}.containers", containers, surroundings)
+    errors += init_container_errors(f"{path}.initContainers", initial, containers, surroundings)
+    ephemeral = spec.get("ephemeralContainers") or ()
+    errors += ephemeral_container_errors(
+        f"{path}.ephemeralContainers", ephemeral, [*containers, *initial], surroundings
+    )
+    errors += resource_errors(f"{path}.resources", spec.get("resources"), (), of_pod=True)
+    errors += _host_network_errors(f"{path}.containers", spec, is_pod=is_pod)
+    errors += _policies(path, spec)
+    errors += names.labels(f"{path}.nodeSelector", spec.get("nodeSelector"))
+    errors += pod_security_errors(f"{path}.securityContext", spec.get("securityContext") or {})
+    errors += affinity_errors(f"{path}.affinity", spec.get("affinity"))
+    errors += _dns_errors(f"{path}.dnsConfig", spec)
+    errors += _gate_errors(path, spec)
+    spread = spec.get("topologySpreadConstraints") or ()
+    errors += spread_errors(f"{path}.topologySpreadConstraints", spread)
+    errors += _names_errors(path, spec)
+    errors += toleration_errors(f"{path}.tolerations", spec.get("tolerations") or ())
+    for index, alias in enumerate(spec.get("hostAliases") or ()):
+        for position, host in enumerate(alias.get("hostnames") or ()):
+            at = f"{path}.hostAliases[{index}].hostnames[{position}]"
+            errors += names.wrong(at, host, names.dns_subdomain)
+    return errors
+
+
+def _policies(path: str, spec: Given) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for field, known in (
+        ("restartPolicy", _RESTART_POLICIES),
+        ("dnsPolicy", _DNS_POLICIES),
+        ("preemptionPolicy", _PREEMPTION_POLICIES),
+    ):
+        if (value := spec.get(field)) is not None and value not in known:
+            errors.append(unsupported(f"{path}.{field}", value, known))
+    if (deadline := spec.get("activeDeadlineSeconds")) is not None:
+        at = f"{path}.activeDeadlineSeconds"
+        errors += names.in_range(at, deadline, 1, names.LARGEST_INT32)
+    if (system := spec.get("os")) is not None and system.get("name") not in _SYSTEMS:
+        at, name = f"{path}.os.name", system.get("name")
+        errors.append(unsupported(at, name, _SYSTEMS) if name else required(at))
+    return errors
+
+
+def _names_errors(path: str, spec: Given) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for field, rule in (
+        ("serviceAccountName", names.dns_subdomain),
+        ("nodeName", names.dns_subdomain),
+        ("hostname", names.dns_label),
+        ("subdomain", names.dns_label),
+        ("priorityClassName", names.dns_subdomain),
+        ("runtimeClassName", names.dns_subdomain),
+    ):
+        if value := spec.get(field):
+            errors += names.wrong(f"{path}.{field}", value, rule)
+    return errors
+
+
+def _host_network_errors(path: str, spec: Given, *, is_pod: bool) -> list[FieldError]:
+    if not spec.get("hostNetwork"):
+        return []
+    problem = "must match `containerPort` when `hostNetwork` is true"
+    return [
+        invalid_value(f"{path}[{index}].ports[{position}].hostPort", port.get("hostPort", 0), problem)
+        for index, container in enumerate(spec.get("containers") or ())
+        for position, port in enumerate(container.get("ports") or ())
+        if (is_pod or port.get("hostPort")) and port.get("hostPort", 0) != port.get("containerPort", 0)
+    ]
+
+
+def _dns_errors(path: str, spec: Given) -> list[FieldError]:
+    config = spec.get("dnsConfig")
+    servers: Sequence[str] = (config or {}).get("nameservers") or ()
+    if spec.get("dnsPolicy") == "None":
+        if config is None:
+            return [required(path, "must provide `dnsConfig` when `dnsPolicy` is None")]
+        if not servers:
+            problem = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+            return [required(f"{path}.nameservers", problem)]
+    errors: list[FieldError] = []
+    if len(servers) > _MOST_NAMESERVERS:
+        problem = f"must not have more than {_MOST_NAMESERVERS} nameservers"
+        errors.append(invalid_value(f"{path}.nameservers", list(servers), problem))
+    searches = (config or {}).get("searches") or ()
+    if len(searches) > _MOST_SEARCHES:
+        problem = f"must not have more than {_MOST_SEARCHES} search paths"
+        errors.append(invalid_value(f"{path}.searches", list(searches), problem))
+    return errors
+
+
+def _gate_errors(path: str, spec: Given) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, gate in enumerate(spec.get("readinessGates") or ()):
+        at = f"{path}.readinessGates[{index}].conditionType"
+        errors += names.wrong(at, gate.get("conditionType", ""), names.qualified_name)
+    taken: set[str] = set()
+    for index, gate in enumerate(spec.get("schedulingGates") or ()):
+        at, name = f"{path}.schedulingGates[{index}]", gate.get("name", "")
+        errors += names.wrong(at, name, names.qualified_name)
+        if name in taken:
+            errors.append(duplicate(at, name))
+        taken.add(name)
+    return errors
+
+
+def _claim_errors(path: str, claims: Sequence[Given]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    taken: set[str] = set()
+    for index, claim in enumerate(claims):
+        at, name = f"{path}[{index}].name", claim.get("name", "")
+        if not name:
+            errors.append(required(at))
+        elif name in taken:
+            errors.append(duplicate(at, name))
+        else:
+            errors += names.wrong(at, name, names.dns_label)
+        taken.add(name)
+    return errors

@@ -1,0 +1,234 @@
+"""Label selectors in specs, and what a pod says about where it may run.
+
+Source: k8s.io/apimachinery `apis/meta/v1/validation`; k8s.io/kubernetes `pkg/apis/core/validation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kubeshard_apiserver.resources.pod_names import (
+    dns_label,
+    dns_subdomain,
+    label_value,
+    labels,
+    qualified_name,
+    wrong,
+)
+from kubeshard_apiserver.status import (
+    FieldError,
+    duplicate,
+    forbidden_field,
+    invalid_value,
+    required,
+    unsupported,
+)
+
+Given = Mapping[str, Any]
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_UNSATISFIABLE = ("DoNotSchedule", "ScheduleAnyway")
+_INCLUSION = ("Honor", "Ignore")
+
+
+def label_selector_errors(path: str, selector: Given | None) -> list[FieldError]:
+    if selector is None:
+        return []
+    errors = labels(f"{path}.matchLabels", selector.get("matchLabels"))
+    for index, expression in enumerate(selector.get("matchExpressions") or ()):
+        at, operator = f"{path}.matchExpressions[{index}]", expression.get("operator", "")
+        values = expression.get("values") or ()
+        errors += _operands(at, operator, values)
+        errors += wrong(f"{at}.key", expression.get("key", ""), qualified_name)
+        for position, value in enumerate(values):
+            errors += wrong(f"{at}.values[{position}]", value, label_value)
+    return errors
+
+
+def selects(selector: Given | None, given: Mapping[str, str] | None) -> bool:
+    """Whether a sound selector of a workload selects these labels; none selects nothing."""
+    if selector is None:
+        return False
+    has = given or {}
+    if any(has.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    for expression in selector.get("matchExpressions") or ():
+        key, values = expression.get("key", ""), expression.get("values") or ()
+        holds = {
+            "In": has.get(key) in values,
+            "NotIn": has.get(key) not in values,
+            "Exists": key in has,
+            "DoesNotExist": key not in has,
+        }
+        if not holds.get(expression.get("operator", ""), False):
+            return False
+    return True
+
+
+def affinity_errors(path: str, affinity: Given | None) -> list[FieldError]:
+    affinity = affinity or {}
+    errors = _node_affinity(f"{path}.nodeAffinity", affinity.get("nodeAffinity") or {})
+    for name in ("podAffinity", "podAntiAffinity"):
+        given, at = affinity.get(name) or {}, f"{path}.{name}"
+        for index, term in enumerate(given.get(_REQUIRED) or ()):
+            errors += _pod_term(f"{at}.{_REQUIRED}[{index}]", term)
+        for index, weighted in enumerate(given.get(_PREFERRED) or ()):
+            errors += _weight(f"{at}.{_PREFERRED}[{index}].weight", weighted)
+            term = weighted.get("podAffinityTerm") or {}
+            errors += _pod_term(f"{at}.{_PREFERRED}[{index}].podAffinityTerm", term)
+    return errors
+
+
+def node_selector_errors(path: str, selector: Given) -> list[FieldError]:
+    at = f"{path}.nodeSelectorTerms"
+    terms = selector.get("nodeSelectorTerms") or ()
+    if not terms:
+        return [required(at, "must have at least one node selector term")]
+    return [
+        error
+        for index, term in enumerate(terms)
+        for error in _node_term(f"{at}[{index}]", term, check_values=True)
+    ]
+
+
+def toleration_errors(path: str, tolerations: Sequence[Given]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, toleration in enumerate(tolerations):
+        at, key = f"{path}[{index}]", toleration.get("key", "")
+        operator, value = toleration.get("operator", ""), toleration.get("value", "")
+        effect = toleration.get("effect", "")
+        if key:
+            errors += wrong(f"{at}.key", key, qualified_name)
+        elif operator != "Exists":
+            problem = (
+                'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+            )
+            errors.append(invalid_value(f"{at}.operator", operator, problem))
+        if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
+            problem = "effect must be 'NoExecute' when `tolerationSeconds` is set"
+            errors.append(invalid_value(f"{at}.effect", effect, problem))
+        if operator in ("Equal", ""):
+            if problems := label_value(value):
+                errors.append(invalid_value(f"{at}.operator", value, ";".join(problems)))
+        elif operator == "Exists":
+            if value:
+                problem = "value must be empty when `operator` is 'Exists'"
+                errors.append(invalid_value(f"{at}.operator", value, problem))
+        else:
+            known = ("Equal", "Exists", "Lt", "Gt") if operator in ("Lt", "Gt") else ("Equal", "Exists")
+            errors.append(unsupported(f"{at}.operator", operator, known))
+        if effect and effect not in _EFFECTS:
+            errors.append(unsupported(f"{at}.effect", effect, _EFFECTS))
+    return errors
+
+
+def spread_errors(path: str, constraints: Sequence[Given]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    kinds = [(one.get("topologyKey", ""), one.get("whenUnsatisfiable", "")) for one in constraints]
+    for index, (constraint, kind) in enumerate(zip(constraints, kinds, strict=True)):
+        at, (key, action) = f"{path}[{index}]", kind
+        errors += _positive(f"{at}.maxSkew", constraint.get("maxSkew", 0))
+        if not key:
+            errors.append(required(f"{at}.topologyKey", "can not be empty"))
+        if action not in _UNSATISFIABLE:
+            errors.append(unsupported(f"{at}.whenUnsatisfiable", action, _UNSATISFIABLE))
+        if kind in kinds[index + 1 :]:
+            errors.append(duplicate(f"{at}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}"))
+        if (domains := constraint.get("minDomains")) is not None:
+            errors += _positive(f"{at}.minDomains", domains)
+            if action != "DoNotSchedule":
+                problem = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
+                errors.append(invalid_value(f"{at}.minDomains", domains, problem))
+        for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+            if constraint.get(field) not in (None, *_INCLUSION):
+                errors.append(unsupported(f"{at}.{field}", constraint[field], _INCLUSION))
+        errors += _label_keys(f"{at}.matchLabelKeys", constraint.get("matchLabelKeys") or (), constraint)
+        errors += label_selector_errors(f"{at}.labelSelector", constraint.get("labelSelector"))
+    return errors
+
+
+def _node_affinity(path: str, affinity: Given) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if (selector := affinity.get(_REQUIRED)) is not None:
+        errors += node_selector_errors(f"{path}.{_REQUIRED}", selector)
+    for index, preferred in enumerate(affinity.get(_PREFERRED) or ()):
+        at = f"{path}.{_PREFERRED}[{index}]"
+        errors += _weight(f"{at}.weight", preferred)
+        errors += _node_term(f"{at}.preference", preferred.get("preference") or {}, check_values=False)
+    return errors
+
+
+def _node_term(path: str, term: Given, *, check_values: bool) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, expression in enumerate(term.get("matchExpressions") or ()):
+        at, operator = f"{path}.matchExpressions[{index}]", expression.get("operator", "")
+        values = expression.get("values") or ()
+        if operator in ("Gt", "Lt"):
+            if len(values) != 1:
+                problem = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+                errors.append(required(f"{at}.values", problem))
+        else:
+            errors += _operands(at, operator, values)
+        errors += wrong(f"{at}.key", expression.get("key", ""), qualified_name)
+        for position, value in enumerate(values if check_values else ()):
+            errors += wrong(f"{at}.values[{position}]", value, label_value)
+    for index, expression in enumerate(term.get("matchFields") or ()):
+        errors += _node_field(f"{path}.matchFields[{index}]", expression)
+    return errors
+
+
+def _node_field(path: str, expression: Given) -> list[FieldError]:
+    errors: list[FieldError] = []
+    operator, values = expression.get("operator", ""), expression.get("values") or ()
+    if operator not in ("In", "NotIn"):
+        errors.append(invalid_value(f"{path}.operator", operator, "not a valid selector operator"))
+    elif len(values) != 1:
+        problem = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+        errors.append(required(f"{path}.values", problem))
+    if expression.get("key") != "metadata.name":
+        problem = "not a valid field selector key"
+        return [*errors, invalid_value(f"{path}.key", expression.get("key", ""), problem)]
+    for index, value in enumerate(values):
+        errors += wrong(f"{path}.values[{index}]", value, dns_subdomain)
+    return errors
+
+
+def _pod_term(path: str, term: Given) -> list[FieldError]:
+    errors = label_selector_errors(f"{path}.labelSelector", term.get("labelSelector"))
+    errors += label_selector_errors(f"{path}.namespaceSelector", term.get("namespaceSelector"))
+    for name in term.get("namespaces") or ():
+        errors += wrong(f"{path}.namespace", name, dns_label)
+    for field in ("matchLabelKeys", "mismatchLabelKeys"):
+        errors += _label_keys(f"{path}.{field}", term.get(field) or (), term)
+    if not term.get("topologyKey"):
+        errors.append(required(f"{path}.topologyKey", "can not be empty"))
+    return errors + wrong(f"{path}.topologyKey", term.get("topologyKey", ""), qualified_name)
+
+
+def _label_keys(path: str, keys: Sequence[str], constraint: Given) -> list[FieldError]:
+    if keys and constraint.get("labelSelector") is None:
+        return [forbidden_field(path, "must not be specified when labelSelector is not set")]
+    return [
+        error for index, key in enumerate(keys) for error in wrong(f"{path}[{index}]", key, qualified_name)
+    ]
+
+
+def _operands(path: str, operator: str, values: Sequence[str]) -> list[FieldError]:
+    if operator in ("In", "NotIn"):
+        problem = "must be specified when `operator` is 'In' or 'NotIn'"
+        return [] if values else [required(f"{path}.values", problem)]
+    if operator in ("Exists", "DoesNotExist"):
+        problem = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+        return [forbidden_field(f"{path}.values", problem)] if values else []
+    return [invalid_value(f"{path}.operator", operator, "not a valid selector operator")]
+
+
+def _weight(path: str, weighted: Given) -> list[FieldError]:
+    weight = weighted.get("weight", 0)
+    return [] if 0 < weight <= 100 else [invalid_value(path, weight, "must be in the range 1-100")]
+
+
+def _positive(path: str, value: int) -> list[FieldError]:
+    return [] if value > 0 else [invalid_value(path, value, "must be greater than zero")]

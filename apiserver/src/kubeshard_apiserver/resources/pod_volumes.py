@@ -1,0 +1,335 @@
+"""Volumes of pods, and how containers mount them. Source: k8s.io/kubernetes `pkg/apis/core/validation`.
+
+Of sources of volumes, those that controllers commonly use have their rules; the fields of storage vendors'
+own are stored as they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kubeshard_apiserver.resources import pod_names as names
+from kubeshard_apiserver.resources.claims import claim_spec_errors
+from kubeshard_apiserver.resources.pod_fields import field_ref_errors, resource_ref_errors
+from kubeshard_apiserver.status import (
+    FieldError,
+    duplicate,
+    forbidden_field,
+    invalid_value,
+    required,
+    unsupported,
+)
+
+Given = Mapping[str, Any]
+SOURCES = (
+    "emptyDir", "hostPath", "gitRepo", "gcePersistentDisk", "awsElasticBlockStore", "secret", "nfs", "iscsi",
+    "glusterfs", "flocker", "persistentVolumeClaim", "rbd", "cinder", "cephfs", "quobyte", "downwardAPI", "fc",
+    "flexVolume", "configMap", "azureFile", "vsphereVolume", "azureDisk", "photonPersistentDisk", "portworxVolume",
+    "projected", "scaleIO", "storageos", "csi", "ephemeral", "image",
+)  # fmt: skip
+_DOWNWARD_PATHS = (
+    "metadata.annotations",
+    "metadata.labels",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+)
+_HOST_PATH_TYPES = (
+    "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket",
+)  # fmt: skip
+_PROPAGATIONS = ("Bidirectional", "HostToContainer", "None")
+_RECURSIVE_READ_ONLY = ("Disabled", "Enabled", "IfPossible")
+_BAD_MODE = "must be a number between 0 and 0777 (octal), both inclusive"
+_ONE_TYPE = "may not specify more than 1 volume type"
+_SHORTEST_TOKEN, _LONGEST_TOKEN = 600, 2**32
+
+
+def volume_errors(path: str, volumes: Sequence[Given], pod: str) -> tuple[dict[str, Given], list[FieldError]]:
+    """The sound volumes by name, which mounts may refer to. `pod`: its name, if it is one."""
+    errors: list[FieldError] = []
+    sound: dict[str, Given] = {}
+    for index, volume in enumerate(volumes):
+        at, name = f"{path}[{index}]", volume.get("name", "")
+        found = _source_errors(at, volume, pod)
+        found += names.wrong(f"{at}.name", name, names.dns_label) if name else [required(f"{at}.name")]
+        if name in sound:
+            found.append(duplicate(f"{at}.name", name))
+        if not found:
+            sound[name] = volume
+        errors += found
+    return sound, errors
+
+
+def mount_errors(
+    path: str, mounts: Sequence[Given], devices: Sequence[Given], volumes: Given, *, privileged: bool
+) -> list[FieldError]:
+    errors: list[FieldError] = []
+    taken = {device.get("name", ""): device.get("devicePath", "") for device in devices}
+    points: set[str] = set()
+    for index, mount in enumerate(mounts):
+        at, name, point = f"{path}[{index}]", mount.get("name", ""), mount.get("mountPath", "")
+        if not name:
+            errors.append(required(f"{at}.name"))
+        if name not in volumes:
+            errors.append(names.not_found_value(f"{at}.name", name))
+        if not point:
+            errors.append(required(f"{at}.mountPath"))
+        if point in points:
+            errors.append(invalid_value(f"{at}.mountPath", point, "must be unique"))
+        points.add(point)
+        if name in taken:
+            errors.append(invalid_value(f"{at}.name", name, "must not already exist in volumeDevices"))
+        if point in taken.values():
+            problem = "must not already exist as a path in volumeDevices"
+            errors.append(invalid_value(f"{at}.mountPath", point, problem))
+        errors += _sub_path_errors(path, at, mount)
+        errors += _propagation_errors(path, mount, privileged)
+    return errors
+
+
+def device_errors(
+    path: str, devices: Sequence[Given], mounts: Sequence[Given], volumes: Given
+) -> list[FieldError]:
+    errors: list[FieldError] = []
+    mounted = {mount.get("name", ""): mount.get("mountPath", "") for mount in mounts}
+    used: set[str] = set()
+    points: set[str] = set()
+    for index, device in enumerate(devices):
+        name, point = device.get("name", ""), device.get("devicePath", "")
+        name_at, point_at = f"{path}[{index}].name", f"{path}[{index}].devicePath"
+        if not name:
+            errors.append(required(name_at))
+        if name in used:
+            errors.append(invalid_value(name_at, name, "must be unique"))
+        if name not in volumes:
+            errors.append(names.not_found_value(name_at, name))
+        elif not {"persistentVolumeClaim", "ephemeral"} & volumes[name].keys():
+            problem = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
+            errors.append(invalid_value(name_at, name, problem))
+        if not point:
+            errors.append(required(point_at))
+        if point in points:
+            errors.append(invalid_value(point_at, point, "must be unique"))
+        if ".." in point.split("/"):
+            errors.append(invalid_value(point_at, point, "can not contain backsteps ('..')"))
+        if name in mounted:
+            errors.append(invalid_value(name_at, name, "must not already exist in volumeMounts"))
+        if point in mounted.values():
+            errors.append(invalid_value(point_at, point, "must not already exist as a path in volumeMounts"))
+        used.add(name)
+        points.add(point)
+    return errors
+
+
+def _source_errors(path: str, volume: Given, pod: str) -> list[FieldError]:
+    given = [source for source in SOURCES if volume.get(source) is not None]
+    if not given:
+        return [required(path, "must specify a volume type")]
+    first, *more = given
+    rule = _RULES.get(first)
+    errors = rule(f"{path}.{first}", volume[first]) if rule else []
+    errors += [forbidden_field(f"{path}.{source}", _ONE_TYPE) for source in more]
+    if first == "ephemeral" and pod and (name := volume.get("name")):
+        claim = f"{pod}-{name}"
+        errors += [
+            invalid_value(f"{path}.name", name, f'PVC name "{claim}": {problem}')
+            for problem in names.dns_subdomain(claim)
+        ]
+    return errors
+
+
+def _empty_dir(path: str, source: Given) -> list[FieldError]:
+    if str(source.get("sizeLimit") or "").startswith("-"):
+        return [forbidden_field(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")]
+    return []
+
+
+def host_path_errors(path: str, source: Given) -> list[FieldError]:
+    host_path = source.get("path", "")
+    if not host_path:
+        return [required(f"{path}.path")]
+    errors = no_backsteps(f"{path}.path", host_path)
+    if source.get("type", "") not in _HOST_PATH_TYPES:
+        errors.append(unsupported(f"{path}.type", source["type"], _HOST_PATH_TYPES))
+    return errors
+
+
+def _secret(path: str, source: Given) -> list[FieldError]:
+    errors = [] if source.get("secretName") else [required(f"{path}.secretName")]
+    return errors + _mode(f"{path}.defaultMode", source.get("defaultMode")) + _items(path, source)
+
+
+def _config_map(path: str, source: Given) -> list[FieldError]:
+    errors = [] if source.get("name") else [required(f"{path}.name")]
+    return errors + _mode(f"{path}.defaultMode", source.get("defaultMode")) + _items(path, source)
+
+
+def _downward(path: str, source: Given) -> list[FieldError]:
+    errors = _mode(f"{path}.defaultMode", source.get("defaultMode"))
+    for file in source.get("items") or ():
+        errors += _downward_file(path, file)
+    return errors
+
+
+def _claim(path: str, source: Given) -> list[FieldError]:
+    return [] if source.get("claimName") else [required(f"{path}.claimName")]
+
+
+def nfs_errors(path: str, source: Given) -> list[FieldError]:
+    errors = [required(f"{path}.{field}") for field in ("server", "path") if not source.get(field)]
+    if source.get("path") and not source["path"].startswith("/"):
+        errors.append(invalid_value(f"{path}.path", source["path"], "must be an absolute path"))
+    return errors
+
+
+def _csi(path: str, source: Given) -> list[FieldError]:
+    return [] if source.get("driver") else [required(f"{path}.driver")]
+
+
+def _ephemeral(path: str, source: Given) -> list[FieldError]:
+    template = source.get("volumeClaimTemplate")
+    if template is None:
+        return [required(f"{path}.volumeClaimTemplate")]
+    return claim_spec_errors(f"{path}.volumeClaimTemplate.spec", template.get("spec") or {})
+
+
+def _image(path: str, source: Given) -> list[FieldError]:
+    return [] if source.get("reference") else [required(f"{path}.reference")]
+
+
+def _projected(path: str, source: Given) -> list[FieldError]:
+    errors = _mode(f"{path}.defaultMode", source.get("defaultMode"))
+    paths: set[str] = set()
+    for index, part in enumerate(source.get("sources") or ()):
+        at = f"{path}.sources[{index}]"
+        for kind in ("secret", "configMap"):
+            if (given := part.get(kind)) is not None:
+                if not given.get("name"):
+                    errors.append(required(f"{at}.{kind}.name"))
+                errors += _items(f"{at}.{kind}", given)
+                errors += _conflicts(path, given.get("items") or (), paths, given.get("name", ""))
+        if (given := part.get("downwardAPI")) is not None:
+            for file in given.get("items") or ():
+                errors += _downward_file(f"{at}.downwardAPI", file)
+            errors += _conflicts(path, given.get("items") or (), paths, None)
+        if (given := part.get("serviceAccountToken")) is not None:
+            errors += _token(path, f"{at}.serviceAccountToken", given)
+        if len(part) > 1:
+            errors.append(forbidden_field(at, f"{_ONE_TYPE} per source"))
+    return errors
+
+
+def _token(path: str, at: str, token: Given) -> list[FieldError]:
+    errors, seconds = [], token.get("expirationSeconds", 0)
+    if seconds < _SHORTEST_TOKEN:
+        problem = "may not specify a duration less than 10 minutes"
+        errors.append(invalid_value(f"{at}.expirationSeconds", seconds, problem))
+    if seconds > _LONGEST_TOKEN:
+        problem = "may not specify a duration larger than 2^32 seconds"
+        errors.append(invalid_value(f"{at}.expirationSeconds", seconds, problem))
+    if not token.get("path"):
+        return [*errors, required(f"{path}.path")]
+    return errors + _local_path(f"{path}.path", token["path"])
+
+
+def _conflicts(path: str, items: Sequence[Given], paths: set[str], shown: str | None) -> list[FieldError]:
+    errors = []
+    for item in items:
+        if target := item.get("path"):
+            if target in paths:
+                told = target if shown is None else shown
+                errors.append(invalid_value(path, told, "conflicting duplicate paths"))
+            paths.add(target)
+    return errors
+
+
+def _downward_file(path: str, file: Given) -> list[FieldError]:
+    errors = [] if file.get("path") else [required(f"{path}.path")]
+    errors += _local_path(f"{path}.path", file.get("path", ""))
+    if (field := file.get("fieldRef")) is not None:
+        errors += field_ref_errors(f"{path}.fieldRef", field, _DOWNWARD_PATHS)
+        if file.get("resourceFieldRef") is not None:
+            problem = "fieldRef and resourceFieldRef can not be specified simultaneously"
+            errors.append(invalid_value(path, "resource", problem))
+    elif (resource := file.get("resourceFieldRef")) is not None:
+        errors += resource_ref_errors(f"{path}.resourceFieldRef", resource, names_container=True)
+    else:
+        errors.append(required(path, "one of fieldRef and resourceFieldRef is required"))
+    return errors + _mode(f"{path}.mode", file.get("mode"))
+
+
+def _items(path: str, source: Given) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, item in enumerate(source.get("items") or ()):
+        at = f"{path}.items[{index}]"
+        errors += [required(f"{at}.{field}") for field in ("key", "path") if not item.get(field)]
+        errors += _local_path(f"{at}.path", item.get("path", ""))
+        errors += _mode(f"{at}.mode", item.get("mode"))
+    return errors
+
+
+def _mode(path: str, mode: int | None) -> list[FieldError]:
+    return [] if mode is None or 0 <= mode <= 0o777 else [invalid_value(path, mode, _BAD_MODE)]
+
+
+def _sub_path_errors(path: str, at: str, mount: Given) -> list[FieldError]:
+    errors, sub_path, expression = [], mount.get("subPath"), mount.get("subPathExpr")
+    if sub_path:
+        errors += _descending(f"{path}.subPath", sub_path)
+    if expression:
+        if sub_path:
+            problem = "subPathExpr and subPath are mutually exclusive"
+            errors.append(invalid_value(f"{at}.subPathExpr", expression, problem))
+        errors += _descending(f"{path}.subPathExpr", expression)
+    return errors
+
+
+def _propagation_errors(path: str, mount: Given, privileged: bool) -> list[FieldError]:
+    errors, propagation, recursive = [], mount.get("mountPropagation"), mount.get("recursiveReadOnly")
+    if propagation is not None and propagation not in _PROPAGATIONS:
+        errors.append(unsupported(f"{path}.mountPropagation", propagation, _PROPAGATIONS))
+    if propagation == "Bidirectional" and not privileged:
+        problem = "Bidirectional mount propagation is available only to privileged containers"
+        errors.append(forbidden_field(f"{path}.mountPropagation", problem))
+    if recursive is not None and recursive not in _RECURSIVE_READ_ONLY:
+        errors.append(unsupported(f"{path}.recursiveReadOnly", recursive, _RECURSIVE_READ_ONLY))
+    if recursive in ("Enabled", "IfPossible"):
+        at = f"{path}.recursiveReadOnly"
+        if not mount.get("readOnly"):
+            errors.append(forbidden_field(at, "may only be specified when readOnly is true"))
+        if propagation not in (None, "None"):
+            problem = "may only be specified when mountPropagation is None or not specified"
+            errors.append(forbidden_field(at, problem))
+    return errors
+
+
+def _local_path(path: str, target: str) -> list[FieldError]:
+    errors = _descending(path, target)
+    if target.startswith("..") and not target.startswith("../"):
+        errors.append(invalid_value(path, target, "must not start with '..'"))
+    return errors
+
+
+def _descending(path: str, target: str) -> list[FieldError]:
+    errors = [invalid_value(path, target, "must be a relative path")] if target.startswith("/") else []
+    return errors + no_backsteps(path, target)
+
+
+def no_backsteps(path: str, target: str) -> list[FieldError]:
+    return [invalid_value(path, target, "must not contain '..'")] if ".." in target.split("/") else []
+
+
+_RULES: Mapping[str, Callable[[str, Given], list[FieldError]]] = {
+    "emptyDir": _empty_dir,
+    "hostPath": host_path_errors,
+    "secret": _secret,
+    "configMap": _config_map,
+    "downwardAPI": _downward,
+    "projected": _projected,
+    "persistentVolumeClaim": _claim,
+    "nfs": nfs_errors,
+    "csi": _csi,
+    "ephemeral": _ephemeral,
+    "image": _image,
+}

@@ -1,0 +1,71 @@
+"""PriorityClasses. Source: k8s.io/kubernetes `pkg/apis/scheduling`; the admission plugin Priority."""
+
+from __future__ import annotations
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.resources.pod_defaults import SYSTEM_PRIORITIES
+from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.status import FieldError, forbidden, forbidden_field, immutable, unsupported
+
+PRIORITY_CLASSES = GroupResource("scheduling.k8s.io", "priorityclasses")
+_HIGHEST = 1_000_000_000
+_POLICIES = ("PreemptLowerPriority", "Never")
+_PREFIX = "system-"
+
+
+class PriorityClasses(Typed):
+    """Only one may be for all pods that name none."""
+
+    def set_defaults(self, obj: Object) -> None:
+        obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+    def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
+        generation = old["metadata"].get("generation")
+        super().prepare_update(new, old, subresource)
+        if generation is not None:
+            new["metadata"]["generation"] = generation
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
+        errors: list[FieldError] = []
+        if name.startswith(_PREFIX):
+            if problem := _reserved(obj, name, value):
+                told = (
+                    f"priority class names with '{_PREFIX}' prefix are reserved for system use only. error: "
+                )
+                errors.append(forbidden_field("metadata.name", told + problem))
+        elif value > _HIGHEST:
+            problem = f"maximum allowed value of a user defined priority is {_HIGHEST}"
+            errors.append(forbidden_field("value", problem))
+        if obj["preemptionPolicy"] not in _POLICIES:
+            errors.append(unsupported("preemptionPolicy", obj["preemptionPolicy"], _POLICIES))
+        return errors or self._alone(obj)
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        errors: list[FieldError] = []
+        if new.get("value", 0) != old.get("value", 0):
+            errors.append(forbidden_field("value", "may not be changed in an update."))
+        if new["preemptionPolicy"] != old["preemptionPolicy"]:
+            errors.append(immutable("preemptionPolicy", new["preemptionPolicy"]))
+        return errors or self._alone(new)
+
+    def _alone(self, obj: Object) -> list[FieldError]:
+        """Raises Forbidden."""
+        name = obj["metadata"].get("name", "")
+        for other in self.stored(PRIORITY_CLASSES).values() if obj.get("globalDefault") else ():
+            if other.get("globalDefault") and other["metadata"]["name"] != name:
+                problem = (
+                    f"PriorityClass {other['metadata']['name']} is already marked as default. "
+                    "Only one default can exist"
+                )
+                raise forbidden(PRIORITY_CLASSES, name, problem)
+        return []
+
+
+def _reserved(obj: Object, name: str, value: int) -> str:
+    if name not in SYSTEM_PRIORITIES:
+        return f"{name} is not a known system priority class"
+    if value != SYSTEM_PRIORITIES[name]:
+        return f"value of {name} PriorityClass must be {SYSTEM_PRIORITIES[name]}"
+    return f"globalDefault of {name} PriorityClass must be false" if obj.get("globalDefault") else ""

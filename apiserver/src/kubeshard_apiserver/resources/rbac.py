@@ -1,0 +1,126 @@
+"""Roles and bindings: what their rules and subjects must say. Source: k8s.io/kubernetes
+`pkg/apis/rbac/validation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kubeshard_apiserver.metadata import subdomain_name
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.resources.pod_selectors import label_selector_errors
+from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.status import FieldError, invalid_value, required, unsupported
+
+_GROUP = "rbac.authorization.k8s.io"
+
+
+def segment_name(name: str) -> str | None:
+    """Any name that can stand in a path."""
+    if name in (".", ".."):
+        return f"may not be '{name}'"
+    return next((f"may not contain '{char}'" for char in "/%" if char in name), None)
+
+
+class Roles(Typed):
+    """Role and ClusterRole."""
+
+    name_rule = staticmethod(segment_name)
+    create_on_update = True
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        rules = enumerate(obj.get("rules") or ())
+        errors = [error for index, rule in rules for error in self._rule_errors(rule, f"rules[{index}]")]
+        aggregation = obj.get("aggregationRule")
+        if aggregation is not None:
+            errors += _aggregation_errors(aggregation.get("clusterRoleSelectors") or ())
+        return errors
+
+    def _rule_errors(self, rule: Mapping[str, Any], path: str) -> list[FieldError]:
+        errors = []
+        if not rule.get("verbs"):
+            errors.append(required(f"{path}.verbs", "verbs must contain at least one value"))
+        if urls := rule.get("nonResourceURLs"):
+            where = f"{path}.nonResourceURLs"
+            if self.kind.namespaced:
+                errors.append(
+                    invalid_value(where, urls, "namespaced rules cannot apply to non-resource URLs")
+                )
+            if any(rule.get(field) for field in ("apiGroups", "resources", "resourceNames")):
+                problem = "rules cannot apply to both regular resources and non-resource URLs"
+                errors.append(invalid_value(where, urls, problem))
+            return errors
+        if not rule.get("apiGroups"):
+            errors.append(required(f"{path}.apiGroups", "resource rules must supply at least one api group"))
+        if not rule.get("resources"):
+            errors.append(required(f"{path}.resources", "resource rules must supply at least one resource"))
+        return errors
+
+
+def _aggregation_errors(selectors: Sequence[Mapping[str, Any]]) -> list[FieldError]:
+    path = "aggregationRule.clusterRoleSelectors"
+    if not selectors:
+        return [required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil")]
+    errors = []
+    for index, selector in enumerate(selectors):
+        if wrong := label_selector_errors(f"{path}[{index}]", selector):
+            errors += [*wrong, invalid_value(f"{path}[{index}]", None, "invalid label selector.")]
+    return errors
+
+
+class Bindings(Typed):
+    """RoleBinding and ClusterRoleBinding."""
+
+    name_rule = staticmethod(segment_name)
+    create_on_update = True
+
+    def set_defaults(self, obj: Object) -> None:
+        role = obj.setdefault("roleRef", {})
+        if not role.get("apiGroup"):
+            role["apiGroup"] = _GROUP
+        for subject in obj.get("subjects") or ():
+            if not subject.get("apiGroup") and subject.get("kind") in ("User", "Group"):
+                subject["apiGroup"] = _GROUP
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        role, errors = obj["roleRef"], []
+        if role["apiGroup"] != _GROUP:
+            errors.append(unsupported("roleRef.apiGroup", role["apiGroup"], (_GROUP,)))
+        kinds = ("Role", "ClusterRole") if self.kind.namespaced else ("ClusterRole",)
+        if (kind := role.get("kind", "")) not in kinds:
+            errors.append(unsupported("roleRef.kind", kind, kinds))
+        name = role.get("name", "")
+        if not name:
+            errors.append(required("roleRef.name"))
+        elif problem := segment_name(name):
+            errors.append(invalid_value("roleRef.name", name, problem))
+        for index, subject in enumerate(obj.get("subjects") or ()):
+            errors += self._subject_errors(subject, f"subjects[{index}]")
+        return errors
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        errors = self.validate(new)
+        if new["roleRef"] != old["roleRef"]:
+            role = {title: new["roleRef"].get(title[0].lower() + title[1:], "") for title in ("Kind", "Name")}
+            given = {"APIGroup": new["roleRef"]["apiGroup"], **role}
+            errors.append(invalid_value("roleRef", given, "cannot change roleRef"))
+        return errors
+
+    def _subject_errors(self, subject: Mapping[str, Any], path: str) -> list[FieldError]:
+        kind, name, group = (subject.get(field, "") for field in ("kind", "name", "apiGroup"))
+        errors = [] if name else [required(f"{path}.name")]
+        match kind:
+            case "ServiceAccount":
+                if name and (problem := subdomain_name(name)):
+                    errors.append(invalid_value(f"{path}.name", name, problem))
+                if group:
+                    errors.append(unsupported(f"{path}.apiGroup", group, ("",)))
+                if not self.kind.namespaced and not subject.get("namespace"):
+                    errors.append(required(f"{path}.namespace"))
+            case "User" | "Group":
+                if group != _GROUP:
+                    errors.append(unsupported(f"{path}.apiGroup", group, (_GROUP,)))
+            case _:
+                errors.append(unsupported(f"{path}.kind", kind, ("ServiceAccount", "User", "Group")))
+        return errors

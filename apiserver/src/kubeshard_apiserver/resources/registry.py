@@ -1,0 +1,85 @@
+"""Which kinds are served: built-in ones, and those that definitions add."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard_apiserver.printing import Printer
+from kubeshard_apiserver.resources.strategy import Strategy
+from kubeshard_apiserver.schema.catalog import Entry
+
+_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A kind in one version, as it is served."""
+
+    strategy: Strategy
+    singular: str
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = _VERBS
+    list_kind: str = ""
+    own_printer: Printer | None = None
+    """Of a kind whose columns are said by its definition."""
+    deprecation: str = ""
+    """What clients of this version are warned of."""
+    is_ending: bool = False
+    """Whether its definition is being deleted."""
+    storage_hash: str = ""
+    parts: Mapping[str, Entry] = field(default_factory=dict)
+    """Subresources of built-in kinds, as discovery tells them."""
+
+    @property
+    def kind(self) -> Kind:
+        return self.strategy.kind
+
+    @property
+    def group_resource(self) -> GroupResource:
+        return self.kind.group_resource
+
+    @property
+    def subresources(self) -> frozenset[str]:
+        return self.strategy.subresources
+
+
+class Registry:
+    """Versions of a group keep the order in which they were added; the first is preferred."""
+
+    def __init__(self) -> None:
+        self._resources: dict[tuple[str, str, str], Resource] = {}
+
+    def add(self, resource: Resource) -> None:
+        kind = resource.kind
+        self._resources[kind.group, kind.version, kind.plural] = resource
+
+    def remove(self, resource: GroupResource) -> None:
+        """In all versions."""
+        for key in [
+            key for key in self._resources if (key[0], key[2]) == (resource.group, resource.resource)
+        ]:
+            del self._resources[key]
+
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        return self._resources.get((group, version, plural))
+
+    def serves(self, group: str, version: str) -> bool:
+        return any(key[:2] == (group, version) for key in self._resources)
+
+    def is_builtin(self, group: str) -> bool:
+        return any(key[0] == group and not found.strategy.is_custom for key, found in self._resources.items())
+
+    def groups(self) -> list[str]:
+        return list(dict.fromkeys(group for group, _, _ in self._resources))
+
+    def versions(self, group: str) -> list[str]:
+        return list(dict.fromkeys(version for of, version, _ in self._resources if of == group))
+
+    def of(self, group: str, version: str) -> list[Resource]:
+        return [resource for key, resource in self._resources.items() if key[:2] == (group, version)]
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(list(self._resources.values()))

@@ -1,0 +1,161 @@
+"""Services. Source: k8s.io/kubernetes `pkg/apis/core/v1`, `pkg/registry/core/service`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
+from kubeshard_apiserver.metadata import label_name
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.resources.service_addresses import fill_families, give_address, give_ports
+from kubeshard_apiserver.resources.service_rules import (
+    balancer_status_errors,
+    is_reached_from_outside,
+    needs_addresses,
+    needs_health_port,
+    needs_node_ports,
+    service_errors,
+    service_update_errors,
+)
+from kubeshard_apiserver.resources.service_warnings import service_warnings
+from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.status import FieldError
+
+Given = Mapping[str, Any]
+SERVICES = GroupResource("", "services")
+_THREE_HOURS = 10800
+
+
+class Services(Typed):
+    """A replace that does not say what was given to a Service leaves it as it is; what a changed type has no
+    use for is taken back.
+    """
+
+    name_rule = staticmethod(label_name)
+    selectable = ("metadata.name", "metadata.namespace", "spec.clusterIP", "spec.type")
+
+    def set_defaults(self, obj: Object) -> None:
+        spec = obj["spec"]
+        affinity = spec.setdefault("sessionAffinity", "None")
+        if affinity == "None":
+            spec.pop("sessionAffinityConfig", None)
+        elif affinity == "ClientIP":
+            given = ((spec.get("sessionAffinityConfig") or {}).get("clientIP") or {}).get("timeoutSeconds")
+            seconds = _THREE_HOURS if given is None else given
+            spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": seconds}}
+        kind = spec.setdefault("type", "ClusterIP")
+        for port in spec.get("ports") or ():
+            port.setdefault("protocol", "TCP")
+            port["targetPort"] = port.get("targetPort") or port.get("port", 0)
+        if is_reached_from_outside(spec):
+            spec.setdefault("externalTrafficPolicy", "Cluster")
+        if kind in ("ClusterIP", "NodePort", "LoadBalancer"):
+            spec.setdefault("internalTrafficPolicy", "Cluster")
+        if kind == "LoadBalancer":
+            spec.setdefault("allocateLoadBalancerNodePorts", True)
+            for point in obj["status"]["loadBalancer"].get("ingress") or ():
+                if point.get("ip"):
+                    point.setdefault("ipMode", "VIP")
+
+    def prepare_create(self, obj: Object) -> None:
+        super().prepare_create(obj)
+        spec = obj["spec"]
+        if spec.get("clusterIP") and not spec.get("clusterIPs"):
+            spec["clusterIPs"] = [spec["clusterIP"]]
+        fill_families(obj, {})
+        give_address(obj, self._others(obj))
+        give_ports(obj, {}, self._others(obj))
+        if not needs_addresses(spec):
+            spec.pop("internalTrafficPolicy", None)
+
+    def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
+        super().prepare_update(new, old, subresource)
+        if subresource:
+            return
+        spec, before = new["spec"], old["spec"]
+        _keep_given(spec, before)
+        _match_addresses(spec, before)
+        fill_families(new, before)
+        if needs_addresses(spec) and not needs_addresses(before):
+            give_address(new, self._others(new))
+        give_ports(new, before, self._others(new))
+        _drop_useless(spec, before)
+        if not needs_addresses(spec):
+            spec.pop("internalTrafficPolicy", None)
+        if spec["type"] != "LoadBalancer":
+            new["status"] = {**new["status"], "loadBalancer": {}}
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        return service_errors(obj, None)
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        if subresource == "status":
+            return balancer_status_errors(new, old)
+        return service_update_errors(new, old)
+
+    def warnings(self, new: Object, old: Object | None) -> list[str]:
+        return service_warnings(new)
+
+    def selector_problem(self, path: str) -> str:
+        return f"field label not supported: {path}"
+
+    def _others(self, service: Object) -> Iterator[Object]:
+        mine = Key(service["metadata"].get("namespace", ""), service["metadata"].get("name", ""))
+        return (one for key, one in self.stored(SERVICES).items() if key != mine)
+
+
+def _keep_given(spec: Object, before: Given) -> None:
+    """What was given and is not said again."""
+    if needs_addresses(spec) and needs_addresses(before):
+        for field in ("clusterIP", "clusterIPs"):
+            if not spec.get(field) and before.get(field):
+                spec[field] = before[field]
+    if needs_node_ports(spec) and needs_node_ports(before):
+        had = {port.get("name", ""): port.get("nodePort") for port in before.get("ports") or ()}
+        used = {*had.values()} & {port.get("nodePort") for port in spec.get("ports") or ()} - {None}
+        for port in spec.get("ports") or ():
+            number = had.get(port.get("name", ""))
+            if not port.get("nodePort") and number and number not in used:
+                port["nodePort"] = number
+    if needs_health_port(spec) and needs_health_port(before):
+        spec.setdefault("healthCheckNodePort", before.get("healthCheckNodePort"))
+
+
+def _match_addresses(spec: Object, before: Given) -> None:
+    """Who changes the one address means the list, too."""
+    had, has = before.get("clusterIP", ""), spec.get("clusterIP", "")
+    if had == has or (spec.get("clusterIPs") or []) != (before.get("clusterIPs") or []):
+        return
+    if had and not has:
+        spec.pop("clusterIPs", None)
+    else:
+        spec["clusterIPs"] = [has]
+
+
+def _drop_useless(spec: Object, before: Given) -> None:
+    def drop(*fields: str) -> None:
+        for field in fields:
+            if spec.get(field) == before.get(field):
+                spec.pop(field, None)
+
+    if needs_addresses(before) and not needs_addresses(spec):
+        if spec.get("clusterIP") == before.get("clusterIP") and spec.get("clusterIPs") == before.get(
+            "clusterIPs"
+        ):
+            drop("clusterIP", "clusterIPs")
+        drop("ipFamilies", "ipFamilyPolicy")
+    balanced, was_balanced = spec["type"] == "LoadBalancer", before["type"] == "LoadBalancer"
+    if before["type"] in ("NodePort", "LoadBalancer") and spec["type"] not in ("NodePort", "LoadBalancer"):
+        had = {port.get("nodePort") for port in before.get("ports") or ()}
+        ports = spec.get("ports") or ()
+        if {port["nodePort"] for port in ports if port.get("nodePort")} <= had:
+            for port in ports:
+                port.pop("nodePort", None)
+    if needs_health_port(before) and not needs_health_port(spec):
+        drop("healthCheckNodePort")
+    if was_balanced and not balanced:
+        drop("allocateLoadBalancerNodePorts", "loadBalancerClass")
+    if is_reached_from_outside(before) and not is_reached_from_outside(spec):
+        drop("externalTrafficPolicy")

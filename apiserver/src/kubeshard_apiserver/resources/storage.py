@@ -1,0 +1,298 @@
+"""StorageClasses, VolumeAttributesClasses, and what drivers of storage say of themselves.
+
+Source: k8s.io/kubernetes `pkg/apis/storage`, `pkg/registry/storage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kubeshard_apiserver.objects import Object, with_metadata
+from kubeshard_apiserver.resources.pod_names import dns_subdomain, not_negative, qualified_name, wrong
+from kubeshard_apiserver.resources.pod_selectors import label_selector_errors
+from kubeshard_apiserver.resources.quantity_rules import quantity_errors
+from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.status import (
+    FieldError,
+    duplicate,
+    forbidden_field,
+    immutable,
+    invalid_value,
+    required,
+    too_long,
+    unsupported,
+)
+
+Given = Mapping[str, Any]
+ATTRIBUTES_PROTECTION = "kubernetes.io/vac-protection"
+"""The finalizer that admission gives to every new class of attributes."""
+_RECLAIM = ("Delete", "Retain")
+_BINDING = ("Immediate", "WaitForFirstConsumer")
+_GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
+_LIFECYCLES = ("Persistent", "Ephemeral")
+_MOST_PARAMETERS, _LONGEST_PARAMETERS = 512, 256 * 1024
+_SHORTEST_TOKEN, _LONGEST_TOKEN = 600, 2**32
+_LONGEST_NODE, _LONGEST_MESSAGE = 256, 1024
+_SHORTEST_PERIOD = 10
+
+
+class StorageClasses(Typed):
+    def set_defaults(self, obj: Object) -> None:
+        obj.setdefault("reclaimPolicy", "Delete")
+        obj.setdefault("volumeBindingMode", "Immediate")
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        errors = _provisioner("provisioner", obj.get("provisioner", ""))
+        errors += _parameters("parameters", obj.get("parameters") or {})
+        if obj["reclaimPolicy"] not in _RECLAIM:
+            errors.append(unsupported("reclaimPolicy", obj["reclaimPolicy"], _RECLAIM))
+        if obj["volumeBindingMode"] not in _BINDING:
+            errors.append(unsupported("volumeBindingMode", obj["volumeBindingMode"], _BINDING))
+        for index, term in enumerate(obj.get("allowedTopologies") or ()):
+            errors += _topology(f"allowedTopologies[{index}]", term.get("matchLabelExpressions") or ())
+        return errors
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        fields = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
+        return self.validate(new) + [
+            immutable(field, new.get(field)) for field in fields if new.get(field) != old.get(field)
+        ]
+
+
+class AttributesClasses(Typed):
+    def prepare_create(self, obj: Object) -> None:
+        super().prepare_create(obj)
+        finalizers = obj["metadata"].get("finalizers") or []
+        if ATTRIBUTES_PROTECTION not in finalizers:
+            obj |= with_metadata(obj, finalizers=[*finalizers, ATTRIBUTES_PROTECTION])
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        given = obj.get("parameters") or {}
+        errors = _provisioner("driverName", obj.get("driverName", "")) + _parameters("parameters", given)
+        if not given:
+            errors.append(required("parameters", "must contain at least one key/value pair"))
+        return errors
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        return [
+            forbidden_field(field, f"updates to {field} are forbidden.")
+            for field in ("driverName", "parameters")
+            if new.get(field) != old.get(field)
+        ] + self.validate(new)
+
+
+class Drivers(Typed):
+    """Generations are counted from the first change on."""
+
+    def set_defaults(self, obj: Object) -> None:
+        spec = obj["spec"]
+        spec.setdefault("attachRequired", True)
+        for field in ("podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"):
+            spec.setdefault(field, False)
+        spec.setdefault("fsGroupPolicy", "ReadWriteOnceWithFSType")
+        if not spec.get("volumeLifecycleModes"):
+            spec["volumeLifecycleModes"] = ["Persistent"]
+
+    def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
+        super().prepare_update(new, old, subresource)
+        if new["spec"] != old["spec"]:
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec = obj["spec"]
+        errors: list[FieldError] = []
+        if spec["fsGroupPolicy"] not in _GROUP_POLICIES:
+            errors.append(unsupported("spec.fsGroupPolicy", spec["fsGroupPolicy"], _GROUP_POLICIES))
+        requests = spec.get("tokenRequests") or ()
+        errors += _tokens(requests)
+        for mode in spec["volumeLifecycleModes"]:
+            if mode not in _LIFECYCLES:
+                errors.append(unsupported("spec.volumeLifecycleModes", mode, _LIFECYCLES))
+        period, secrets = (
+            spec.get("nodeAllocatableUpdatePeriodSeconds"),
+            spec.get("serviceAccountTokenInSecrets"),
+        )
+        if period is not None and period < _SHORTEST_PERIOD:
+            problem = f"must be greater than or equal to {_SHORTEST_PERIOD} seconds"
+            errors.append(invalid_value("spec.nodeAllocatableUpdatePeriodSeconds", period, problem))
+        if secrets is not None and not requests:
+            problem = "serviceAccountTokenInSecrets is set but no tokenRequests are specified"
+            errors.append(invalid_value("spec.serviceAccountTokenInSecrets", secrets, problem))
+        return errors
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        fields = (("attachRequired", "attachedRequired"), ("volumeLifecycleModes", "volumeLifecycleModes"))
+        return self.validate(new) + [
+            immutable(f"spec.{told}", new["spec"][field])
+            for field, told in fields
+            if new["spec"][field] != old["spec"][field]
+        ]
+
+
+class DriverNodes(Typed):
+    """CSINodes."""
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        drivers = obj["spec"].get("drivers") or ()
+        names = [driver.get("name", "") for driver in drivers]
+        errors: list[FieldError] = []
+        for index, driver in enumerate(drivers):
+            at, node = f"spec.drivers[{index}]", driver.get("nodeID", "")
+            errors += driver_name_errors(f"{at}.name", names[index])
+            if not node:
+                errors.append(required(f"{at}.nodeID"))
+            if len(node) > _LONGEST_NODE:
+                problem = f"must be {_LONGEST_NODE} characters or less"
+                errors.append(invalid_value(f"{at}.nodeID", node, problem))
+            errors += not_negative(f"{at}.allocatable.count", (driver.get("allocatable") or {}).get("count"))
+            if names[index] in names[:index]:
+                errors.append(duplicate(f"{at}.name", names[index]))
+            errors += _topology_keys(at, driver.get("topologyKeys") or ())
+        return errors
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        had = {driver.get("name"): _fixed(driver) for driver in old["spec"].get("drivers") or ()}
+        changed = [
+            driver
+            for driver in new["spec"].get("drivers") or ()
+            if _fixed(driver) != had.get(driver.get("name"), _fixed(driver))
+        ]
+        return self.validate(new) + [immutable("spec.drivers", _shown(driver)) for driver in changed]
+
+
+class Capacities(Typed):
+    """CSIStorageCapacities."""
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        errors = label_selector_errors("nodeTopology", obj.get("nodeTopology"))
+        errors += wrong("storageClassName", obj.get("storageClassName", ""), dns_subdomain)
+        if (amount := obj.get("capacity")) is not None:
+            errors += quantity_errors("capacity", "", amount)
+        return errors
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        return [
+            immutable(field, new.get(field))
+            for field in ("nodeTopology", "storageClassName")
+            if new.get(field) != old.get(field)
+        ]
+
+
+class Attachments(Typed):
+    """VolumeAttachments."""
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec = obj["spec"]
+        volume = spec["source"].get("persistentVolumeName")
+        errors = driver_name_errors("spec.attacher", spec.get("attacher", ""))
+        if (volume is None) == (spec["source"].get("inlineVolumeSpec") is None):
+            problem = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+            errors.append(
+                required("spec.source", problem)
+                if volume is None
+                else forbidden_field("spec.source", problem)
+            )
+        elif volume == "":
+            problem = "must specify non empty persistentVolumeName"
+            errors.append(required("spec.source.persistentVolumeName", problem))
+        errors += wrong("spec.nodeName", spec.get("nodeName", ""), dns_subdomain)
+        for field in ("attachError", "detachError"):
+            message = ((obj.get("status") or {}).get(field) or {}).get("message", "")
+            if len(message) > _LONGEST_MESSAGE:
+                errors.append(too_long(f"status.{field}.message", _LONGEST_PARAMETERS))
+        if volume is not None:
+            errors += wrong("spec.source.persistentVolumeName", volume, dns_subdomain)
+        return errors
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        changed = new["spec"] != old["spec"]
+        return self.validate(new) + ([immutable("spec", _shown_attachment(new["spec"]))] if changed else [])
+
+
+def driver_name_errors(path: str, name: str) -> list[FieldError]:
+    if not name:
+        return [required(path)]
+    errors = [too_long(path, 63)] if len(name) > 63 else []
+    return errors + [invalid_value(path, name, problem) for problem in dns_subdomain(name.lower())]
+
+
+def _provisioner(path: str, name: str) -> list[FieldError]:
+    return wrong(path, name.lower(), qualified_name) if name else [required(path)]
+
+
+def _parameters(path: str, given: Mapping[str, str]) -> list[FieldError]:
+    if len(given) > _MOST_PARAMETERS:
+        return [too_long(path, _MOST_PARAMETERS)]
+    errors = [invalid_value(path, "", "field can not be empty.")] if "" in given else []
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in given.items())
+    return [*errors, too_long(path, _LONGEST_PARAMETERS)] if size > _LONGEST_PARAMETERS else errors
+
+
+def _topology(path: str, expressions: Sequence[Given]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    keys = [expression.get("key", "") for expression in expressions]
+    for index, expression in enumerate(expressions):
+        at, values = f"{path}.matchLabelExpressions[{index}]", expression.get("values") or ()
+        if not values:
+            errors.append(required(f"{at}.values"))
+        errors += [
+            duplicate(f"{at}.values[{position}]", value)
+            for position, value in enumerate(values)
+            if value in values[:position]
+        ]
+        errors += wrong(f"{at}.key", keys[index], qualified_name)
+        if keys[index] in keys[:index]:
+            errors.append(duplicate(f"{at}.key", keys[index]))
+    return errors
+
+
+def _topology_keys(path: str, keys: Sequence[str]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, key in enumerate(keys):
+        errors += [] if key else [required(path)]
+        errors += [duplicate(path, key)] if key in keys[:index] else []
+        errors += wrong(path, key, qualified_name)
+    return errors
+
+
+def _tokens(requests: Sequence[Given]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    audiences = [request.get("audience", "") for request in requests]
+    for index, request in enumerate(requests):
+        at, seconds = f"spec.tokenRequests[{index}]", request.get("expirationSeconds")
+        if audiences[index] in audiences[:index]:
+            errors.append(duplicate(f"{at}.audience", audiences[index]))
+        elif seconds is not None and seconds < _SHORTEST_TOKEN:
+            problem = "may not specify a duration less than 10 minutes"
+            errors.append(invalid_value(f"{at}.expirationSeconds", seconds, problem))
+        elif seconds is not None and seconds > _LONGEST_TOKEN:
+            problem = "may not specify a duration larger than 2^32 seconds"
+            errors.append(invalid_value(f"{at}.expirationSeconds", seconds, problem))
+    return errors
+
+
+def _fixed(driver: Given) -> Given:
+    return {name: value for name, value in driver.items() if name != "allocatable"}
+
+
+def _shown(driver: Given) -> Given:
+    """As messages show it: by the names of Go's fields."""
+    return {
+        "Name": driver.get("name", ""),
+        "NodeID": driver.get("nodeID", ""),
+        "TopologyKeys": driver.get("topologyKeys"),
+        "Allocatable": None,
+    }
+
+
+def _shown_attachment(spec: Given) -> Given:
+    source = spec["source"]
+    return {
+        "Attacher": spec.get("attacher", ""),
+        "Source": {
+            "PersistentVolumeName": source.get("persistentVolumeName"),
+            "InlineVolumeSpec": source.get("inlineVolumeSpec"),
+        },
+        "NodeName": spec.get("nodeName", ""),
+    }

@@ -1,0 +1,78 @@
+"""Built-in kinds: their Go types decide what a body may be, and this class what is common to their rules.
+
+A kind with rules of its own is a subclass with one line in `builtin._RULES`; one without is `Typed` itself. What
+a subclass may say:
+
+* `name_rule` and `selectable`, as class attributes. Whether generations are counted and what a replace may do
+  is in the lists of `traits`.
+* `set_defaults(obj)`: after every decode - of creates, replaces and of what a patch has made - in place. Fields of
+  struct type and those without `omitempty` are there already, with their zero values (`spec: {}`, `containers:
+  None`); fields that are empty and may be left out are not, so `setdefault` is what Go's `if x == nil` is.
+* `prepare_create(obj)` and `prepare_update(new, old, subresource)`: what a request cannot change. Call `super()`:
+  it drops the status, counts generations, and keeps subresources from each other's fields.
+* `validate(obj)` and `validate_update(new, old, subresource)`: lists of `FieldError`. `validate_update` calls
+  `validate` unless it is overridden.
+* `is_held`, `prepare_delete`, `fields_for_selection`: see `Strategy`.
+
+The constructor takes the kind and nothing else; `self.type` is its `schema.decoding.Struct`.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from kubeshard.core.kinds import Kind
+from kubeshard_apiserver.apply.shape import Shape
+from kubeshard_apiserver.apply.typed_shape import shape_of_type
+from kubeshard_apiserver.metadata import without_empty
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.resources import traits
+from kubeshard_apiserver.resources.strategy import Strategy
+from kubeshard_apiserver.schema.catalog import served, type_of
+from kubeshard_apiserver.schema.decoding import Run, Struct
+from kubeshard_apiserver.status import bad_request
+
+
+class Typed(Strategy):
+    """Types are made and read on first use: a server starts without them."""
+
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(kind, {}, subresources=frozenset(served(kind).subresources))
+        self.create_on_update = kind.group_kind in traits.CREATED_BY_REPLACE
+        self.unconditional_update = kind.group_kind not in traits.VERSION_NEEDED
+        self.counts_generations = kind.group_kind in traits.COUNTED
+        self.shown_when_deleted = kind.group_kind in traits.SHOWN_WHEN_DELETED
+        self.default_propagation = traits.DEFAULT_PROPAGATION.get(kind.group_kind, "Background")
+
+    @cached_property
+    def type(self) -> Struct:
+        return type_of(self.kind)
+
+    @cached_property
+    def shape(self) -> Shape:
+        return shape_of_type(self.type)
+
+    @cached_property
+    def zero(self) -> dict[str, Any]:
+        zero = self.type.zero()
+        del zero["metadata"]
+        return zero
+
+    def decode(self, obj: Object) -> list[str]:
+        kind = self.kind
+        given = (obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind)
+        if given != (kind.api_version, kind.kind):
+            raise bad_request(
+                f'{given[1]} in version "{given[0].rpartition("/")[2]}" cannot be handled as a {kind.kind}: '
+                f"converting ({given[0]}.{given[1]}) to ({kind.kind}): unknown conversion"
+            )
+        run = Run(kind.kind, kind.version)
+        decoded = self.type.decode(obj, None, run)
+        obj.clear()
+        obj.update(decoded, apiVersion=kind.api_version, kind=kind.kind)
+        obj["metadata"] = without_empty(decoded["metadata"])
+        if not kind.namespaced:
+            obj["metadata"].pop("namespace", None)
+        self.set_defaults(obj)
+        return run.dropped

@@ -1,0 +1,192 @@
+"""PersistentVolumes. Source: k8s.io/kubernetes `pkg/apis/core/validation`, `pkg/registry/core/persistentvolume`; the
+admission plugin StorageObjectInUseProtection.
+
+Not covered: what is in sources of volumes but hostPath, local, nfs and csi.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from posixpath import normpath
+from typing import Any
+
+from kubeshard_apiserver.objects import Object, with_metadata
+from kubeshard_apiserver.resources.pod_names import dns_label, dns_subdomain, wrong
+from kubeshard_apiserver.resources.pod_resources import positive_quantity
+from kubeshard_apiserver.resources.pod_selectors import node_selector_errors
+from kubeshard_apiserver.resources.pod_volumes import host_path_errors, nfs_errors, no_backsteps
+from kubeshard_apiserver.resources.storage import driver_name_errors
+from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.status import (
+    FieldError,
+    forbidden_field,
+    immutable,
+    required,
+    unsupported,
+)
+
+Given = Mapping[str, Any]
+PROTECTION = "kubernetes.io/pv-protection"
+"""The finalizer that admission gives to every new volume."""
+_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+_RECLAIM = ("Delete", "Recycle", "Retain")
+_VOLUME_MODES = ("Block", "Filesystem")
+_OTHERS = (
+    "accessModes", "capacity", "claimRef", "mountOptions", "nodeAffinity", "persistentVolumeReclaimPolicy",
+    "storageClassName", "volumeAttributesClassName", "volumeMode",
+)  # fmt: skip
+"""Fields that are no source."""
+
+
+class Volumes(Typed):
+    """When the phase changes, the time of it is written down."""
+
+    selectable = ("metadata.name", "name")
+
+    def set_defaults(self, obj: Object) -> None:
+        obj["spec"].setdefault("persistentVolumeReclaimPolicy", "Retain")
+        obj["spec"].setdefault("volumeMode", "Filesystem")
+        obj["status"].setdefault("phase", "Pending")
+        if (path := obj["spec"].get("hostPath")) is not None:
+            path.setdefault("type", "")
+
+    def prepare_create(self, obj: Object) -> None:
+        super().prepare_create(obj)
+        since = obj["metadata"]["creationTimestamp"]
+        obj["status"] = {"phase": "Pending", "lastPhaseTransitionTime": since}
+        finalizers = obj["metadata"].get("finalizers") or []
+        if PROTECTION not in finalizers:
+            obj |= with_metadata(obj, finalizers=[*finalizers, PROTECTION])
+
+    def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
+        super().prepare_update(new, old, subresource)
+        if subresource != "status":
+            return
+        before, after, field = old["status"], dict(new["status"]), "lastPhaseTransitionTime"
+        if before.get("phase") == after.get("phase"):
+            if after.get(field) is None and field in before:
+                after[field] = before[field]
+        elif after.get(field) in (None, before.get(field)):
+            after[field] = _now(new)
+        new["status"] = after
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        return volume_errors("spec", obj["spec"])
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        if subresource == "status":
+            return []
+        errors, spec, before = self.validate(new), new["spec"], old["spec"]
+        if _source(spec) != _source(before):
+            errors.append(forbidden_field("spec.persistentvolumesource", _CHANGED))
+        if spec["volumeMode"] != before["volumeMode"]:
+            errors.append(immutable("volumeMode", spec["volumeMode"]))
+        if (
+            before.get("volumeAttributesClassName") is not None
+            and spec.get("volumeAttributesClassName") is None
+        ):
+            problem = "update from non-nil value to nil is forbidden"
+            errors.append(forbidden_field("spec.volumeAttributesClassName", problem))
+        return errors
+
+    def fields_for_selection(self, obj: Object) -> dict[str, str]:
+        return {**super().fields_for_selection(obj), "name": obj["metadata"]["name"]}
+
+    def selector_problem(self, path: str) -> str:
+        return f"field label not supported: {path}"
+
+
+_CHANGED = "spec.persistentvolumesource is immutable after creation"
+
+
+def volume_errors(path: str, spec: Given) -> list[FieldError]:
+    modes, capacity = spec.get("accessModes") or (), spec.get("capacity") or {}
+    errors = [] if modes else [required(f"{path}.accessModes")]
+    errors += [unsupported(f"{path}.accessModes", mode, _MODES) for mode in modes if mode not in _MODES]
+    if "ReadWriteOncePod" in modes and {*modes} & {*_MODES[:3]}:
+        problem = "may not use ReadWriteOncePod with other access modes"
+        errors.append(forbidden_field(f"{path}.accessModes", problem))
+    if not capacity:
+        errors.append(required(f"{path}.capacity"))
+    if capacity.keys() != {"storage"}:
+        errors.append(unsupported(f"{path}.capacity", spec.get("capacity"), ("storage",)))
+    for name, amount in capacity.items():
+        errors += positive_quantity(f"{path}.capacity[{name}]", amount)
+    policy = spec.get("persistentVolumeReclaimPolicy", "")
+    if policy not in _RECLAIM:
+        errors.append(unsupported(f"{path}.persistentVolumeReclaimPolicy", policy, _RECLAIM))
+    if (affinity := spec.get("nodeAffinity")) is not None:
+        at = f"{path}.nodeAffinity.required"
+        wanted = affinity.get("required")
+        errors += (
+            [required(at, "must specify required node constraints")]
+            if wanted is None
+            else node_selector_errors(at, wanted)
+        )
+    errors += _source_errors(path, spec)
+    host = (spec.get("hostPath") or {}).get("path", "")
+    if host and normpath(host) == "/" and policy == "Recycle":
+        problem = "may not be 'recycle' for a hostPath mount of '/'"
+        errors.append(forbidden_field(f"{path}.persistentVolumeReclaimPolicy", problem))
+    if name := spec.get("storageClassName"):
+        errors += wrong(f"{path}.storageClassName", name, dns_subdomain)
+    if spec["volumeMode"] not in _VOLUME_MODES:
+        errors.append(unsupported(f"{path}.volumeMode", spec["volumeMode"], _VOLUME_MODES))
+    if (name := spec.get("volumeAttributesClassName")) is not None:
+        at = f"{path}.volumeAttributesClassName"
+        errors += wrong(at, name, dns_subdomain) if name else [required(at, "an empty string is disallowed")]
+        if spec.get("csi") is None:
+            problem = "has to be specified when using volumeAttributesClassName"
+            errors.append(required(f"{path}.csi", problem))
+    return errors
+
+
+def _source(spec: Given) -> Given:
+    source = {name: value for name, value in spec.items() if name not in _OTHERS}
+    if csi := source.get("csi"):
+        source["csi"] = {name: value for name, value in csi.items() if name != "controllerExpandSecretRef"}
+    return source
+
+
+def _source_errors(path: str, spec: Given) -> list[FieldError]:
+    given = [name for name in spec if name not in _OTHERS]
+    if not given:
+        return [required(path, "must specify a volume type")]
+    first, *more = given
+    rule = _RULES.get(first)
+    errors = rule(f"{path}.{first}", spec[first]) if rule else []
+    if "local" in given and spec.get("nodeAffinity") is None:
+        errors.append(required(f"{path}.nodeAffinity", "Local volume requires node affinity"))
+    return errors + [
+        forbidden_field(f"{path}.{name}", "may not specify more than 1 volume type") for name in more
+    ]
+
+
+def _local(path: str, source: Given) -> list[FieldError]:
+    target = source.get("path", "")
+    return no_backsteps(f"{path}.path", target) if target else [required(f"{path}.path")]
+
+
+def _csi(path: str, source: Given) -> list[FieldError]:
+    errors = driver_name_errors(f"{path}.driver", source.get("driver", ""))
+    if not source.get("volumeHandle"):
+        errors.append(required(f"{path}.volumeHandle"))
+    for field in ("controllerPublish", "controllerExpand", "nodePublish", "nodeExpand"):
+        if (secret := source.get(f"{field}SecretRef")) is not None:
+            for part, rule in (("name", dns_subdomain), ("namespace", dns_label)):
+                at, text = f"{path}.{field}SecretRef.{part}", secret.get(part, "")
+                errors += wrong(at, text, rule) if text else [required(at)]
+    return errors
+
+
+def _now(obj: Object) -> str:
+    """The time of this write, which stands at what it manages."""
+    return max(str(entry["time"]) for entry in obj["metadata"].get("managedFields") or ())
+
+
+_RULES: Mapping[str, Callable[[str, Given], list[FieldError]]] = {
+    "hostPath": host_path_errors,
+    "local": _local,
+    "nfs": nfs_errors,
+    "csi": _csi,
+}

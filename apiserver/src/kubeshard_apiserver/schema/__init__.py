@@ -1,0 +1,11 @@
+"""Structural schemas: pruning, defaulting and validation of JSON values by them, as the API server does for
+custom resources; and the Go types of built-in kinds.
+
+Pure functions over plain schema dicts (`openAPIV3Schema`). CEL rules are in `resources.custom_rules`.
+"""
+
+from kubeshard_apiserver.schema.defaulting import fill
+from kubeshard_apiserver.schema.pruning import prune
+from kubeshard_apiserver.schema.validation import Validator
+
+__all__ = ["Validator", "fill", "prune"]

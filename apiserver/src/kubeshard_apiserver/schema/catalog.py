@@ -1,0 +1,142 @@
+"""The built-in kinds of release 1.36 and their types, as `make types` has read them from a server.
+
+`kinds.json` has the resources of every group version as discovery tells them, each with the name of its type.
+`types.json` has the structs: their fields, each with its `type` in Go's notation (`*` absent is not zero, `[]`
+lists, `map[string]`, names of structs as `core.v1.Container`, the words of `decoding.SCALARS`), and what is
+known of it: `required`, `always` (written even when empty), `go` (its name, where the notation does not say it),
+`embedded` (the Go struct it is promoted from), `list`, `keys`, `map`, `merge-key`, `strategy`, `default`.
+
+Both are read when they are first asked for; a struct is made when a kind that has it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from kubeshard.core.kinds import Kind
+from kubeshard_apiserver.schema.decoding import (
+    RESOURCES,
+    SCALARS,
+    Field,
+    List,
+    Map,
+    Pointer,
+    Scalar,
+    SchemaOr,
+    Struct,
+    Type,
+)
+
+
+class Entry(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """A resource or a subresource, as discovery tells it. `group` and `version` are said where they are not
+    those of the list.
+    """
+
+    name: str
+    singular_name: str
+    namespaced: bool
+    kind: str
+    verbs: tuple[str, ...]
+    group: str = ""
+    version: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    storage_version_hash: str = ""
+    type: str = ""
+
+
+class Served(msgspec.Struct, frozen=True):
+    """A kind with its subresources by their names."""
+
+    kind: Kind
+    entry: Entry
+    subresources: Mapping[str, Entry]
+
+
+def served_kinds() -> Iterable[Served]:
+    """In the order of the server."""
+    return _served().values()
+
+
+def served(kind: Kind) -> Served:
+    """Raises KeyError for a kind that is not built in."""
+    return _served()[kind]
+
+
+def type_of(kind: Kind) -> Struct:
+    """Raises KeyError for a kind that is not built in."""
+    return struct(f"{kind.group.partition('.')[0] or 'core'}.{kind.version}.{kind.kind}")
+
+
+def object_meta() -> Struct:
+    return struct("meta.v1.ObjectMeta")
+
+
+_made: dict[str, Struct] = {}
+
+
+def struct(name: str) -> Struct:
+    """By its name, as `core.v1.Container`. Raises KeyError."""
+    if name in _made:
+        return _made[name]
+    said = said_of(name)
+    made = _made[name] = Struct(name.partition(".")[2], atomic=bool(said.get("atomic")))
+    for field, facts in said["fields"].items():
+        made.fields[field] = Field(made, field, _type(facts["type"], facts.get("go", "")), facts)
+    return made
+
+
+def said_of(name: str) -> dict[str, Any]:
+    """What is said of a struct: its `fields`, and whether it is `atomic`. Raises KeyError."""
+    said: dict[str, Any] = msgspec.json.decode(_types()[name])
+    return said
+
+
+def _type(expression: str, go: str = "") -> Type:
+    """`go` is its name, where that is not what the expression says."""
+    if expression.startswith("*"):
+        return Pointer(_type(expression[1:], go))
+    if expression.startswith("[]"):
+        return List(_type(expression[2:], go[2:]), go)
+    if expression.startswith("map[string]"):
+        if go == RESOURCES.go:
+            return RESOURCES
+        _, _, values = go.partition("]")
+        return Map(_type(expression.removeprefix("map[string]"), values), go)
+    if expression.startswith("schema-or-"):
+        return SchemaOr(struct("apiextensions.v1.JSONSchemaProps"), expression.removeprefix("schema-or-"))
+    if expression == "string" and go:
+        return Scalar(go, str, "")
+    return SCALARS.get(expression) or struct(expression)
+
+
+@cache
+def _served() -> Mapping[Kind, Served]:
+    found = {}
+    for group_version, entries in _document("kinds.json", dict[str, list[Entry]]).items():
+        group, _, version = group_version.rpartition("/")
+        inner: dict[str, dict[str, Entry]] = {}
+        for entry in entries:
+            plural, _, subresource = entry.name.partition("/")
+            if subresource:
+                inner[plural][subresource] = entry
+            else:
+                kind = Kind(group, version, entry.kind, entry.name, entry.namespaced)
+                found[kind] = Served(kind, entry, inner.setdefault(entry.name, {}))
+    return found
+
+
+@cache
+def _types() -> Mapping[str, msgspec.Raw]:
+    types: Mapping[str, msgspec.Raw] = _document("types.json", dict[str, msgspec.Raw])
+    return types
+
+
+def _document(name: str, type_: Any) -> Any:
+    return msgspec.json.decode((files(__package__) / name).read_bytes(), type=type_)

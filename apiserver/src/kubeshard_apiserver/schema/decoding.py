@@ -1,0 +1,331 @@
+"""Types as Go's JSON decoder takes them: one walk checks, drops what is unknown, takes nulls, writes texts in
+their canonical form and adds the fields that an encoder never leaves out.
+
+`Type.decode` returns a new value and changes no argument. A value that does not fit is a 400 in the words of
+the decoder, which names the Go type and the way of fields to it. Source: encoding/json, sigs.k8s.io/json, the
+types' own UnmarshalJSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, Final
+
+from kubeshard_apiserver.schema.quantities import MILLI, canonical
+from kubeshard_apiserver.schema.times import MICROSECONDS, SECONDS, canonical_time
+from kubeshard_apiserver.schema.validation import type_name
+from kubeshard_apiserver.status import bad_request
+
+Step = Any
+"""A `Field`, the index of an item, or the key of a map."""
+At = tuple[Any, Step] | None
+"""Where a value is: the way to its parent, and the last step."""
+
+
+class Run:
+    """The decoding of one object. `dropped` are the paths of unknown fields."""
+
+    def __init__(self, kind: str, version: str) -> None:
+        self.kind = kind
+        self.version = version
+        self.dropped: list[str] = []
+
+    def drop(self, at: At, name: str) -> None:
+        self.dropped.append(".".join(filter(None, (_indexed(at), name))))
+
+    def unfit(self, value: Any, at: At, type_: Type) -> Exception:
+        given = {"integer": "number", "boolean": "bool"}.get(name := type_name(value), name)
+        if given == "number" and type_.go in NUMBERS:
+            given = f"number {value}"
+        fields = [step for step in _steps(at) if isinstance(step, Field)]
+        if not fields:
+            return self.refused(f"json: cannot unmarshal {given} into Go value of type {type_.go}")
+        where = f"{fields[-1].struct.name}.{'.'.join(field.go_name for field in fields)}"
+        return self.refused(f"json: cannot unmarshal {given} into Go struct field {where} of type {type_.go}")
+
+    def refused(self, problem: str) -> Exception:
+        return bad_request(
+            f'{self.kind} in version "{self.version}" cannot be handled as a {self.kind}: {problem}'
+        )
+
+
+class Type:
+    """`go` is its name in messages. `zero` makes the value of one that was never set; `empty` are values that
+    an encoder leaves out of a struct.
+    """
+
+    go = "interface {}"
+
+    def decode(self, value: Any, at: At, run: Run) -> Any:
+        """`value` is not null. Raises Invalid (400)."""
+        return value
+
+    def zero(self) -> Any:
+        return None
+
+    def is_empty(self, value: Any) -> bool:
+        return False
+
+
+class Scalar(Type):
+    def __init__(self, go: str, python: type, zero: Any) -> None:
+        self.go = go
+        self._python = python
+        self._zero = zero
+
+    def decode(self, value: Any, at: At, run: Run) -> Any:
+        if type(value) is not self._python:
+            raise run.unfit(value, at, self)
+        return value
+
+    def zero(self) -> Any:
+        return self._zero
+
+    def is_empty(self, value: Any) -> bool:
+        return bool(value == self._zero)
+
+
+class Integer(Scalar):
+    def __init__(self, go: str, bits: int) -> None:
+        super().__init__(go, int, 0)
+        self._end = 1 << (bits - 1)
+
+    def decode(self, value: Any, at: At, run: Run) -> Any:
+        if type(value) is not int or not -self._end <= value < self._end:
+            raise run.unfit(value, at, self)
+        return value
+
+
+class Float(Scalar):
+    def __init__(self) -> None:
+        super().__init__("float64", float, 0)
+
+    def decode(self, value: Any, at: At, run: Run) -> Any:
+        return value if type(value) is int else super().decode(value, at, run)
+
+
+class Named(Scalar):
+    """A text with a form of its own; `read` gives the canonical one, or raises ValueError."""
+
+    def __init__(self, go: str, read: Callable[[str], str | None], zero: Any = None) -> None:
+        super().__init__(go, str, zero)
+        self._read = read
+
+    def decode(self, value: Any, at: At, run: Run) -> Any:
+        text = super().decode(value, at, run)
+        try:
+            return self._read(text)
+        except ValueError as error:
+            raise run.refused(str(error)) from None
+
+
+class Quantity(Type):
+    go = "resource.Quantity"
+
+    def __init__(self, finest: int | None = None) -> None:
+        self._finest = () if finest is None else (finest,)
+
+    def decode(self, value: Any, at: At, run: Run) -> Any:
+        text = value.strip() if isinstance(value, str) else str(value)
+        try:
+            return canonical(text, *self._finest)
+        except ValueError as error:
+            raise run.refused(str(error)) from None
+
+    def zero(self) -> Any:
+        return "0"
+
+
+class IntOrString(Integer):
+    def __init__(self) -> None:
+        super().__init__("int32", 32)
+
+    def decode(self, value: Any, at: At, run: Run) -> Any:
+        return value if type(value) is str else super().decode(value, at, run)
+
+    def is_empty(self, value: Any) -> bool:
+        """Never: it is a struct."""
+        return False
+
+
+class Pointer(Type):
+    """Absent is not zero."""
+
+    def __init__(self, to: Type) -> None:
+        self.to = to
+        self.go = to.go
+        self.decode = to.decode  # type: ignore[method-assign] # one call less for each value
+
+
+class List(Type):
+    def __init__(self, items: Type, go: str = "") -> None:
+        self.items = items
+        self.go = go or f"[]{items.go}"
+
+    def decode(self, value: Any, at: At, run: Run) -> Any:
+        if type(value) is not list:
+            raise run.unfit(value, at, self)
+        items = self.items
+        decode = items.decode
+        return [
+            items.zero() if item is None else decode(item, (at, index), run)
+            for index, item in enumerate(value)
+        ]
+
+    def is_empty(self, value: Any) -> bool:
+        return not value
+
+
+class Map(Type):
+    def __init__(self, values: Type, go: str = "") -> None:
+        self.values = values
+        self.go = go or f"map[string]{values.go}"
+
+    def decode(self, value: Any, at: At, run: Run) -> Any:
+        if type(value) is not dict:
+            raise run.unfit(value, at, self)
+        values = self.values
+        decode = values.decode
+        return {
+            key: values.zero() if item is None else decode(item, (at, key), run)
+            for key, item in value.items()
+        }
+
+    def is_empty(self, value: Any) -> bool:
+        return not value
+
+
+class Field:
+    """Of a struct. `always`: an encoder writes it even when it is empty. `facts` is what else was said of it:
+    list type, keys, merge key, default.
+    """
+
+    __slots__ = ("always", "facts", "go_name", "name", "struct", "type")
+
+    def __init__(self, struct: Struct, name: str, type_: Type, facts: Mapping[str, Any]) -> None:
+        self.struct = struct
+        self.name = name
+        self.type = type_
+        self.facts = facts
+        self.go_name = str(facts.get("embedded", "")) + name
+        self.always = bool(facts.get("always")) or isinstance(type_, Struct)
+
+    def missing(self) -> Any:
+        """What stands for a field that was not said."""
+        if "default" in self.facts:
+            return self.facts["default"]
+        return self.type.filled() if isinstance(self.type, Struct) else self.type.zero()
+
+
+class Struct(Type):
+    """`fields` is filled after it was made, so that types may contain themselves."""
+
+    def __init__(self, go: str, *, atomic: bool = False) -> None:
+        self.go = go
+        self.name = go.rpartition(".")[2]
+        self.atomic = atomic
+        self.fields: dict[str, Field] = {}
+
+    def decode(self, value: Any, at: At, run: Run) -> dict[str, Any]:
+        if type(value) is not dict:
+            raise run.unfit(value, at, self)
+        fields, decoded = self.fields, {}
+        for name, member in value.items():
+            field = fields.get(name)
+            if field is None:
+                run.drop(at, name)
+            elif member is not None:
+                taken = field.type.decode(member, (at, field), run)
+                if not (field.type.is_empty(taken) or taken is None):
+                    decoded[name] = taken
+        for field in self._filled:
+            if field.name not in decoded:
+                decoded[field.name] = field.missing()
+        return decoded
+
+    def zero(self) -> dict[str, Any]:
+        return {field.name: field.type.zero() for field in self.fields.values() if field.always}
+
+    def filled(self) -> dict[str, Any]:
+        """What `{}` is decoded to."""
+        return {field.name: field.missing() for field in self._filled}
+
+    @cached_property
+    def _filled(self) -> list[Field]:
+        return [field for field in self.fields.values() if field.always or "default" in field.facts]
+
+
+class SchemaOr(Type):
+    """A schema, or what may stand for one. Within it nothing unknown is told: it reads itself."""
+
+    def __init__(self, schema: Struct, word: str) -> None:
+        self._schema = schema
+        self._lists = List(schema)
+        self._word = word
+
+    def decode(self, value: Any, at: At, run: Run) -> Any:
+        quiet = Run(run.kind, run.version)
+        if type(value) is dict:
+            return self._schema.decode(value, None, quiet)
+        if self._word == "bool":
+            if type(value) is not bool:
+                raise run.refused("boolean or JSON schema expected")
+            return value
+        if type(value) is list:
+            items: Type = STRINGS if self._word == "strings" else self._lists
+            return items.decode(value, None, quiet)
+        return None
+
+
+ANY: Final = Type()
+STRING: Final = Scalar("string", str, "")
+STRINGS: Final = List(STRING)
+
+
+def _base64(text: str) -> str:
+    plain = text.replace("\n", "").replace("\r", "")
+    try:
+        return base64.b64encode(base64.b64decode(plain, validate=True)).decode()
+    except (binascii.Error, ValueError):
+        bad = re.search(r"[^A-Za-z0-9+/]", plain)
+        at = bad.start() if bad and bad[0] != "=" else len(plain.rstrip("=")) // 4 * 4
+        raise ValueError(f"illegal base64 data at input byte {at}") from None
+
+
+SCALARS: Final[Mapping[str, Type]] = {
+    "any": ANY,
+    "string": STRING,
+    "bool": Scalar("bool", bool, False),
+    "int32": Integer("int32", 32),
+    "int64": Integer("int64", 64),
+    "float64": Float(),
+    "bytes": Named("[]uint8", _base64, ""),
+    "time": Named("string", lambda text: canonical_time(text, SECONDS)),
+    "micro-time": Named("string", lambda text: canonical_time(text, MICROSECONDS)),
+    "quantity": Quantity(),
+    "int-or-string": IntOrString(),
+}
+RESOURCES: Final = Map(Quantity(MILLI), "v1.ResourceList")
+NUMBERS = ("int32", "int64", "float64")
+
+
+def _steps(at: At) -> list[Step]:
+    steps = []
+    while at is not None:
+        at, step = at
+        steps.append(step)
+    return steps[::-1]
+
+
+def _indexed(at: At) -> str:
+    path = ""
+    for step in _steps(at):
+        if isinstance(step, int):
+            path += f"[{step}]"
+        else:
+            path += f".{step.name if isinstance(step, Field) else step}"
+    return path.lstrip(".")

@@ -1,0 +1,126 @@
+"""Bounds of numbers. Integers and floats are compared in the type that they have.
+
+Source: k8s.io/kube-openapi `pkg/validation/validate/values.go`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kubeshard_apiserver.status import FieldError, invalid_value
+
+Check = Callable[[Any, str, Any, list[FieldError]], int]
+_RANGES = {"int32": 1 << 31, "int64": 1 << 63}
+_LARGEST_FLOAT32 = 3.4028235677973366e38
+
+
+def number_check(schema: Mapping[str, Any], types: tuple[str, ...], format_: str) -> Check:
+    named = types[0] if len(types) == 1 and types[0] in ("integer", "number") else ""
+    bounds = [
+        _bound(schema["maximum"], "less than", schema.get("exclusiveMaximum"), upper=True)
+        if schema.get("maximum") is not None
+        else None,
+        _bound(schema["minimum"], "greater than", schema.get("exclusiveMinimum"), upper=False)
+        if schema.get("minimum") is not None
+        else None,
+    ]
+    present = [bound for bound in bounds if bound is not None]
+    factor = schema.get("multipleOf")
+    unfit = [
+        (text, value)
+        for text, value in (
+            ("MultipleOf", factor),
+            ("Maximum boundary", schema.get("maximum")),
+            ("Minimum boundary", schema.get("minimum")),
+        )
+        if value is not None and not _fits(value, named, format_)
+    ]
+
+    def check(value: float, path: str, old: Any, errors: list[FieldError]) -> int:
+        if named and not _fits(value, named, format_):
+            errors.append(_out_of_range("Checked", named, format_, path))
+        for text, _ in unfit:
+            errors.append(_out_of_range(text, named, format_, path))
+        errors += [problem for bound in present if (problem := bound(value, path))]
+        problem = None if factor is None else _multiple(value, factor, path)
+        if problem is not None:
+            errors.append(problem)
+        return 1
+
+    return check
+
+
+def _fits(value: Any, named: str, format_: str) -> bool:
+    if named == "integer":
+        limit = _RANGES.get(format_, 1 << 63)
+        if isinstance(value, float) and (not math.isfinite(value) or not value.is_integer()):
+            return False
+        return bool(-limit <= value < limit)
+    return format_ != "float" or abs(value) <= _LARGEST_FLOAT32
+
+
+def _out_of_range(text: str, named: str, format_: str, path: str) -> FieldError:
+    kind = f"with format {format_}" if format_ else "(default format)"
+    return invalid_value("", "", f"{text} value must be of type {named} {kind} in {path}")
+
+
+def _bound(
+    limit: float, relation: str, exclusive: Any, *, upper: bool
+) -> Callable[[float, str], FieldError | None]:
+    words = relation if exclusive else f"{relation} or equal to"
+
+    def check(value: float, path: str) -> FieldError | None:
+        mark = int(limit) if isinstance(value, int) else limit
+        beyond = value > mark if upper else value < mark
+        if beyond or (exclusive and value == mark):
+            return invalid_value(path, value, f"{path} in body should be {words} {go_number(mark)}")
+        return None
+
+    return check
+
+
+def _multiple(value: float, factor: float, path: str) -> FieldError | None:
+    factor = int(factor) if isinstance(value, int) else factor
+    if factor <= 0:
+        message = f"factor MultipleOf declared for {path} must be positive: {go_number(factor)}"
+        return invalid_value(path, factor, message)
+    if isinstance(value, int):
+        holds = value % factor == 0
+    else:
+        holds = _is_whole(1 / factor * value if factor < 1 else value / factor)
+    if holds:
+        return None
+    return invalid_value(path, value, f"{path} in body should be a multiple of {go_number(factor)}")
+
+
+def _is_whole(value: float) -> bool:
+    """As near as the server asks for, within what JSON's numbers hold exactly."""
+    if not math.isfinite(value) or abs(value) > (1 << 53) - 1:
+        return False
+    whole = math.trunc(value)
+    difference = abs(value - whole)
+    return value == whole or difference < 1e-9 * max(abs(value) + abs(whole), 2.2250738585072014e-308)
+
+
+def whole_numbers(value: dict[str, Any] | list[Any]) -> None:
+    """Writes whole floats as the integers that they come back as, in place."""
+    members: Any = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, member in members:
+        kind = type(member)
+        if kind is dict or kind is list:
+            whole_numbers(member)
+        elif kind is float and member.is_integer() and abs(member) < 1 << 63:
+            value[key] = int(member)
+
+
+def go_number(value: float) -> str:
+    """As Go's `%v` writes it."""
+    if isinstance(value, int):
+        return str(value)
+    if value.is_integer() and abs(value) < 1e21:
+        return str(int(value))
+    text = repr(value)
+    mantissa, e, exponent = text.partition("e")
+    return f"{mantissa.removesuffix('.0')}e{int(exponent):+03d}" if e else text

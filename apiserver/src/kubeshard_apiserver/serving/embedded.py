@@ -1,0 +1,166 @@
+"""The embedded API server over HTTPS, in this event loop or in a thread of its own.
+
+    async with EmbeddedServer() as served:
+        served.write_kubeconfig(Path("kubeconfig"))   # kubectl --kubeconfig kubeconfig get namespaces
+
+Guaranteed: inside the block the port is open and known; on leaving watches end as if their time were over,
+requests in flight may finish for `Limits.stop_grace` seconds, and no task is left. It listens on the loopback
+interface unless told otherwise; who has wrong credentials gets a 401, and so does who has none, unless RBAC says
+what `system:anonymous` may do.
+
+Needs `pip install 'kubeshard[server,certificates]'`, which `kubeshard[apiserver]` includes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractContextManager, AsyncExitStack
+from importlib import import_module
+from pathlib import Path
+
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.runtime.asgi import AsgiServer, Limits, ListenError
+from kubeshard.runtime.background import in_background
+from kubeshard.runtime.worker import Worker
+from kubeshard_apiserver.admission.caller import HttpCaller
+from kubeshard_apiserver.front.app import ApiServerApp
+from kubeshard_apiserver.front.gate import Gate
+from kubeshard_apiserver.front.handlers import Front
+from kubeshard_apiserver.front.identity import Identity
+from kubeshard_apiserver.identity.user import ADMINISTRATOR
+from kubeshard_apiserver.persistence import DatabaseJournal
+from kubeshard_apiserver.server import ApiServer
+from kubeshard_apiserver.serving.credentials import Credentials, write_private
+from kubeshard_apiserver.steps import WebhookCaller
+
+_CREDENTIALS = "credentials"
+
+LOOPBACK = "127.0.0.1"
+LIMITS = Limits(keep_alive=90.0, max_header_bytes=1024 * 1024, max_connections=4096, stop_grace=2.0)
+"""Header size and idle time as the real server has them."""
+
+
+class EmbeddedServer:
+    """`server`: what to serve, a new one by default. `data`: a folder that keeps objects and credentials of a
+    new one beyond this process. `host`: an address of this machine, or `""` for all of them; `port` 0: a free
+    one. `rbac`: whether rights are asked for, or whoever has credentials may do everything. `gate`: instead of the
+    usual one (`Identity`). `caller`: carries calls to admission webhooks out (default: over HTTPS, to those
+    with a `clientConfig.url`).
+
+    Raises ConfigurationError for a missing extra or a folder that cannot be used, and on entry for an address
+    that cannot be listened on.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer | None = None,
+        *,
+        data: Path | None = None,
+        host: str = LOOPBACK,
+        port: int = 0,
+        credentials: Credentials | None = None,
+        rbac: bool = True,
+        gate: Gate | None = None,
+        caller: WebhookCaller | None = None,
+        limits: Limits = LIMITS,
+    ) -> None:
+        if server is not None and data is not None:
+            raise ValueError("a server that exists already has its store: give either it or a folder")
+        _check_installed()
+        self._journal = None if data is None else DatabaseJournal(data)
+        self.server = server or ApiServer(journal=self._journal)
+        self.credentials = credentials or self._credentials((host,) if host else ())
+        gate = gate or Identity(
+            self.server,
+            tokens={self.credentials.token: ADMINISTRATOR},
+            rbac=rbac,
+            signing_key=self.credentials.signing_key,
+        )
+        self._own_caller = HttpCaller()
+        self.caller = caller or self._own_caller
+        self._worker = Worker("kubeshard-bodies")
+        self.front = Front(self.server, gate=gate, caller=self.caller, aside=self._worker.call)
+        self._host = host
+        self._app = ApiServerApp(self.front)
+        self._http = AsgiServer(self._app, host, port, self.credentials.context(), limits)
+
+    @property
+    def port(self) -> int:
+        return self._http.port
+
+    @property
+    def url(self) -> str:
+        """Where clients on this machine find it."""
+        host = LOOPBACK if self._host in ("", "0.0.0.0", "::") else self._host  # noqa: S104 - not listened on
+        return f"https://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    @property
+    def token(self) -> str:
+        return self.credentials.token
+
+    @property
+    def kubeconfig(self) -> str:
+        """The administrator's, as YAML."""
+        return self.credentials.kubeconfig(self.url)
+
+    def write_kubeconfig(self, path: Path) -> None:
+        """For its owner's eyes only. Raises ConfigurationError."""
+        write_private(path, self.kubeconfig)
+
+    async def __aenter__(self) -> EmbeddedServer:
+        async with AsyncExitStack() as stack:
+            if self._journal is not None:
+                await stack.enter_async_context(self._journal)
+            stack.callback(self._worker.close)
+            stack.push_async_callback(self._own_caller.close)
+            try:
+                await stack.enter_async_context(self._http)
+            except ListenError as error:
+                raise ConfigurationError(error.strerror) from error
+            stack.callback(self._app.stop)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def failed(self) -> str:
+        """Returns, with the reason, when it can go on no more because what is written cannot be kept."""
+        if self._journal is None:
+            await asyncio.Event().wait()
+            raise AssertionError("never set")
+        await self._journal.failed.wait()
+        return self._journal.problem
+
+    def _credentials(self, names: tuple[str, ...]) -> Credentials:
+        now = self.server.clock.wall()
+        if self._journal is None:
+            return Credentials.made(now, names)
+        saved = self._journal.setting(_CREDENTIALS)
+        made = Credentials.made(now, names, saved)
+        if saved is None:
+            self._journal.keep(_CREDENTIALS, made.saved())
+        return made
+
+
+def _check_installed() -> None:
+    """All at once: whoever lacks one commonly lacks the others."""
+    missing = []
+    for name in ("cryptography", "httptools", "uvicorn"):
+        try:
+            import_module(name)
+        except ImportError:
+            missing.append(name)
+    if missing:
+        raise ConfigurationError(
+            f"the embedded API server needs {', '.join(missing)}: pip install 'kubeshard[apiserver]'"
+        )
+
+
+def embedded_in_thread(
+    server: ApiServer | None = None, *, port: int = 0
+) -> AbstractContextManager[EmbeddedServer]:
+    """The same for code without an event loop. The block may use `url`, `token` and the kubeconfig; objects
+    are the thread's.
+    """
+    return in_background(lambda: EmbeddedServer(server, port=port), "kubeshard-apiserver")

@@ -1,0 +1,146 @@
+"""A pytest plugin: an API server for tests. Installing kubeshard-apiserver makes it known to pytest.
+
+    pytest --kube=embedded|real|both
+
+| fixture | lives for | is |
+|---|---|---|
+| `kube_api` | the session | a `kubeshard_apiserver.testing.kube_api.KubeApi`: kubeconfig, clients, manifests |
+| `kube_namespace` | the test | the name of a namespace of the test's own |
+| `kube_client` | the test | a kubeshard Client; needs pytest-asyncio, or anyio's plugin |
+| `kube_memory` | the test | a `kubeshard_apiserver.testing.memory.MemoryApi`: no socket, no thread, nothing shared |
+
+`embedded`, the default, is kubeshard's own API server in a thread of the test run. `real` is a kube-apiserver
+with etcd; `both` runs each test that uses `kube_api` once on each, and marks the run on the real one `kube`.
+
+Guaranteed: a test run that asks for none of these fixtures imports nothing but this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from kubeshard.client.client import Client
+    from kubeshard.testing.control_plane import ControlPlane
+    from kubeshard_apiserver.testing.kube_api import KubeApi
+    from kubeshard_apiserver.testing.memory import MemoryApi
+
+TARGETS = {"embedded": ("embedded",), "real": ("real",), "both": ("embedded", "real")}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kubeshard", "Kubernetes API server for tests")
+    group.addoption(
+        "--kube",
+        choices=list(TARGETS),
+        default="embedded",
+        help="the API server of the fixture kube_api: kubeshard's embedded one (default), a real "
+        "kube-apiserver (KUBEBUILDER_ASSETS, or `make kube` in kubeshard's repository), or each test on both",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "kube: runs on a real kube-apiserver (see --kube)")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    targets = TARGETS[metafunc.config.getoption("--kube")]
+    if "kube_control_plane" in metafunc.fixturenames:
+        targets = ("real",)
+    if "kube_api" not in metafunc.fixturenames or targets == ("embedded",):
+        return
+    marked = [
+        pytest.param(name, marks=pytest.mark.kube) if name == "real" else pytest.param(name)
+        for name in targets
+    ]
+    metafunc.parametrize("kube_api", marked, indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "kube_control_plane" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.kube)
+
+
+@pytest.fixture(scope="session")
+def kube_options() -> dict[str, bool]:
+    """What works beside the server: `controllers` (garbage collection, namespaces), `pods` (workloads get pods
+    that become ready). To be overridden in a conftest.py; in one that is not the topmost, import `kube_api` from
+    here, too, or the folder shares the server of whoever came first.
+    """
+    return {"controllers": True, "pods": True}
+
+
+@pytest.fixture(scope="session")
+def kube_control_plane(kube_options: dict[str, bool]) -> Iterator[ControlPlane]:
+    """The programs behind the real API server. A test that asks for them runs on the real one only."""
+    from kubeshard.core.errors import ConfigurationError
+    from kubeshard.testing.control_plane import ControlPlane
+
+    try:
+        control_plane = ControlPlane(
+            controller_manager=kube_options["controllers"], pods=kube_options["pods"]
+        )
+    except ConfigurationError as error:
+        pytest.fail(str(error), pytrace=False)
+    with control_plane:
+        yield control_plane
+
+
+@pytest.fixture(scope="session")
+def kube_api(request: pytest.FixtureRequest) -> Iterator[KubeApi]:
+    """An API server that all tests share: for what is cluster-scoped, use names of the test's own."""
+    api = _real(request) if getattr(request, "param", "embedded") == "real" else _embedded(request)
+    yield api
+    api.stop()
+
+
+def _real(request: pytest.FixtureRequest) -> KubeApi:
+    from kubeshard_apiserver.testing.real import RealApi
+
+    return RealApi(request.getfixturevalue("kube_control_plane"))
+
+
+def _embedded(request: pytest.FixtureRequest) -> KubeApi:
+    from kubeshard.core.errors import ConfigurationError
+    from kubeshard_apiserver.testing.embedded import EmbeddedApi
+
+    try:
+        return EmbeddedApi(**request.getfixturevalue("kube_options"))
+    except ConfigurationError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture
+def kube_namespace(kube_api: KubeApi) -> Iterator[str]:
+    """Deleted after the test, without waiting for its end."""
+    name = kube_api.new_namespace()
+    yield name
+    kube_api.delete_namespace(name)
+
+
+def _asynchronous(fixture: Callable[[KubeApi], AsyncIterator[Client]]) -> Any:
+    """pytest-asyncio's strict mode wants its own decorator; anyio's plugin takes any fixture."""
+    if find_spec("pytest_asyncio") is not None:
+        import pytest_asyncio
+
+        return pytest_asyncio.fixture(fixture)
+    return pytest.fixture(fixture)
+
+
+@_asynchronous
+async def kube_client(kube_api: KubeApi) -> AsyncIterator[Client]:
+    """A cluster administrator's client."""
+    async with kube_api.client() as client:
+        yield client
+
+
+@pytest.fixture
+def kube_memory() -> MemoryApi:
+    from kubeshard_apiserver.testing.memory import MemoryApi
+
+    return MemoryApi()

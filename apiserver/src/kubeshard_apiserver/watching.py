@@ -1,0 +1,126 @@
+"""watch: the changes since a version, as a selection sees them.
+
+A `Watch` is a place in the history, not a queue: nothing is kept for it, so a slow watcher costs nothing and
+holds nobody up; one that is slower than the window gets the ERROR that tells it to list again. Guaranteed:
+events in the order of their versions; an object that begins to be selected is ADDED, one that ceases to be is
+DELETED with its last selected state and the version of the change. Source: reliability 2.3, framework 2.6,
+KEP-956 (bookmarks), KEP-3157 (watch list).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from kubeshard_apiserver.history import Event
+from kubeshard_apiserver.model import Target, in_version
+from kubeshard_apiserver.objects import Object, with_metadata
+from kubeshard_apiserver.reading import ListOptions, Reads, check_list_options, parse_version
+from kubeshard_apiserver.resources.registry import Resource
+from kubeshard_apiserver.selection import Selection, select
+from kubeshard_apiserver.status import as_status, expired
+from kubeshard_apiserver.store import Store, TooOld
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+class WatchEvent(NamedTuple):
+    """`type` is ADDED, MODIFIED, DELETED, BOOKMARK or ERROR (with a Status)."""
+
+    type: str
+    object: Object
+
+
+class Watch:
+    """Iterate `take()` after each `on_change` call. Ended once it has given an ERROR, or when what it follows has
+    ended and all of it is taken.
+    """
+
+    def __init__(
+        self, store: Store, resource: Resource, selection: Selection, revision: int, initial: list[WatchEvent]
+    ) -> None:
+        self._store = store
+        self._history = store.history(resource.group_resource)
+        self._cuts = self._history.cuts
+        self._resource = resource
+        self._selection = selection
+        self._initial = initial
+        self._revision = revision
+        self.ended = False
+
+    def take(self, limit: int = 500) -> list[WatchEvent]:
+        """The next events, at most about `limit`; empty when there is nothing new."""
+        if self.ended:
+            return []
+        if self._initial:
+            taken, self._initial = self._initial[:limit], self._initial[limit:]
+            return taken
+        try:
+            events = self._history.followed(self._revision, self._cuts)[:limit]
+        except TooOld as error:
+            self.ended = True
+            return [WatchEvent("ERROR", as_status(expired(str(error))))]
+        if events:
+            self._revision = events[-1].revision
+        else:
+            self.ended = self._cuts < self._history.cuts
+        return list(self._seen(events))
+
+    @property
+    def reached(self) -> bool:
+        """Whether the store is as far as the watch. One that was opened ahead of it (it was restored from a
+        backup) sees nothing before the store has come there, not even a bookmark.
+        """
+        return self._revision <= self._store.revision
+
+    def bookmark(self, *, ends_initial_events: bool = False) -> WatchEvent:
+        """Where the watch has come to. Only right after `take` gave nothing."""
+        if not self._initial:
+            self._revision = max(self._revision, self._store.revision)
+        return _bookmark(self._resource, self._revision, ends_initial_events)
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Calls back when there may be something to take; returns what ends that."""
+        return self._store.watch(self._resource.group_resource, callback)
+
+    def _seen(self, events: Sequence[Event]) -> Iterator[WatchEvent]:
+        selects = self._selection.selects
+        for event in events:
+            before = event.old is not None and selects(event.old)
+            if event.new is not None and selects(event.new):
+                yield WatchEvent("MODIFIED" if before else "ADDED", in_version(self._resource, event.new))
+            elif before and event.old is not None:
+                last = with_metadata(event.old, resourceVersion=str(event.revision))
+                yield WatchEvent("DELETED", in_version(self._resource, last))
+
+
+class Watches(Reads):
+    def watch(self, target: Target, options: ListOptions | None = None) -> Watch:
+        """Without a version, or from version 0, it begins with the objects there are; else with what came
+        after. With `send_initial_events` a bookmark ends the initial events.
+        """
+        options = options or ListOptions()
+        check_list_options(options, watch=True)
+        selection = select(target, options.label_selector, options.field_selector)
+        asked = parse_version(options.resource_version, watch=True)
+        wanted = options.send_initial_events
+        from_now = wanted if wanted is not None else asked == 0
+        if wanted:
+            self._check_reached(asked)
+        revision = self.store.revision if from_now or asked == 0 else asked
+        initial: list[WatchEvent] = []
+        if from_now:
+            page = self._page(target, selection, revision, "", 0)
+            initial = [WatchEvent("ADDED", obj) for obj in page.items]
+            # A watch from version 0 that takes bookmarks is answered as if it had asked for initial events.
+            if options.allow_bookmarks and (wanted or options.resource_version == "0"):
+                initial.append(_bookmark(target.resource, revision, True))
+        return Watch(self.store, target.resource, selection, revision, initial)
+
+
+def _bookmark(resource: Resource, revision: int, ends_initial_events: bool) -> WatchEvent:
+    kind = resource.kind
+    metadata: Object = {"resourceVersion": str(revision)}
+    if ends_initial_events:
+        metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
+    return WatchEvent("BOOKMARK", {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata})

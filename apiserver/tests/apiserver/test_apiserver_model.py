@@ -1,0 +1,174 @@
+"""The model without HTTP: expiry, determinism, streams."""
+
+import json
+
+import pytest
+
+from kubeshard.client import Client, ClusterConfig
+from kubeshard.core import ConfigMap, Gone, ObjectMeta, Unavailable
+from kubeshard.runtime.transport import HttpRequest
+from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard_apiserver import ApiServer, ApiServerApp, InMemoryTransport
+from kubeshard_apiserver.model import Target
+from kubeshard_apiserver.reading import ListOptions
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+class Counting:
+    """Unique names that are the same in every run."""
+
+    def __init__(self):
+        self.count = 0
+
+    def uniform(self, low, high):
+        return low
+
+    def token(self):
+        self.count += 1
+        return f"{self.count:032x}"
+
+
+def maps(server):
+    return Target(server.registry.find("", "v1", "configmaps"), "default")
+
+
+def fill(server, *names):
+    for name in names:
+        server.create(maps(server), {"metadata": {"name": name}})
+
+
+def client_of(server, **options):
+    return Client(ClusterConfig("http://in-memory"), transport=InMemoryTransport(server), **options)
+
+
+def test_a_page_of_a_forgotten_snapshot_is_gone_and_offers_an_inconsistent_rest():
+    server = ApiServer()
+    fill(server, "a", "b", "c")
+    page = server.list(maps(server), ListOptions(limit=1))
+    fill(server, "bb")
+    server.store.compact()
+    with pytest.raises(Gone) as gone:
+        server.list(maps(server), ListOptions(limit=1, continue_=page.continue_))
+    rest = server.list(maps(server), ListOptions(continue_=gone.value.continue_))
+    assert [obj["metadata"]["name"] for obj in rest.items] == ["b", "bb", "c"]
+
+
+def test_an_exact_list_of_a_forgotten_version_is_gone():
+    server = ApiServer()
+    fill(server, "a")
+    version = str(server.store.revision)
+    fill(server, "b")
+    server.store.compact()
+    with pytest.raises(Gone):
+        server.list(maps(server), ListOptions(resource_version=version, match="Exact"))
+
+
+def test_a_watch_slower_than_the_window_is_told_to_list_again():
+    server = ApiServer(window=3)
+    watch = server.watch(maps(server), ListOptions(resource_version=str(server.store.revision)))
+    fill(server, *(f"a{number}" for number in range(20)))
+    (event,) = watch.take()
+    assert (event.type, event.object["code"]) == ("ERROR", 410)
+    assert watch.ended
+
+
+def test_the_same_calls_make_the_same_state():
+    class Stopped:
+        def wall(self):
+            return 1.0
+
+        monotonic = boottime = wall
+
+    states = []
+    for _ in range(2):
+        server = ApiServer(clock=Stopped(), rng=Counting())
+        server.create(maps(server), {"metadata": {"generateName": "x-"}})
+        states.append(server.list(maps(server)).items)
+    assert states[0] == states[1]
+
+
+def test_a_refused_write_changes_nothing():
+    server = ApiServer()
+    before = server.store.revision
+    with pytest.raises(Exception, match="invalid"):
+        fill(server, "A")
+    assert server.store.revision == before
+
+
+@virtual_time
+async def test_bookmarks_come_every_minute():
+    server = ApiServer(clock=VirtualClock())
+    async with (
+        client_of(server, clock=VirtualClock()) as client,
+        client.watch(ConfigMap, resource_version="2", timeout_seconds=150, idle_timeout=None) as events,
+    ):
+        types = [event.type async for event in events]
+    assert types == ["BOOKMARK", "BOOKMARK"]
+
+
+async def test_an_aborted_transport_cuts_its_watches():
+    transport = InMemoryTransport(ApiServer())
+    async with Client(ClusterConfig("http://in-memory"), transport=transport) as client:
+        await client.create(ConfigMap(metadata=ObjectMeta(name="a", namespace="default")))
+        async with client.watch(ConfigMap) as events:
+            stream = aiter(events)
+            await anext(stream)
+            transport.abort()
+            with pytest.raises(Unavailable):
+                await anext(stream)
+
+
+async def test_a_slow_reader_holds_nobody_up():
+    server = ApiServer()
+    async with client_of(server) as client, client.watch(ConfigMap, resource_version="2") as slow:
+        async with client.watch(ConfigMap, resource_version="2") as quick:
+            for number in range(50):
+                await client.create(ConfigMap(metadata=ObjectMeta(name=f"a{number}", namespace="default")))
+            seen = aiter(quick)
+            for _ in range(50):
+                assert (await anext(seen)).type == "ADDED"
+        assert (await anext(aiter(slow))).type == "ADDED"
+
+
+class Connection:
+    """One ASGI request; `gone` lets the client leave."""
+
+    def __init__(self, method, target, body=b""):
+        path, _, query = target.partition("?")
+        self.scope = {
+            "type": "http", "method": method, "path": path, "raw_path": path.encode(),
+            "query_string": query.encode(), "headers": [(b"content-type", b"application/json")],
+        }  # fmt: skip
+        self.sent = []
+        self._messages = [{"type": "http.request", "body": body}]
+
+    async def receive(self):
+        return self._messages.pop(0) if self._messages else {"type": "http.disconnect"}
+
+    async def send(self, message):
+        self.sent.append(message)
+
+
+async def test_the_asgi_application_answers():
+    app = ApiServerApp(ApiServer())
+    connection = Connection("POST", MAPS, b'{"metadata": {"name": "a"}}')
+    await app(connection.scope, connection.receive, connection.send)
+    start, body = connection.sent
+    assert start["status"] == 201
+    assert json.loads(body["body"])["metadata"]["name"] == "a"
+
+
+async def test_a_watch_ends_when_its_client_goes_away():
+    server = ApiServer()
+    subscribers = len(server.store._subscribers)
+    connection = Connection("GET", f"{MAPS}?watch=true")
+    await ApiServerApp(server)(connection.scope, connection.receive, connection.send)
+    assert connection.sent[0]["status"] == 200
+    assert len(server.store._subscribers) == subscribers
+
+
+async def test_deep_nesting_is_a_bad_request():
+    body = b'{"metadata": {"name": "a"}, "x": ' + b"[" * 20_000 + b"]" * 20_000 + b"}"
+    answer = await InMemoryTransport(ApiServer()).request(HttpRequest("POST", MAPS, {}, body))
+    assert answer.status == 400

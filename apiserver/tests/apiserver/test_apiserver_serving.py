@@ -1,0 +1,157 @@
+"""The embedded server on a socket: who gets in, what is written, how it ends."""
+
+import asyncio
+import ssl
+import stat
+import urllib.request
+
+import pytest
+
+from kubeshard.client import Client, load_config
+from kubeshard.core import ConfigMap, ObjectMeta
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.runtime.http import HttpTransport
+from kubeshard.runtime.issuing import new_client_leaf
+from kubeshard.runtime.tls import Tls
+from kubeshard.runtime.transport import HttpRequest
+from kubeshard_apiserver.front.gate import Open
+from kubeshard_apiserver.serving import EmbeddedServer, embedded_in_thread
+
+
+def trusting(served):
+    return ssl.create_default_context(cadata=served.credentials.ca)
+
+
+async def asked(served, headers, path="/api/v1/namespaces", ca=None, pair=None):
+    tls = Tls(
+        ca=ca or served.credentials.ca,
+        certificate=pair and pair.certificate.decode(),
+        key=pair and pair.private_key.decode(),
+    )
+    transport = HttpTransport(served.url, tls)
+    try:
+        return await transport.request(HttpRequest("GET", path, headers, timeout=5))
+    finally:
+        await transport.close()
+
+
+async def test_the_kubeconfig_leads_to_the_server_and_is_for_its_owner_only(tmp_path):
+    async with EmbeddedServer() as served:
+        path = tmp_path / "kubeconfig"
+        served.write_kubeconfig(path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        async with Client(await load_config(kubeconfig=str(path))) as client:
+            await client.create(ConfigMap(metadata=ObjectMeta(name="a", namespace="default")))
+            assert [found.metadata.name async for found in client.list(ConfigMap)] == ["a"]
+
+
+async def test_a_kubeconfig_that_cannot_be_written_is_a_mistake_in_words(tmp_path):
+    async with EmbeddedServer() as served:
+        with pytest.raises(ConfigurationError, match=r"cannot write .*: No such file or directory"):
+            served.write_kubeconfig(tmp_path / "no" / "kubeconfig")
+
+
+async def test_who_has_no_token_or_another_one_is_not_let_in():
+    async with EmbeddedServer() as one, EmbeddedServer() as other:
+        assert one.token != other.token
+        for headers in ({}, {"Authorization": f"Bearer {other.token}"}, {"Authorization": one.token}):
+            assert (await asked(one, headers)).status in (401, 403)
+        assert (await asked(one, {"Authorization": f"Bearer {one.token}"})).status == 200
+        assert (await asked(one, {}, "/readyz")).body == b"ok"
+
+
+async def test_clients_of_another_server_do_not_trust_this_one():
+    async with EmbeddedServer() as one, EmbeddedServer() as other:
+        with pytest.raises(Exception, match="certificate verify failed"):
+            await asked(one, {}, ca=other.credentials.ca)
+
+
+async def test_a_client_certificate_reaches_the_gate_as_it_is():
+    seen = []
+
+    class Watching(Open):
+        def enter(self, request, attributes, peer):
+            seen.append(peer.certificate)
+            return super().enter(request, attributes, peer)
+
+    async with EmbeddedServer(gate=Watching()) as served:
+        now = served.server.clock.wall()
+        pair = new_client_leaf(served.credentials.authority, "jane", ["system:masters"], now, 3600)
+        await asked(served, {}, pair=pair)
+        await asked(served, {})
+    assert seen == [ssl.PEM_cert_to_DER_cert(pair.certificate.decode()), b""]
+
+
+async def test_a_client_certificate_of_another_authority_is_no_way_in():
+    async with EmbeddedServer() as served, EmbeddedServer() as other:
+        pair = new_client_leaf(other.credentials.authority, "jane", ["system:masters"], 1.8e9, 3600)
+        with pytest.raises(Exception, match=r"GET /api"):
+            await asked(served, {}, pair=pair)
+
+
+async def test_a_port_that_is_taken_is_a_mistake_in_words():
+    async with EmbeddedServer() as served:
+        with pytest.raises(ConfigurationError, match=f"{served.port}: another process listens there"):
+            async with EmbeddedServer(port=served.port):
+                pass
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", ""])
+async def test_the_url_leads_there_whatever_it_listens_on(host):
+    async with EmbeddedServer(host=host) as served:
+        assert (await asked(served, {}, "/readyz")).status == 200
+
+
+async def test_stopping_ends_watches_in_order_and_leaves_no_task():
+    before = asyncio.all_tasks()
+    async with EmbeddedServer() as served:
+        transport = HttpTransport(served.url, Tls(ca=served.credentials.ca))
+        headers = {"Authorization": f"Bearer {served.token}"}
+        request = HttpRequest("GET", "/api/v1/namespaces?watch=1", headers, timeout=5, idle_timeout=5)
+        async with transport.stream(request) as stream:
+            chunks = stream.chunks()
+            first = await anext(chunks)
+            assert b'"ADDED"' in first
+            async with asyncio.timeout(2):
+                await served.__aexit__()
+                assert [chunk async for chunk in chunks if b'"ADDED"' not in chunk] == []
+        await transport.close()
+    assert asyncio.all_tasks() == before
+
+
+async def test_stopping_does_not_wait_for_a_request_that_never_ends():
+    async with asyncio.timeout(5):
+        async with EmbeddedServer() as served:
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=trusting(served))
+            writer.write(b"POST /api/v1/namespaces HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n{")
+            await writer.drain()
+        assert await reader.read() == b""
+        writer.close()
+
+
+def test_code_without_an_event_loop_gets_a_server_too(tmp_path):
+    with embedded_in_thread() as served:
+        path = tmp_path / "kubeconfig"
+        served.write_kubeconfig(path)
+        opened = urllib.request.urlopen(f"{served.url}/readyz", context=trusting(served), timeout=5)
+        assert opened.read() == b"ok"
+        url = served.url
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(f"{url}/readyz", timeout=5)
+
+
+def test_a_thread_that_cannot_begin_says_why():
+    with (
+        embedded_in_thread() as served,
+        pytest.raises(ConfigurationError, match="another process"),
+        embedded_in_thread(port=served.port),
+    ):
+        pass
+
+
+async def test_the_configuration_of_the_kubeconfig_verifies_the_server(tmp_path):
+    async with EmbeddedServer() as served:
+        path = tmp_path / "kubeconfig"
+        served.write_kubeconfig(path)
+        tls = (await load_config(kubeconfig=str(path))).tls
+        assert (tls.ca, tls.insecure, tls.server_name) == (served.credentials.ca, False, None)

@@ -1,0 +1,108 @@
+"""Webhooks of the embedded server in one process, and how its calls find their way."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from kubeshard.client import Client, ClusterConfig
+from kubeshard.core import ConfigMap, ObjectMeta
+from kubeshard.core.errors import ApiError
+from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard.sharder.admission import ShardAdmission
+from kubeshard.sharder.config import WebhookConfig
+from kubeshard.sharder.webhook_config import webhook_configuration
+from kubeshard.sharding import ControllerRing, ControllerRingSpec, HashRing, RingResource
+from kubeshard.sharding.keys import main_key
+from kubeshard.webhook import AdmissionApp
+from kubeshard_apiserver import ApiServer, Front, InMemoryTransport
+from kubeshard_apiserver.admission.caller import AppCaller, HttpCaller
+from kubeshard_apiserver.steps import WebhookCall
+
+LABEL = "shard.alpha.sharding.timebertt.dev/maps"
+RING = ControllerRing(
+    metadata=ObjectMeta(name="maps", uid="1"),
+    spec=ControllerRingSpec(resources=(RingResource(group="", resource="configmaps"),)),
+)
+
+
+class View:
+    """What the sharder knows."""
+
+    def ring(self, name: str) -> ControllerRing | None:
+        return RING if name == "maps" else None
+
+    def owner_kinds(self, ring: ControllerRing) -> Mapping[GroupResource, frozenset[GroupKind]]:
+        return {}
+
+    def available(self, ring: str) -> tuple[str, ...]:
+        return ("a", "b", "c")
+
+    def fresh(self) -> bool:
+        return True
+
+
+def client_of(server: ApiServer, caller: Any) -> Client:
+    return Client(ClusterConfig("http://memory"), transport=InMemoryTransport(Front(server, caller=caller)))
+
+
+async def register(client: Client, **fields: Any) -> None:
+    body = webhook_configuration(RING, WebhookConfig())
+    body["webhooks"] = [{**body["webhooks"][0], **fields}]
+    await client.apply(body)
+
+
+async def test_the_sharder_assigns_objects_through_the_embedded_server():
+    app = AdmissionApp({"/webhooks/sharder": ShardAdmission(View())})
+    async with client_of(ApiServer(), AppCaller({"/webhooks/sharder": app})) as client:
+        await register(client)
+        ring = HashRing(("a", "b", "c"))
+        for name in ("one", "two", "three"):
+            made = await client.create(ConfigMap(metadata=ObjectMeta(name=name, namespace="default")))
+            assert made.metadata.labels == {LABEL: ring.owner(main_key("v1", "ConfigMap", made.metadata))}
+        system = await client.create(ConfigMap(metadata=ObjectMeta(name="one", namespace="kube-system")))
+        assert not system.metadata.labels
+
+
+async def test_a_service_is_nowhere_unless_the_caller_is_told():
+    async with client_of(ApiServer(), HttpCaller()) as client:
+        await register(client, failurePolicy="Fail")
+        with pytest.raises(
+            ApiError, match=r"no cluster network.*sharder\.sharding-system\.svc:443 is nowhere"
+        ):
+            await client.create(ConfigMap(metadata=ObjectMeta(name="a", namespace="default")))
+
+
+async def test_a_service_is_called_where_the_resolver_says():
+    asked = []
+
+    def resolve(namespace: str, name: str, port: int) -> str:
+        asked.append((namespace, name, port))
+        return "127.0.0.1:1"
+
+    caller = HttpCaller(resolve)
+    service = {"namespace": "n", "name": "s", "path": "/p", "port": 8443}
+    reply = await caller.call(WebhookCall("w", {"service": service}, {}, 1.0))
+    await caller.close()
+    assert asked == [("n", "s", 8443)]
+    assert reply.problem.startswith('Post "https://s.n.svc:8443/p?timeout=1s": ')
+
+
+async def test_a_bundle_without_certificates_is_said():
+    caller = HttpCaller()
+    client = {"url": "https://127.0.0.1:1/", "caBundle": base64.b64encode(b"nothing").decode()}
+    reply = await caller.call(WebhookCall("w", client, {}, 1.0))
+    assert "root certificates" in reply.problem
+
+
+async def test_who_makes_no_calls_is_refused_by_a_webhook_that_must_be_asked():
+    server = ApiServer()
+    async with Client(ClusterConfig("http://memory"), transport=InMemoryTransport(server)) as client:
+        await register(client, failurePolicy="Fail")
+        with pytest.raises(ApiError, match="this server makes no calls"):
+            await client.create(ConfigMap(metadata=ObjectMeta(name="a", namespace="default")))
+        await register(client, failurePolicy="Ignore")
+        await client.create(ConfigMap(metadata=ObjectMeta(name="a", namespace="default")))

@@ -1,0 +1,60 @@
+"""One suite, two clusters: `embedded` is the server in memory with its little controllers, `real` a kube-apiserver with
+kube-controller-manager, kube-scheduler and kwok.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from cluster_api import ClusterApi
+
+from kubeshard.client import load_config
+from kubeshard.client.config import BearerToken
+from kubeshard.runtime.http import HttpTransport
+from kubeshard.testing import ControlPlane
+from kubeshard_apiserver import ApiServer, InMemoryTransport
+from kubeshard_apiserver.controllers import Controllers
+
+_numbers = itertools.count(1)
+_MORE = (
+    "statefulset-controller",
+    "daemonset-controller",
+    "job-controller",
+    "ttl-after-finished-controller",
+    "serviceaccount-controller",
+    "root-ca-certificate-publisher-controller",
+    "endpoints-controller",
+    "endpointslice-controller",
+    "cronjob-controller",
+    "disruption-controller",
+)
+
+
+@pytest.fixture(scope="session")
+def busy_cluster() -> Iterator[ControlPlane]:
+    with ControlPlane(pods=True, controllers=_MORE) as kube:
+        yield kube
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.kube)])
+async def api(request: pytest.FixtureRequest) -> AsyncIterator[ClusterApi]:
+    """In a namespace of the case's own."""
+    namespace = f"case-{os.getpid()}-{next(_numbers)}"
+    if request.param == "embedded":
+        server = ApiServer()
+        async with Controllers(server):
+            yield await _in_namespace(ClusterApi(InMemoryTransport(server), "", namespace))
+        return
+    config = await load_config(kubeconfig=str(request.getfixturevalue("busy_cluster").kubeconfig))
+    assert isinstance(config.auth, BearerToken)
+    transport = HttpTransport(config.server, config.tls)
+    yield await _in_namespace(ClusterApi(transport, config.auth.token, namespace))
+    await transport.close()
+
+
+async def _in_namespace(api: ClusterApi) -> ClusterApi:
+    await api.create("/api/v1/namespaces", {"metadata": {"name": api.namespace}})
+    return api

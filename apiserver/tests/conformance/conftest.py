@@ -1,0 +1,203 @@
+"""One suite, several targets: `model` is the server in memory, `http` the same over HTTPS, `real` a kube-apiserver
+with etcd.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import ssl
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance_api import Api, install
+from conformance_kinds import SITE_DEFINITION, SITES
+from conformance_registration import Registration
+from conformance_webhooks import Hooks, running_hooks
+
+from kubeshard.client import Client, ClusterConfig, load_config
+from kubeshard.client.config import BearerToken, Tls
+from kubeshard.runtime.clock import SYSTEM_CLOCK
+from kubeshard.runtime.http import HttpTransport
+from kubeshard.runtime.issuing import new_client_leaf
+from kubeshard.runtime.tls import CertificatePair
+from kubeshard.runtime.transport import Transport
+from kubeshard_apiserver import ApiServer, Front, Identity, InMemoryTransport, User
+from kubeshard_apiserver.admission.caller import HttpCaller
+from kubeshard_apiserver.front.gate import Peer
+from kubeshard_apiserver.serving import Credentials, EmbeddedServer
+
+TOKEN = "conformance"
+ADMIN = User("admin", "admin", ("system:masters",))
+"""As `kubeshard.testing.ControlPlane` makes its administrator."""
+_numbers = itertools.count(1)
+
+
+class Target:
+    """`transport` makes a connection, `certified` one with a client certificate; `forget` makes the server
+    forget the states of the past.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        transport: Callable[[], Transport],
+        certified: Callable[[CertificatePair], Transport],
+        forget: Callable[[int], None],
+        authority: Callable[[str, Sequence[str]], CertificatePair],
+    ) -> None:
+        self.config = config
+        self.transport = transport
+        self.certified = lambda user, *groups: certified(authority(user, groups))
+        self.forget = forget
+
+
+@pytest.fixture(scope="session")
+def credentials() -> Credentials:
+    return Credentials.made(SYSTEM_CLOCK.wall())
+
+
+@pytest.fixture
+async def caller() -> AsyncIterator[HttpCaller]:
+    """Carries the calls of admission webhooks out, where the server is ours."""
+    caller = HttpCaller()
+    yield caller
+    await caller.close()
+
+
+@pytest.fixture(params=["model", "http", pytest.param("real", marks=pytest.mark.kube)])
+async def target(
+    request: pytest.FixtureRequest, credentials: Credentials, caller: HttpCaller
+) -> AsyncIterator[Target]:
+    issued = functools.partial(_issued, credentials.authority)
+    if request.param == "model":
+        front = _guarded(TOKEN, caller)
+        config = ClusterConfig("http://model", auth=BearerToken(TOKEN))
+        yield Target(
+            config,
+            lambda: InMemoryTransport(front),
+            lambda pair: InMemoryTransport(
+                front, peer=Peer(ssl.PEM_cert_to_DER_cert(pair.certificate.decode()))
+            ),
+            lambda _: front.server.store.compact(),
+            issued,
+        )
+    elif request.param == "http":
+        front = _guarded(credentials.token, caller)
+        async with EmbeddedServer(
+            front.server, credentials=credentials, gate=front.gate, caller=caller
+        ) as served:
+            config = ClusterConfig(served.url, Tls(ca=credentials.ca), BearerToken(served.token))
+            yield _over_http(config, lambda _: served.server.store.compact(), issued)
+    else:
+        control_plane = request.getfixturevalue("control_plane")
+        config = await load_config(kubeconfig=str(control_plane.kubeconfig))
+        forget = functools.partial(_compact, control_plane.children[0].pid)
+        yield _over_http(config, forget, control_plane.client_certificate)
+
+
+def _issued(authority: CertificatePair, user: str, groups: Sequence[str]) -> CertificatePair:
+    return new_client_leaf(authority, user, groups, SYSTEM_CLOCK.wall(), 3600.0)
+
+
+def _guarded(token: str, caller: HttpCaller) -> Front:
+    server = ApiServer()
+    return Front(server, gate=Identity(server, tokens={token: ADMIN}), caller=caller)
+
+
+def _over_http(
+    config: ClusterConfig,
+    forget: Callable[[int], None],
+    authority: Callable[[str, Sequence[str]], CertificatePair],
+) -> Target:
+    def connected(config: ClusterConfig) -> Transport:
+        return HttpTransport(config.server, config.tls)
+
+    def certified(pair: CertificatePair) -> Transport:
+        certificate, key = pair.certificate.decode(), pair.private_key.decode()
+        return connected(replace(config, tls=replace(config.tls, certificate=certificate, key=key)))
+
+    return Target(config, lambda: connected(config), certified, forget, authority)
+
+
+def _compact(etcd: int, revision: int) -> None:
+    """Through the gateway that etcd has for clients without gRPC; its address is on its command line."""
+    arguments = Path(f"/proc/{etcd}/cmdline").read_text().split("\0")
+    flag = "--listen-client-urls="
+    url = next(argument.removeprefix(flag) for argument in arguments if argument.startswith(flag))
+    body = json.dumps({"revision": revision, "physical": True}).encode()
+    urllib.request.urlopen(urllib.request.Request(f"{url}/v3/kv/compaction", body, method="POST")).close()
+
+
+@pytest.fixture
+async def api(target: Target) -> AsyncIterator[Api]:
+    transport = target.transport()
+    auth = target.config.auth
+    yield Api(transport, auth.token if isinstance(auth, BearerToken) else "")
+    await transport.close()
+
+
+@pytest.fixture
+async def client(target: Target) -> AsyncIterator[Client]:
+    async with Client(target.config, transport=target.transport()) as client:
+        yield client
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other case uses."""
+    return f"case-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+async def ns(api: Api, name: str) -> str:
+    """The name of a namespace of the case's own."""
+    answer = await api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    assert answer.status == 201, answer.text
+    return name
+
+
+@pytest.fixture
+def maps(ns: str) -> str:
+    """The path of the ConfigMaps of the case's namespace."""
+    return f"/api/v1/namespaces/{ns}/configmaps"
+
+
+@pytest.fixture
+def leases(ns: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{ns}/leases"
+
+
+@pytest.fixture
+async def hooks() -> AsyncIterator[Hooks]:
+    """A server of webhooks that tells what it was asked."""
+    async with running_hooks() as hooks:
+        yield hooks
+
+
+@pytest.fixture
+async def registered(api: Api, hooks: Hooks, ns: str) -> AsyncIterator[Registration]:
+    """Registers webhooks for the case's namespace, and forgets them with the case."""
+    registration = Registration(api, hooks, ns)
+    yield registration
+    await registration.remove()
+
+
+@pytest.fixture
+async def sites(api: Api, ns: str) -> str:
+    """The path of the custom resources of kind Site in the case's namespace."""
+    await install(api, SITE_DEFINITION)
+    return SITES.format(ns)
+
+
+def pytest_make_parametrize_id(val: Any) -> str | None:
+    """Names that are the same in every run, also of sets."""
+    if isinstance(val, set):
+        return ",".join(sorted(map(str, val)))[:60]
+    return str(val)[:60] if isinstance(val, dict | list) else None

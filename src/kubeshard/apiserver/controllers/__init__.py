@@ -1,5 +1,0 @@
-"""What kube-controller-manager, kube-scheduler and kubelets do, as far as tests of operators see it."""
-
-from kubeshard.apiserver.controllers.controllers import Controllers
-
-__all__ = ["Controllers"]

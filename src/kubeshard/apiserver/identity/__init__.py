@@ -1,5 +1,0 @@
-"""Who asks, and what they may do."""
-
-from kubeshard.apiserver.identity.user import ADMINISTRATOR, User
-
-__all__ = ["ADMINISTRATOR", "User"]

@@ -1,7 +1,0 @@
-"""What a kind looks like as a line of a table: the columns that `kubectl get` prints. Pure."""
-
-from kubeshard.apiserver.printing.columns import Column, Printer
-from kubeshard.apiserver.printing.custom import custom_printer
-from kubeshard.apiserver.printing.printers import printer_of
-
-__all__ = ["Column", "Printer", "custom_printer", "printer_of"]

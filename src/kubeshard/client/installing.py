@@ -1,0 +1,50 @@
+"""Puts manifests into a cluster: CustomResourceDefinitions first, and what they define once it is served.
+
+RBAC: `patch` and `create` on every kind of the manifests, `list` on the defined kinds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
+
+from kubeshard.client.client import Client
+from kubeshard.core.errors import ApiError, NotFound
+
+Manifest = Mapping[str, Any]
+
+_CRD = "CustomResourceDefinition"
+_SERVED_WITHIN = 20.0
+
+
+async def install(client: Client, manifests: Iterable[Manifest]) -> AsyncIterator[Manifest]:
+    """Creates or updates, and yields each manifest when it is done. Raises ApiError."""
+    given = list(manifests)
+    definitions = [manifest for manifest in given if manifest["kind"] == _CRD]
+    for manifest in definitions:
+        await client.apply_manifest(manifest)
+        yield manifest
+    for manifest in definitions:
+        await _served(client, manifest)
+    for manifest in given:
+        if manifest["kind"] != _CRD:
+            await client.apply_manifest(manifest)
+            yield manifest
+
+
+async def _served(client: Client, definition: Manifest) -> None:
+    """A definition is accepted a moment before its kind is served."""
+    spec = definition["spec"]
+    path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}?limit=1"
+    try:
+        async with asyncio.timeout(_SERVED_WITHIN):
+            while True:
+                try:
+                    await client.raw("GET", path)
+                    return
+                except NotFound:
+                    await asyncio.sleep(0.1)
+    except TimeoutError:
+        name = definition["metadata"]["name"]
+        raise ApiError(f"{name} is installed, but not served after {_SERVED_WITHIN:g} s") from None

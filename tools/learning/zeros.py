@@ -1,0 +1,111 @@
+"""What the server's encoder writes of fields that are empty, from its audit log: there every object appears as
+it was decoded, whether it is valid or not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from learning.asking import Asker
+from learning.ways import Place, Types, unwrapped
+
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "rules": [{"level": "Request", "verbs": ["create", "update", "delete"]}],
+}
+_ZEROS: dict[str, Any] = {"string": "", "bool": False, "int32": 0, "int64": 0, "float64": 0}
+_SAID = {"sessionAffinity": "ClientIP"}
+"""Texts without which the server forgets what else was said."""
+_MARK = "fieldManager"
+_DEEPEST = 5
+_ALL = 100
+
+
+async def learn_zeros(ask: Asker, places: Iterable[Place], types: Types, audit_log: Path) -> None:
+    """Corrects fields, in place: `*` stays at those plain types only that are written when they are zero;
+    `always` is set for lists, maps and times that are written when they are absent. What is left of int-or-string
+    cannot be told from a default of 0.
+    """
+    bodies: dict[str, tuple[str, bool, Any]] = {}
+    for number, place in enumerate(places):
+        bodies[f"{number}-zero"] = (place.type, True, _filled(place.type, types, (), zeros=True))
+        for depth in range(_DEEPEST):
+            body = _filled(place.type, types, (), zeros=False, lists=depth)
+            bodies[f"{number}-{depth}"] = (place.type, False, body)
+        for mark in (mark for mark in bodies if mark.startswith(f"{number}-")):
+            body = {**bodies[mark][2], "metadata": {"name": "x"}}
+            await ask.ask(place.method, f"{place.path}?dryRun=All&{_MARK}={mark}", body)
+    decoded = _decoded(audit_log)
+    kept: set[tuple[str, str, bool]] = set()
+    written: set[tuple[str, str, bool]] = set()
+    left_out: set[tuple[str, str, bool]] = set()
+    for mark, (root, given, body) in bodies.items():
+        for fact in _empty(root, types, body, decoded.get(mark), given=given):
+            (kept if given else written if fact[-1] else left_out).add(fact)
+    for name, struct in types.items():
+        for field, facts in struct["fields"].items():
+            plain = facts["type"].lstrip("*") in _ZEROS
+            if plain and facts["type"].startswith("*") and (name, field, True) not in kept:
+                facts["type"] = facts["type"][1:]
+            if not plain and "int-or-string" not in facts["type"] and (name, field, True) in written:
+                facts |= {"always": True, "type": facts["type"].lstrip("*")}
+            elif (name, field, False) in left_out:
+                facts.pop("always", None)
+
+
+def _filled(
+    name: str, types: Types, within: tuple[str, ...], *, zeros: bool, lists: int = _ALL
+) -> dict[str, Any]:
+    """Every struct is there, once on each way down, but behind no more than so many lists and maps; in it plain
+    fields are zero, or missing.
+    """
+    body: dict[str, Any] = {}
+    for field, facts in types[name]["fields"].items():
+        around, inner = unwrapped(facts["type"])
+        value: Any = None
+        if inner in types and inner not in within and len(around) <= lists:
+            value = _filled(inner, types, (*within, inner), zeros=zeros, lists=lists - len(around))
+        elif zeros and not around and inner in _ZEROS:
+            value = _SAID.get(field, _ZEROS[inner])
+        if value is not None:
+            for form in reversed(around):
+                value = [value] if form == "l" else {"a": value}
+            body[field] = value
+    return body
+
+
+def _empty(
+    name: str, types: Types, body: Any, decoded: Any, *, given: bool
+) -> Iterator[tuple[str, str, bool]]:
+    """Of the fields that were given, or of those that were not: whether they are written, while empty."""
+    if not isinstance(body, dict) or not isinstance(decoded, dict):
+        return
+    for field, facts in types[name]["fields"].items():
+        around, inner = unwrapped(facts["type"])
+        if (field in body) == given and not decoded.get(field):
+            yield name, field, field in decoded
+        ours, theirs = body.get(field), decoded.get(field)
+        for form in around:
+            ours, theirs = _first(ours, form), _first(theirs, form)
+        if inner in types:
+            yield from _empty(inner, types, ours, theirs, given=given)
+
+
+def _first(value: Any, form: str) -> Any:
+    if form == "l":
+        return value[0] if isinstance(value, list) and value else None
+    return value.get("a") if isinstance(value, dict) else None
+
+
+def _decoded(audit_log: Path) -> dict[str, Any]:
+    """By mark."""
+    found = {}
+    for line in audit_log.read_text().splitlines():
+        event = json.loads(line)
+        if event["stage"] == "ResponseComplete" and _MARK in event["requestURI"]:
+            found[event["requestURI"].rpartition("=")[2]] = event.get("requestObject")
+    return found
