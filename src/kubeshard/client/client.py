@@ -32,9 +32,10 @@ from kubeshard.client.writes import SERVERS_PATIENCE, entered
 from kubeshard.client.writing import Writes
 from kubeshard.core.encoding import encode
 from kubeshard.core.objects import form_of
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
-from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.rng import Rng
 from kubeshard.runtime.transport import HttpResponse, Transport
+from kubeshard.runtime.world import REAL_WORLD, World
 
 _READS = ("GET", "HEAD", "OPTIONS")
 
@@ -46,17 +47,24 @@ class Client(Reads, Writes):
         self,
         config: ClusterConfig,
         *,
+        world: World = REAL_WORLD,
         transport: Transport | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-        rng: Rng = SYSTEM_RNG,
+        clock: Clock | None = None,
+        rng: Rng | None = None,
         limiter: Limiter | None = None,
         retry: RetryPolicy | None = None,
     ) -> None:
         """Raises ConfigurationError for unusable certificates. `limiter` bounds the request rate (default: no
-        limit).
+        limit). `transport`, `clock` and `rng` replace those of the world.
         """
         connection = Connection(
-            config, transport=transport, clock=clock, rng=rng, limiter=limiter, retry=retry or RetryPolicy()
+            config,
+            connect=world.connect,
+            transport=transport,
+            clock=clock or world.clock,
+            rng=rng or world.rng,
+            limiter=limiter,
+            retry=retry or RetryPolicy(),
         )
         super().__init__(connection)
 

@@ -47,6 +47,7 @@ from kubeshard.runtime.transport import (
     TransportError,
     TransportTimeout,
 )
+from kubeshard.runtime.world import Connect
 
 log = get_logger("kubeshard.client")
 
@@ -63,12 +64,13 @@ _WARNINGS_REMEMBERED = 256
 
 
 class Connection:
-    """The transport and what surrounds every request. `transport` replaces the real one (simulation)."""
+    """The transport, which `connect` makes unless one is given, and what surrounds every request."""
 
     def __init__(
         self,
         config: ClusterConfig,
         *,
+        connect: Connect,
         transport: Transport | None,
         clock: Clock,
         rng: Rng,
@@ -88,10 +90,7 @@ class Connection:
             self._credentials = CertificateFileCredentials(self._credentials, files, config.tls, clock)
         self._patient = True
         self._seen = _Seen(presented=(config.tls.certificate or "", config.tls.key or ""))
-        self._http = None
-        if transport is None:
-            transport = self._http = _http(config)
-        self.transport = transport
+        self.transport = transport or _connected(config, connect)
 
     def impatient(self) -> Connection:
         """The same connections and credentials; but each call is one attempt that leaves at once. 429 and 503
@@ -197,12 +196,12 @@ class Connection:
         if (
             credential.certificate is None
             or credential.certificate == self._seen.presented
-            or self._http is None
+            or not isinstance(self.transport, HttpTransport)
         ):
             return
         certificate, key = credential.certificate
         try:
-            self._http.renew(replace(self.config.tls, certificate=certificate, key=key))
+            self.transport.renew(replace(self.config.tls, certificate=certificate, key=key))
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
         self._seen.presented = credential.certificate
@@ -278,10 +277,10 @@ def broken(request: HttpRequest, error: TransportError) -> ApiError:
     return Unavailable(str(error))
 
 
-def _http(config: ClusterConfig) -> HttpTransport:
+def _connected(config: ClusterConfig, connect: Connect) -> Transport:
     """Raises ConfigurationError for unusable certificates."""
     try:
-        return HttpTransport(config.server, config.tls, proxy=config.proxy)
+        return connect(config.server, config.tls, proxy=config.proxy)
     except ValueError as error:
         raise ConfigurationError(f"{config.server}: {error}") from error
 
