@@ -14,7 +14,15 @@ from kubeshard.cache import Cache
 from kubeshard.cache.listwatch import Apply, Remove, Replace
 from kubeshard.cache.scope import ALL_NAMESPACES
 from kubeshard.client import Client, ClusterConfig
-from kubeshard.controller import Context, Controller, Reconciler, Result
+from kubeshard.controller import (
+    Context,
+    Controller,
+    Predicate,
+    Reconciler,
+    Result,
+    always,
+    generation_changed,
+)
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.outcomes import Outcome
 from kubeshard.controller.runner import ControllerRunner
@@ -33,7 +41,7 @@ from kubeshard.core import (
 )
 from kubeshard.core.patches import apply_json_patch, apply_merge_patch
 from kubeshard.runtime.transport import UNDELIVERED, HttpRequest, HttpResponse
-from kubeshard.shard import Floors, Handovers
+from kubeshard.shard import Floors, Handovers, shard_predicate
 from kubeshard.shard.handover import KEPT
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
 from kubeshard.workqueue import ItemExponential
@@ -198,9 +206,11 @@ class Quiet:
 
 
 class Process:
-    """One shard's process: `first` reads Sites in full, `second` their metadata only, with an informer of its own."""
+    """One shard's process: `first` reads Sites in full, `second` their metadata only, with an informer of its own.
+    `when`: what both find worth a run.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, when: Predicate[Any] = always) -> None:
         self.server = Server()
         self.clock = VirtualClock()
         client = Client(ClusterConfig("http://kube.test"), transport=self.server, clock=self.clock)
@@ -218,7 +228,9 @@ class Process:
                     primary=primary,
                     owns=[ConfigMap, Theme],
                     limiter=ItemExponential(1.0, 60.0, jitter=0),
-                ).guarded(self.handovers.sharded, undecodable=self.handovers.draining),
+                )
+                .filtered(when)
+                .guarded(self.handovers.sharded, undecodable=self.handovers.draining),
                 cluster,
                 metrics=metrics,
                 clock=self.clock,
@@ -484,6 +496,18 @@ async def test_no_run_begins_while_an_acknowledgement_is_under_way() -> None:
         process.server.answers.set()
         await asyncio.sleep(2)
         assert len(process.second.runs) == 2
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_an_object_that_is_asked_for_no_more_is_reconciled_though_nothing_else_changed() -> None:
+    process = Process(shard_predicate("ring", "me", generation_changed))
+    process.server.hot, process.server.then = True, (1, OURS)  # somebody calls the drain off
+    async with process.running(site(5, DRAINING)):
+        await asyncio.sleep(30)
+        assert (len(process.first.runs), len(process.second.runs)) == (0, 0)
+        await process.show(site(101))  # the watch lagged behind
+        assert (len(process.first.runs), len(process.second.runs)) == (1, 1)
 
 
 @virtual_time

@@ -182,9 +182,21 @@ def test_the_predicate_passes_drains_and_what_is_ours(
     labels: dict[str, str] | None, others: bool, passes: bool
 ) -> None:
     predicate = shard_predicate("ring", "me", always if others else never)
-    obj, before = site(labels), site({SHARD: "me", DRAIN: "true"})
+    obj, before = site(labels), site({SHARD: "me"})
     for delta in (Added(obj), Deleted(obj), Updated(before, obj)):
         assert predicate(delta) is passes
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    "before", [{SHARD: "me", DRAIN: "true"}, {SHARD: "other"}, {SHARD: "other", DRAIN: "x"}, None]
+)
+def test_the_predicate_passes_what_becomes_ours_whatever_the_others_say(
+    before: dict[str, str] | None,
+) -> None:
+    predicate = shard_predicate("ring", "me", never)
+    assert predicate(Updated(site(before), site({SHARD: "me"})))
+    assert not predicate(Updated(site(before), site({SHARD: "other"})))
 
 
 def test_the_fence_covers_the_rings_resources_in_every_version() -> None:
