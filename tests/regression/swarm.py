@@ -22,14 +22,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import logging
-import os
 import random
 import sys
 import time
 from collections import Counter, deque
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -212,19 +211,6 @@ class Look(Reconciler[Thing]):
         return None
 
 
-class NumberedTask(asyncio.Task[Any]):
-    """Has its place in sets by its number, not by its address: a seed is the same run every time."""
-
-    numbers = itertools.count()
-
-    def __init__(self, coroutine: Any, **options: Any) -> None:
-        self._number = next(self.numbers)
-        super().__init__(coroutine, **options)
-
-    def __hash__(self) -> int:
-        return self._number
-
-
 class Crashes(logging.Handler):
     """Lines with a traceback."""
 
@@ -341,45 +327,58 @@ class Swarm:
                 break
             await asyncio.sleep(1)
 
+    async def season(
+        self, weather: faults.Weather, kinds: list[str], minutes: float, between: tuple[float, float]
+    ) -> None:
+        """All of it: the beginning, so many minutes of faults, and the end."""
+        crashes = Crashes(self.oracles)
+        logging.getLogger().addHandler(crashes)
+        await self.begin()
+        respawning, churning = (asyncio.create_task(task) for task in (self.respawn(), self.churn()))
+        inflicted: list[asyncio.Task[None]] = []
+        end = self.world.loop.time() + minutes * 60
+        try:
+            while (wait := self.rng.uniform(*between)) + self.world.loop.time() < end:
+                await asyncio.sleep(wait)
+                kind = self.rng.choice(kinds)
+                self.outcome.counts[f"fault: {kind}"] += 1
+                self.oracles.event(f"fault: {kind}")
+                inflicted.append(asyncio.create_task(faults.KINDS[kind](self, weather)))
+            weather.over.set()
+            await asyncio.gather(*inflicted)
+            churning.cancel()
+            await faults.ring_as_it_was(self)
+            await self.end()
+        finally:
+            respawning.cancel()
+            churning.cancel()
+            logging.getLogger().removeHandler(crashes)
+            self.outcome.counts.update(weather.counts)
 
-def run(seed: int, minutes: float, kinds: list[str] | None = None, *, count: int = 30) -> Outcome:
-    """A seed, for so many virtual minutes of faults. `kinds`: of faults; all where none are given."""
+
+def run(
+    seed: int,
+    minutes: float,
+    kinds: list[str] | None = None,
+    *,
+    count: int = 30,
+    between: tuple[float, float] = (1, 20),
+    recording: Callable[[World], AbstractContextManager[None]] = nullcontext,
+) -> Outcome:
+    """A seed, for so many virtual minutes of faults. `kinds`: of faults; all where none are given. `between`: seconds
+    from one to the next, at least and at most.
+    """
     outcome = Outcome()
     kinds = kinds or sorted(faults.KINDS)
 
     async def scene() -> None:
         rng = random.Random(seed)
-        NumberedTask.numbers = itertools.count()
-        asyncio.get_running_loop().set_task_factory(
-            lambda loop, coroutine, **options: NumberedTask(coroutine, loop=loop, **options)
-        )
         async with World(seed=seed, latency=(0.001, 0.03)) as world:
             oracles = Oracles(world, outcome)
             swarm = Swarm(world, oracles, outcome, rng, count)
             weather = faults.Weather(world, oracles, random.Random(-seed))
-            crashes = Crashes(oracles)
-            logging.getLogger().addHandler(crashes)
-            await swarm.begin()
-            respawning, churning = (asyncio.create_task(task) for task in (swarm.respawn(), swarm.churn()))
-            inflicted: list[asyncio.Task[None]] = []
-            end = world.loop.time() + minutes * 60
-            try:
-                while (wait := rng.uniform(1, 20)) + world.loop.time() < end:
-                    await asyncio.sleep(wait)
-                    kind = rng.choice(kinds)
-                    outcome.counts[f"fault: {kind}"] += 1
-                    oracles.event(f"fault: {kind}")
-                    inflicted.append(asyncio.create_task(faults.KINDS[kind](swarm, weather)))
-                weather.over.set()
-                await asyncio.gather(*inflicted)
-                churning.cancel()
-                await faults.ring_as_it_was(swarm)
-                await swarm.end()
-            finally:
-                respawning.cancel()
-                churning.cancel()
-                logging.getLogger().removeHandler(crashes)
-                outcome.counts.update(weather.counts)
+            with recording(world):
+                await swarm.season(weather, kinds, minutes, between)
 
     simulate(scene)
     return outcome
@@ -399,8 +398,6 @@ def main() -> int:
         "--events", type=int, default=40, help="how many of the last ones are told of a break"
     )
     options = parser.parse_args()
-    if os.environ.get("PYTHONHASHSEED") != "0":  # else the order in sets differs from run to run
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": "0"})
     logging.basicConfig(level=logging.CRITICAL)
     kinds = [kind for kind in options.faults.split(",") if kind]
     total: Counter[str] = Counter()

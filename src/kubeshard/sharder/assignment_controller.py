@@ -133,7 +133,7 @@ class Assignments(Reconciler[ControllerRing]):
                 for each in self._cache.list(ControllerRing):
                     self._lanes.request(each.name, Reach.ALL)
             if change.availability or change.presence or len(change.rings) > 1:
-                for ring in change.rings:
+                for ring in sorted(change.rings):
                     self._lanes.members_changed(ring)
                     enqueue(Key("", ring), "shards changed")  # when its next shard is lost may have changed
 

@@ -81,11 +81,11 @@ class ResourceKinds:
                 while True:
                     changed.clear()
                     wanted = _resources(cache)
-                    for resource in learning.keys() - wanted:
+                    for resource in [resource for resource in learning if resource not in wanted]:
                         learning.pop(resource).cancel()
                         self._let_go(resource)
-                    new = wanted - learning.keys()
-                    self._untried |= new
+                    new = [resource for resource in wanted if resource not in learning]
+                    self._untried.update(new)
                     for resource in new:
                         learning[resource] = group.create_task(self._learn_patiently(resource))
                     self._note_tried()
@@ -129,10 +129,12 @@ class ResourceKinds:
         }
 
 
-def _resources(cache: Cache) -> set[GroupResource]:
-    """Of all rings."""
-    return {
-        entry.resource
-        for ring in cache.list(ControllerRing)
-        for entry in RingResources(ring.spec.resources).entries
-    }
+def _resources(cache: Cache) -> tuple[GroupResource, ...]:
+    """Of all rings, each once, in their order."""
+    return tuple(
+        dict.fromkeys(
+            entry.resource
+            for ring in cache.list(ControllerRing)
+            for entry in RingResources(ring.spec.resources).entries
+        )
+    )

@@ -186,7 +186,7 @@ class Lanes:
     async def _turn(self, lane: Lane) -> None:
         """Waits for what a thorough look has to come after: urgent work in the same lane, and its owners."""
         await lane.passed(Track.URGENT, self._clock)
-        for owner in lane.entry.owners:
+        for owner in sorted(lane.entry.owners):
             for other in self._lanes.get(lane.ring, {}).values():
                 if other.entry.resource == owner and not other.schedule.failing(Track.THOROUGH):
                     now = self._clock.monotonic()

@@ -93,7 +93,7 @@ class LeaseObserver:
         async for lease in stream:
             listed.add(lease.key)
             self.observe(lease, asked)
-        for key in self.book.keys() - listed:
+        for key in sorted(self.book.keys() - listed):
             self.forget(key, stream.resource_version, asked)
         self.book.confirm(self._clock.monotonic())
 
@@ -108,7 +108,7 @@ class LeaseObserver:
         leases = [lease async for lease in stream]
         for lease in leases:
             self.observe(lease, asked)
-        for key in set(self.book.leases_of(ring, shard)) - {lease.key for lease in leases}:
+        for key in sorted(set(self.book.leases_of(ring, shard)) - {lease.key for lease in leases}):
             self.forget(key, stream.resource_version, asked)
         return leases
 

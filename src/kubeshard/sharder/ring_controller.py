@@ -93,7 +93,7 @@ class ShardChanges:
     async def run(self, enqueue: Enqueue) -> None:
         def heard(change: Change) -> None:
             if change.availability or change.presence or len(change.rings) > 1:
-                for ring in change.rings:
+                for ring in sorted(change.rings):
                     enqueue(Key("", ring), "shards changed")
 
         self._reports.listen(lambda ring: enqueue(Key("", ring), "new findings"))

@@ -80,7 +80,7 @@ class UnassignedWatches:
         self._rng = rng
         self._group: asyncio.TaskGroup | None = None
         self._missed: Callable[[str], None] = lambda ring: None
-        self._wanted: set[Place] = set()
+        self._wanted: tuple[Place, ...] = ()
         self._watches: dict[Place, asyncio.Task[None]] = {}
         self._appeared: dict[Place, set[str]] = {}
         """Namespaces to be looked at."""
@@ -100,8 +100,8 @@ class UnassignedWatches:
 
     def follow(self, ring: str, entries: Iterable[RingEntry]) -> None:
         """From now on the ring's watches are those of these entries."""
-        others = {place for place in self._wanted if place[0] != ring}
-        self._wanted = others | {(ring, entry) for entry in entries}
+        others = (place for place in self._wanted if place[0] != ring)
+        self._wanted = (*others, *((ring, entry) for entry in entries))
         self._adjust()
 
     def namespace_appeared(self, namespace: str) -> None:
@@ -118,16 +118,17 @@ class UnassignedWatches:
     def _adjust(self) -> None:
         if self._group is None:
             return
-        for place in self._watches.keys() - self._wanted:
+        for place in [place for place in self._watches if place not in self._wanted]:
             self._watches.pop(place).cancel()
             if look := self._looks.pop(place, None):
                 look.cancel()
             self._appeared.pop(place, None)
             self._unknown.forget(place)
-        for place in self._wanted - self._watches.keys():
-            self._watches[place] = self._group.create_task(
-                self._keep_watching(*place), name=f"unassigned {place[1].resource} of {place[0]}"
-            )
+        for place in self._wanted:
+            if place not in self._watches:
+                self._watches[place] = self._group.create_task(
+                    self._keep_watching(*place), name=f"unassigned {place[1].resource} of {place[0]}"
+                )
 
     # Watching
 

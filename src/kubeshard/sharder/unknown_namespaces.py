@@ -20,25 +20,25 @@ Place = tuple[str, RingEntry]
 
 class UnknownNamespaces:
     def __init__(self) -> None:
-        self._places: dict[str, set[Place]] = {}
-        self._many: set[Place] = set()
+        self._places: dict[str, dict[Place, None]] = {}
+        self._many: dict[Place, None] = {}
         """Places of which not every name is remembered."""
 
     def passed_over(self, place: Place, namespace: str) -> None:
         """An object of this resource was passed over, since nothing is known of its namespace."""
         if namespace not in self._places and len(self._places) >= REMEMBERED:
-            self._many.add(place)
+            self._many[place] = None
         else:
-            self._places.setdefault(namespace, set()).add(place)
+            self._places.setdefault(namespace, {})[place] = None
 
-    def appeared(self, namespace: str) -> set[Place]:
+    def appeared(self, namespace: str) -> tuple[Place, ...]:
         """Where objects of this namespace may have been passed over."""
-        return self._places.pop(namespace, set()) | self._many
+        return tuple(self._places.pop(namespace, {}) | self._many)
 
     def forget(self, place: Place) -> None:
         """The ring does not have the resource any more."""
-        self._many.discard(place)
+        self._many.pop(place, None)
         for namespace in [name for name, places in self._places.items() if place in places]:
-            self._places[namespace].discard(place)
+            self._places[namespace].pop(place)
             if not self._places[namespace]:
                 del self._places[namespace]

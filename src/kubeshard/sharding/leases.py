@@ -243,7 +243,7 @@ class LeaseBook:
             self._records[key] = new
         change = _difference(key, old, new, now)
         if change.availability or change.presence or len(change.rings) > 1:
-            for ring in change.rings:
+            for ring in sorted(change.rings):
                 self._available.pop(ring, None)
         return change
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
@@ -61,6 +62,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._limit = limit
         self._settling: list[asyncio.Future[None]] = []
         super().__init__(_IdleSelector(self._idle))
+        numbers = itertools.count()
+        self.set_task_factory(
+            lambda loop, coroutine, **options: _NumberedTask(next(numbers), coroutine, loop=loop, **options)
+        )
 
     def time(self) -> float:
         return self._now
@@ -163,6 +168,17 @@ class _IdleSelector(selectors.SelectSelector):
         if not ready and (timeout is None or timeout > 0):
             self._idle(timeout)
         return ready
+
+
+class _NumberedTask(asyncio.Task[Any]):
+    """Has its place in sets (asyncio keeps tasks in some) by its number in the loop, not by its address."""
+
+    def __init__(self, number: int, coroutine: Any, **options: Any) -> None:
+        self._number = number
+        super().__init__(coroutine, **options)
+
+    def __hash__(self) -> int:
+        return self._number
 
 
 def _describe(task: asyncio.Task[Any]) -> str:

@@ -33,7 +33,8 @@ class InMemoryTransport:
     def __init__(self, server: ApiServer | Front, *, peer: Peer = UNKNOWN) -> None:
         self._front = server if isinstance(server, Front) else Front(server)
         self._peer = peer
-        self._streams: set[_Stream] = set()
+        self._streams: dict[_Stream, None] = {}
+        """In their order: a set's order is another in every process."""
         self._closed = False
 
     async def request(self, request: HttpRequest) -> HttpResponse:
@@ -50,11 +51,11 @@ class InMemoryTransport:
     async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream]:
         await asyncio.sleep(0)
         stream = _Stream(await self._reply(request), request.idle_timeout, self._front.server.store.settled)
-        self._streams.add(stream)
+        self._streams[stream] = None
         try:
             yield stream
         finally:
-            self._streams.discard(stream)
+            self._streams.pop(stream, None)
             await stream.close()
 
     def abort(self) -> None:

@@ -1,0 +1,164 @@
+"""One number for all that happens in a run: the same seed gives the same one, in every process.
+
+    python tests/regression/digest.py --seed 1 --minutes 30 --objects 100 --events /tmp/a
+
+Two runs of a seed can differ only by what the code takes from somewhere else than its `World`: the order of a set
+(which differs with PYTHONHASHSEED and with the addresses of what is in it), the moment of a garbage collection, the
+machine's clock, randomness without a seed. So the digest is taken over every event in its order: each request with its
+time as it reaches the API server, each answer, each piece of a watch as its reader gets it, each change that is stored,
+each line that is logged, the beginning and the end of each reconcile and of each process, each fault.
+
+`--events` writes the events, one a line: the first line in which two files differ is where the leak is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import hashlib
+import logging
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+import swarm
+from world import Network, Process, StreamAround, World
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.runtime.logs import TextFormatter
+from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
+
+BETWEEN = (20.0, 100.0)
+"""Seconds from fault to fault: those of the swarm follow each other faster, and cost more."""
+
+
+class Digest(NamedTuple):
+    value: str
+    events: int
+
+
+class Recorder:
+    """Takes the digest of a world. `copy`: where the events go too."""
+
+    def __init__(self, copy: TextIO | None = None) -> None:
+        self._hash = hashlib.sha256()
+        self._events = 0
+        self._copy = copy
+
+    @property
+    def digest(self) -> Digest:
+        return Digest(self._hash.hexdigest(), self._events)
+
+    @contextmanager
+    def recording(self, world: World) -> Iterator[None]:
+        """Records what happens in the world from now on, to the end of the block. Faults must be in place."""
+        self._world = world
+        world.observers.append(self._exchanged)
+        world.server.store.subscribe(self._stored)
+        faulty = world.connected
+
+        def connected(process: Process, network: Network) -> None:
+            if faulty is not None:
+                faulty(process, network)
+            through = network.through or (lambda _, stream: stream)
+            network.through = lambda request, stream: _Heard(self, process, request, through(request, stream))
+
+        world.connected = connected
+        lines = _Lines(self)
+        root = logging.getLogger()
+        level = root.level
+        root.addHandler(lines)
+        root.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            root.setLevel(level)
+            root.removeHandler(lines)
+
+    def record(self, what: str) -> None:
+        line = f"{self._world.loop.time()!r} {what}\n"
+        self._events += 1
+        self._hash.update(line.encode())
+        if self._copy is not None:
+            self._copy.write(line)
+
+    def _exchanged(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
+        asked = f"{process.name} {request.method} {request.target}"
+        if answer is None:
+            headers = sorted(request.headers.items())
+            self.record(f"{asked} {headers} {request.timeout} {request.body!r}")
+        else:
+            self.record(f"{asked}: {answer.status} {sorted(answer.headers.items())} {answer.body!r}")
+
+    def _stored(self, resource: GroupResource) -> None:
+        store = self._world.server.store
+        event = store.history(resource).after(store.revision - 1)[-1]
+        self.record(f"stored {resource} {event.key}: {event.new}")
+
+
+class _Heard(StreamAround):
+    """A stream whose pieces are recorded when the reader gets them."""
+
+    def __init__(self, recorder: Recorder, process: Process, request: HttpRequest, inner: HttpStream) -> None:
+        super().__init__(inner)
+        self._recorder = recorder
+        self._whose = f"{process.name} {request.method} {request.target}"
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        async for chunk in super().chunks():
+            self._recorder.record(f"{self._whose} hears {chunk!r}")
+            yield chunk
+
+
+class _Lines(logging.Handler):
+    """Lines without their (real) time."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self.setFormatter(TextFormatter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            record = logging.makeLogRecord({**record.__dict__, "exc_info": None, "exc_text": None})
+        self._recorder.record(self.format(record).partition(" ")[2])
+
+
+def of(
+    seed: int, minutes: float, objects: int, kinds: list[str] | None = None, copy: TextIO | None = None
+) -> Digest:
+    recorder = Recorder(copy)
+    outcome = swarm.run(seed, minutes, kinds, count=objects, between=BETWEEN, recording=recorder.recording)
+    for line in outcome.breaks:
+        print(line, file=sys.stderr)
+    return recorder.digest
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The digest of a run on virtual time.")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=30.0, help="virtual ones, of faults")
+    parser.add_argument("--objects", type=int, default=100)
+    parser.add_argument("--faults", default="", help="only these")
+    parser.add_argument("--collect", type=int, default=None, help="the collector's first threshold; 0: never")
+    parser.add_argument("--events", type=Path, help="a file for them")
+    options = parser.parse_args()
+    if options.collect is not None:
+        gc.set_threshold(options.collect)
+    kinds = [kind for kind in options.faults.split(",") if kind]
+    began = time.process_time()
+    if options.events is not None:
+        with options.events.open("w") as copy:
+            digest = of(options.seed, options.minutes, options.objects, kinds, copy)
+    else:
+        digest = of(options.seed, options.minutes, options.objects, kinds)
+    print(f"{digest.value} {digest.events} events")
+    print(f"{time.process_time() - began:.1f} s CPU", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""The same seed is the same run, event by event, whatever the order of sets and the moments of garbage collections."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import digest
+import pytest
+from world import SeededRng
+
+pytestmark = pytest.mark.regression
+
+PROGRAM = Path(digest.__file__)
+
+SURROUNDINGS = [("0", "700"), ("1", "50"), ("4711", "0")]
+"""PYTHONHASHSEED, and after how many new objects the collector runs; 0: never."""
+
+
+def test_a_seed_gives_the_same_digest_under_every_hash_seed_and_collector() -> None:
+    programs = [
+        subprocess.Popen(
+            [sys.executable, PROGRAM, "--minutes", "30", "--objects", "100", "--collect", threshold],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for hash_seed, threshold in SURROUNDINGS
+    ]
+    digests = [program.communicate()[0] for program in programs]
+    assert [program.returncode for program in programs] == [0, 0, 0]
+    assert len(set(digests)) == 1, "compare the events: python tests/regression/digest.py --events FILE"
+
+
+def test_a_seed_gives_the_same_digest_twice_in_one_process() -> None:
+    first = digest.of(2, 1, 20)
+    assert first == digest.of(2, 1, 20)
+    assert first.events > 500
+
+
+def test_another_seed_gives_another_digest() -> None:
+    assert digest.of(1, 1, 20).value != digest.of(2, 1, 20).value
+
+
+def test_the_digest_sees_one_draw_without_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = digest.of(2, 1, 20)
+    monkeypatch.setattr(SeededRng, "token", lambda _: f"{random.getrandbits(128):032x}")
+    assert digest.of(2, 1, 20).value != known.value
