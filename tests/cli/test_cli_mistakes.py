@@ -170,9 +170,12 @@ def test_certificate_files_that_are_missing(home: Path) -> None:
 @pytest.mark.parametrize(
     ("missing", "arguments", "advice"),
     [
-        (("cryptography",), ("sharder",), "pip install 'kubeshard[certificates]'"),
-        (("cryptography",), ("webhosting-operator",), "pip install 'kubeshard[certificates]'"),
-        (("uvicorn",), ("webhosting-operator",), "pip install 'kubeshard[server]'"),
+        (
+            ("kubeshard_apiserver",),
+            ("demo",),
+            "the demo needs the package kubeshard-apiserver: pip install 'kubeshard[demo]'",
+        ),
+        (("kubeshard_apiserver",), ("apiserver", "--port", "0"), "pip install 'kubeshard[apiserver]'"),
         (("rich",), ("demo",), "the demo needs the package rich: pip install 'kubeshard[demo]'"),
     ],
 )

@@ -87,7 +87,6 @@ def test_the_floors_are_checked_by_make_lint() -> None:
 
 
 NEED_AN_EXTRA = (
-    "kubeshard/runtime/http_server_protocol.py",  # imported by runtime.asgi when a server starts
     "kubeshard/cli/demo/*",  # imported by the command when it runs
     "kubeshard/cli/apiserver.py",  # imports it where it is installed
     "kubeshard_apiserver/testing/plugin.py",  # imported by pytest
@@ -128,15 +127,10 @@ def _imports(tree: ast.Module, *, top_level_only: bool = False) -> list[tuple[st
 
 
 def _needs(distribution: Path) -> set[str]:
-    """What is installed with it: its dependencies, and those of extras of kubeshard that it asks for."""
+    """What is installed with it."""
     own = tomllib.loads((distribution / "pyproject.toml").read_text())["project"]["dependencies"]
     found = {_normal(requirement) for requirement in own}
-    for requirement in own:
-        if re.match(r"kubeshard\b(?!-)", requirement):
-            found |= _needs(ROOT)
-            for extra in re.findall(r"\w+", requirement.partition("[")[2]):
-                found |= {_normal(item) for item in PROJECT["project"]["optional-dependencies"][extra]}
-    return found
+    return found | _needs(ROOT) if "kubeshard" in found else found
 
 
 def _normal(requirement: str) -> str:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-import sys
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from kubeshard.runtime.asgi import (
     DirectAnswer,
     Limits,
     ListenError,
-    MissingExtraError,
     Receive,
     Scope,
     Send,
@@ -140,13 +138,6 @@ async def test_a_port_may_be_shared_and_stays_open_when_one_of_them_ends() -> No
         async with AsgiServer(echo, "127.0.0.1", one.port, reuse_port=True) as other:
             assert other.port == one.port
         assert (await exchange(one, POST + b"connection: close\r\n\r\nhello")).endswith(b"hello")
-
-
-async def test_a_missing_extra_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "kubeshard.runtime.http_server_protocol", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'kubeshard\[server\]'"):
-        async with AsgiServer(echo):
-            pass
 
 
 async def test_signal_handlers_stay_as_they_were() -> None:

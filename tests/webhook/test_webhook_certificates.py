@@ -4,8 +4,6 @@ import asyncio
 import contextlib
 import os
 import ssl
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -221,18 +219,6 @@ def test_an_encrypted_key_is_refused_and_asks_nobody(tmp_path: Path) -> None:
     )
     with pytest.raises(UnusableCertificate, match="encrypted"):
         ServingCertificate(NAME).install(CertificatePair(GOOD.certificate, encrypted))
-
-
-def test_without_the_extra_the_error_names_it() -> None:
-    code = (
-        "import sys; sys.modules['cryptography'] = None\n"
-        "import kubeshard.webhook\n"
-        "from kubeshard.core.errors import ConfigurationError\n"
-        "try:\n    import kubeshard.webhook.selfsigned\n"
-        "except ConfigurationError as error:\n    print(error)\n"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'kubeshard[certificates]'" in run.stdout
 
 
 def handshake(

@@ -17,14 +17,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-WITHOUT = """
-import sys
-sys.modules.update(dict.fromkeys({missing!r}))
-sys.argv[0] = "kubeshard"
-from kubeshard.cli import main
-main()
-"""
-
 
 def environment(home):
     return {"PATH": os.environ["PATH"], "HOME": str(home)}
@@ -52,10 +44,9 @@ def started(home, *arguments):
         process.communicate()
 
 
-def ended(home, *arguments, missing=()):
-    program = ["-c", WITHOUT.format(missing=missing)] if missing else ["-m", "kubeshard"]
+def ended(home, *arguments):
     return subprocess.run(
-        [sys.executable, *program, "apiserver", *arguments],
+        [sys.executable, "-m", "kubeshard", "apiserver", *arguments],
         env=environment(home),
         cwd=home,
         capture_output=True,
@@ -271,15 +262,6 @@ def test_a_stranger_on_the_port_of_a_kubeconfig_does_not_keep_it(tmp_path):
         with started(tmp_path, "--kubeconfig", "config"):
             assert yaml.safe_load(path.read_text()) != left
             assert asked(path, "/version")
-
-
-@pytest.mark.parametrize("missing", [["uvicorn"], ["httptools"], ["cryptography", "httptools", "uvicorn"]])
-def test_what_is_missing_is_told_at_once_with_the_extra_that_has_it(tmp_path, missing):
-    done = ended(tmp_path, "--port", "0", missing=tuple(missing))
-    assert done.returncode == 2
-    assert done.stderr == (
-        f"Error: the embedded API server needs {', '.join(missing)}: pip install 'kubeshard[apiserver]'\n"
-    )
 
 
 def test_another_address_than_loopback_is_warned_of(tmp_path):

@@ -1,6 +1,5 @@
 """What the embedded server's identity guarantees beyond what both servers show in the conformance suite."""
 
-import builtins
 import dataclasses
 import json
 
@@ -213,22 +212,6 @@ async def test_tokens_that_are_none_are_refused_in_peace():
         "\xff.\xff.\xff",
     ):  # fmt: skip
         assert (await asked("GET", "/version", token=wrong))[0] == 401, wrong
-
-
-async def test_without_the_extra_a_token_request_names_it(monkeypatch):
-    asked, real = Asked(), builtins.__import__
-
-    def without(name, *arguments, **options):
-        if name.startswith(("cryptography", "kubeshard_apiserver.identity.jwt")):
-            raise ImportError("service account tokens need `pip install 'kubeshard[certificates]'`")
-        return real(name, *arguments, **options)
-
-    await asked.must("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "robot"}})
-    monkeypatch.setattr(builtins, "__import__", without)
-    status, document = await asked("POST", "/api/v1/namespaces/default/serviceaccounts/robot/token", {})
-    monkeypatch.undo()
-    assert status == 500
-    assert "kubeshard[certificates]" in document["message"]
 
 
 async def test_an_open_front_answers_reviews_too():

@@ -6,7 +6,7 @@ import ssl
 from contextlib import AsyncExitStack
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.runtime.asgi import AsgiApp, AsgiServer, ListenError, MissingExtraError, parse_bind_address
+from kubeshard.runtime.asgi import AsgiApp, AsgiServer, ListenError, parse_bind_address
 
 
 def check_bind_address(field: str, address: str | None) -> tuple[str, int] | None:
@@ -40,6 +40,4 @@ class Listener:
             server = await stack.enter_async_context(AsgiServer(app, host, port, self._ssl))
         except ListenError as error:
             raise ConfigurationError(f"{self._page}: {error.strerror}; choose another address") from error
-        except MissingExtraError as error:
-            raise ConfigurationError(str(error)) from error
         self.port = server.port

@@ -8,23 +8,15 @@ from __future__ import annotations
 
 import ssl
 
-from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.environ import hostname
 from kubeshard.webhook.certificates import ServingCertificate
 
 
 def self_signed(clock: Clock = SYSTEM_CLOCK) -> ssl.SSLContext:
-    """A server's context, with a certificate for this host. Raises ConfigurationError without the
-    `certificates` extra.
-    """
-    try:
-        from kubeshard.webhook.selfsigned import renewed
-    except ConfigurationError:
-        raise ConfigurationError(
-            "metrics over HTTPS need the package cryptography: pip install 'kubeshard[certificates]', or configure "
-            "insecureMetrics: true"
-        ) from None
+    """A server's context, with a certificate for this host."""
+    from kubeshard.webhook.selfsigned import renewed  # loads cryptography
+
     serving = ServingCertificate(clock=clock)
     serving.install(renewed(None, (hostname(),), clock.wall()).serving)
     return serving.context

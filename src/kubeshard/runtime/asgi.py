@@ -9,8 +9,8 @@ off (`Limits`). HTTP/1.1 only, which leaves no HTTP/2 rapid-reset surface.
 Not guaranteed: a bound on request bodies, which only the application knows how to refuse (read no further and
 answer with `connection: close`).
 
-HTTP is spoken by uvicorn's httptools protocol; its process runner (signals, workers, exit codes) is not used.
-Both come with `pip install 'kubeshard[server]'`. Source of the limits: reliability 4.3 and 4.6.
+HTTP is spoken by uvicorn's httptools protocol; its process runner (signals, workers, exit codes) is not used. Both
+are loaded when a server starts. Source of the limits: reliability 4.3 and 4.6.
 """
 
 from __future__ import annotations
@@ -79,15 +79,11 @@ class ListenError(OSError):
     """The address cannot be listened on: taken by another process, not this machine's, not permitted."""
 
 
-class MissingExtraError(ImportError):
-    """The optional packages of the HTTP server are not installed."""
-
-
 class AsgiServer:
     """Serves `app` on `host`:`port`; port 0 picks a free one, host `""` listens on all addresses, IPv4 and
     IPv6.
 
-    Raises on entry ListenError, and MissingExtraError without the `server` extra. The `ssl_context` may be
+    Raises ListenError on entry. The `ssl_context` may be
     changed while the server runs (`SSLContext.load_cert_chain`): new connections see it, existing ones keep
     what they have. `reuse_port`: other processes that say so too may listen on the same port; the kernel
     spreads new connections over them.
@@ -123,12 +119,8 @@ class AsgiServer:
         return "http" if self._ssl is None else "https"
 
     async def __aenter__(self) -> AsgiServer:
-        try:
-            from kubeshard.runtime.http_server_protocol import Connections
-        except ImportError as error:
-            raise MissingExtraError(
-                f"the HTTP server needs uvicorn and httptools: pip install 'kubeshard[server]' ({error})"
-            ) from error
+        from kubeshard.runtime.http_server_protocol import Connections
+
         self._connections = Connections(self._app, self._limits)
         listener = _listen(self._host, self._requested_port, self._reuse_port)
         self._port = listener.getsockname()[1]

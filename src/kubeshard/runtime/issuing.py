@@ -1,6 +1,6 @@
 """Certificates made here: authorities, and the leaves that they issue. Private keys are ECDSA P-256.
 
-Needs `pip install 'kubeshard[certificates]'`; without it importing this module raises ImportError.
+Importing this module loads cryptography, which takes a while: who may do without imports it when it is needed.
 """
 
 from __future__ import annotations
@@ -9,17 +9,12 @@ import ipaddress
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from kubeshard.runtime.tls import CertificatePair
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-try:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-except ImportError as error:
-    raise ImportError(
-        f"certificates are made by cryptography: pip install 'kubeshard[certificates]' ({error})"
-    ) from error
+from kubeshard.runtime.tls import CertificatePair
 
 _CLOCK_SKEW = 300.0
 """Certificates are valid from a little before now, for clients whose clock is behind, unless `begin` says more."""

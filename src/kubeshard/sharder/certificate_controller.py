@@ -97,7 +97,9 @@ class SharedCertificate:
         clock: Clock = SYSTEM_CLOCK,
         rng: Rng = SYSTEM_RNG,
     ) -> None:
-        from kubeshard.webhook.selfsigned import renewed  # needs the extra, which users of files do without
+        from kubeshard.webhook.selfsigned import (
+            renewed,  # loads cryptography, which users of files do without
+        )
 
         self._renewed = renewed
         self._client = client

@@ -25,7 +25,7 @@ of the others finds nothing due.
 Not guaranteed: a short life of keys that a clock ahead has made; they last until that clock's time, and as long
 again as all others.
 
-Needs `pip install 'kubeshard[certificates]'`; without it importing this module raises ConfigurationError.
+Importing this module loads cryptography, which takes a while: who may do without imports it when it is needed.
 """
 
 from __future__ import annotations
@@ -33,20 +33,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kubeshard.core.errors import ConfigurationError
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+
+from kubeshard.runtime.issuing import general_name, new_authority, new_server_leaf
 from kubeshard.runtime.tls import CertificatePair
 from kubeshard.webhook.certificates import Identity
-
-try:
-    from cryptography import x509
-    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-    from cryptography.hazmat.primitives import serialization
-
-    from kubeshard.runtime.issuing import general_name, new_authority, new_server_leaf
-except ImportError as error:
-    raise ConfigurationError(
-        f"self-made webhook certificates need cryptography: pip install 'kubeshard[certificates]' ({error})"
-    ) from error
 
 DAY = 86400.0
 LEAF_LIFETIME = 90 * DAY

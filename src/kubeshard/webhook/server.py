@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from prometheus_client import CollectorRegistry
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.runtime.asgi import AsgiServer, Limits, ListenError, MissingExtraError
+from kubeshard.runtime.asgi import AsgiServer, Limits, ListenError
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.webhook.app import AdmissionApp, Routes
@@ -95,5 +95,3 @@ async def _configuration_errors() -> AsyncIterator[None]:
         yield
     except ListenError as error:
         raise ConfigurationError(f"webhook server: {error.strerror}; choose another address") from error
-    except MissingExtraError as error:
-        raise ConfigurationError(str(error)) from error

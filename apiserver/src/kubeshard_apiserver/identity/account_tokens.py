@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.core.times import parse_time
@@ -156,10 +155,8 @@ class AccountTokens:
 
     def _key(self) -> SigningKey:
         if self._made is None:
-            try:
-                from kubeshard_apiserver.identity.jwt import SigningKey
-            except ImportError as error:
-                raise ConfigurationError(str(error)) from error
+            from kubeshard_apiserver.identity.jwt import SigningKey
+
             self._made = SigningKey(self._pem)
         return self._made
 

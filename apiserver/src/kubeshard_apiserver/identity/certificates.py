@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from kubeshard.core.errors import ConfigurationError
 from kubeshard_apiserver.identity.user import User
 
 _UID = "1.3.6.1.4.1.57683.2"
 
 
 def user_of_certificate(der: bytes) -> User | None:
-    """None for a certificate without a common name. Raises ConfigurationError without the extra."""
-    try:
-        from cryptography import x509
-        from cryptography.x509.oid import NameOID
-    except ImportError:
-        raise ConfigurationError("client certificates need `pip install 'kubeshard[certificates]'`") from None
+    """None for a certificate without a common name."""
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
     subject = x509.load_der_x509_certificate(der).subject
     names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if not names or not names[-1].value:

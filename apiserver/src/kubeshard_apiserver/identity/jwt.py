@@ -13,14 +13,10 @@ from hashlib import sha256
 from typing import Any
 
 import msgspec
-
-try:
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
-except ImportError as error:
-    raise ImportError("service account tokens need `pip install 'kubeshard[certificates]'`") from error
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
 _SIZE = 32
 _HASH = ec.ECDSA(hashes.SHA256())

@@ -194,10 +194,8 @@ def _request_errors(text: str) -> list[FieldError]:
     found = _PEM.search(_decoded(text))
     if found is None or found[1] != b"CERTIFICATE REQUEST":
         return [invalid_value("spec.request", text, "PEM block type must be CERTIFICATE REQUEST")]
-    try:
-        from cryptography import x509
-    except ImportError:  # of an extra, and this is all that it is needed for
-        return []
+    from cryptography import x509
+
     try:
         x509.load_pem_x509_csr(found[0])
     except ValueError:
@@ -206,11 +204,11 @@ def _request_errors(text: str) -> list[FieldError]:
 
 
 def _organizations(text: str) -> list[str]:
-    try:
-        from cryptography import x509
+    from cryptography import x509
 
+    try:
         subject = x509.load_pem_x509_csr(_decoded(text)).subject
-    except (ImportError, ValueError):
+    except ValueError:
         return []
     return [str(each.value) for each in subject.get_attributes_for_oid(x509.NameOID.ORGANIZATION_NAME)]
 
@@ -222,12 +220,10 @@ def _certificate_errors(text: str) -> list[FieldError]:
         return [invalid_value(at, shown, "must contain at least one CERTIFICATE PEM block")]
     if any(block != b"CERTIFICATE" for block in blocks):
         return [invalid_value(at, shown, "only CERTIFICATE PEM blocks are allowed")]
-    try:
-        from cryptography import x509
+    from cryptography import x509
 
+    try:
         x509.load_pem_x509_certificates(_decoded(text))
-    except ImportError:
-        return []
     except ValueError:
         return [invalid_value(at, shown, "x509: malformed certificate")]
     return []

@@ -1,7 +1,7 @@
 """What the server shows its clients, and what they show it.
 
 Guaranteed: the token and all keys are random and new each time they are made; whoever has the kubeconfig is
-the administrator. Needs `pip install 'kubeshard[certificates]'`.
+the administrator.
 """
 
 from __future__ import annotations
@@ -44,12 +44,10 @@ class Credentials:
     @classmethod
     def made(cls, now: float, names: Sequence[str] = (), saved: bytes | None = None) -> Credentials:
         """For `NAMES` and `names`; `now` in seconds since the epoch. With what an earlier start has `saved`, all
-        that it gave away counts on. Raises ConfigurationError without the extra, or for what was never saved.
+        that it gave away counts on. Raises ConfigurationError for what was never saved.
         """
-        try:
-            from kubeshard.runtime.issuing import new_authority, new_private_key, new_server_leaf
-        except ImportError as error:
-            raise ConfigurationError(str(error)) from error
+        from kubeshard.runtime.issuing import new_authority, new_private_key, new_server_leaf
+
         if saved is None:
             authority = new_authority("kubeshard", now, _LIFETIME)
             kept = _Kept(*_texts(authority), secret_token(), new_private_key().decode())

@@ -7,15 +7,12 @@ Guaranteed: inside the block the port is open and known; on leaving watches end 
 requests in flight may finish for `Limits.stop_grace` seconds, and no task is left. It listens on the loopback
 interface unless told otherwise; who has wrong credentials gets a 401, and so does who has none, unless RBAC says
 what `system:anonymous` may do.
-
-Needs `pip install 'kubeshard[server,certificates]'`, which `kubeshard[apiserver]` includes.
 """
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractContextManager, AsyncExitStack
-from importlib import import_module
 from pathlib import Path
 
 from kubeshard.core.errors import ConfigurationError
@@ -47,8 +44,8 @@ class EmbeddedServer:
     usual one (`Identity`). `caller`: carries calls to admission webhooks out (default: over HTTPS, to those
     with a `clientConfig.url`).
 
-    Raises ConfigurationError for a missing extra or a folder that cannot be used, and on entry for an address
-    that cannot be listened on.
+    Raises ConfigurationError for a folder that cannot be used, and on entry for an address that cannot be
+    listened on.
     """
 
     def __init__(
@@ -66,7 +63,6 @@ class EmbeddedServer:
     ) -> None:
         if server is not None and data is not None:
             raise ValueError("a server that exists already has its store: give either it or a folder")
-        _check_installed()
         self._journal = None if data is None else DatabaseJournal(data)
         self.server = server or ApiServer(journal=self._journal)
         self.credentials = credentials or self._credentials((host,) if host else ())
@@ -141,20 +137,6 @@ class EmbeddedServer:
         if saved is None:
             self._journal.keep(_CREDENTIALS, made.saved())
         return made
-
-
-def _check_installed() -> None:
-    """All at once: whoever lacks one commonly lacks the others."""
-    missing = []
-    for name in ("cryptography", "httptools", "uvicorn"):
-        try:
-            import_module(name)
-        except ImportError:
-            missing.append(name)
-    if missing:
-        raise ConfigurationError(
-            f"the embedded API server needs {', '.join(missing)}: pip install 'kubeshard[apiserver]'"
-        )
 
 
 def embedded_in_thread(
