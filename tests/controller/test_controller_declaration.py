@@ -67,6 +67,7 @@ def test_a_controller_that_cannot_work_is_refused(wrong: dict[str, Any], says: s
         ({"owns": ConfigMap}, "owns takes a list"),
         ({"owns": metadata_only(ConfigMap)}, "owns takes a list"),
         ({"maps": Watch(ConfigMap, to=lambda reader, obj: [])}, "maps takes a list"),
+        ({"indexes": ["theme"]}, "'theme' in indexes is no Index"),
     ],
 )
 def test_what_is_no_reconciler_or_no_kind_is_refused_where_it_is_declared(
@@ -93,10 +94,24 @@ class AwaitedByNobody(BlockingReconciler[Site]):
     async def reconcile(self, ctx: Context, site: Site) -> None: ...  # type: ignore[override] # the mistake
 
 
+def not_async(ctx: Context, site: Site) -> None: ...
+
+
+async def object_only(site: Site) -> None: ...
+
+
+class CalledWithTheObject:
+    async def __call__(self, site: Site) -> None: ...
+
+
 @pytest.mark.regression
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
+        ({"reconciler": not_async}, "not_async is no `async def`"),
+        ({"reconciler": lambda ctx, obj: None}, "<lambda> is no `async def`"),
+        ({"reconciler": object_only}, r"object_only takes other arguments than \(ctx, obj\)"),
+        ({"reconciler": CalledWithTheObject()}, r"takes other arguments than \(ctx, obj\)"),
         ({"reconciler": Misspelt()}, "Misspelt has no method `reconcile`"),  # type: ignore[abstract] # the mistake
         ({"reconciler": BlockingReconciler()}, "BlockingReconciler has no method `reconcile`"),
         ({"reconciler": ObjectOnly()}, r"ObjectOnly.reconcile takes other arguments than \(ctx, obj\)"),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from controller_bench import child, site
+from controller_bench import Site, child, site
 
 from kubeshard.cache import Added, Deleted, Delta, Updated
 from kubeshard.controller import (
     Predicate,
+    Watch,
     always,
     annotations_changed,
     changed,
@@ -73,3 +75,51 @@ def test_predicates_pass_what_the_table_says(
 def test_a_wrong_selector_is_refused_when_it_is_declared() -> None:
     with pytest.raises(InvalidSelector):
         label_selector("app in web")
+
+
+def is_dark(obj: Site) -> bool:
+    return obj.spec.theme == "dark"
+
+
+NAMES: list[tuple[Predicate[Any], str]] = [
+    (generation_changed, "generation_changed"),
+    (changed(is_dark), "changed(is_dark)"),
+    (changed(lambda obj: obj.metadata.name), "changed(lambda)"),
+    (changed(is_dark).named("lights"), "lights"),
+    (matching(is_dark), "matching(is_dark)"),
+    (label_selector("x"), 'label_selector("x")'),
+    (label_selector("app=web, !old"), 'label_selector("app=web,!old")'),
+    (on(added=is_dark, deleted=lambda obj: False), "on(added=is_dark, deleted=lambda)"),
+    (Predicate(bool), "Predicate(bool)"),
+    (~never, "~never"),
+    (~~never, "~~never"),
+    (
+        generation_changed | annotations_changed & ~label_selector("x"),
+        'generation_changed | annotations_changed & ~label_selector("x")',
+    ),
+    ((always | never) & labels_changed, "(always | never) & labels_changed"),
+    (labels_changed & (always | never), "labels_changed & (always | never)"),
+    (~(always & never), "~(always & never)"),
+    (~(always | never) | always, "~(always | never) | always"),
+    (always | never | labels_changed, "always | never | labels_changed"),
+    ((always & never).named("both") & labels_changed, "both & labels_changed"),
+]
+
+
+@pytest.mark.parametrize(("predicate", "name"), NAMES, ids=[name for _, name in NAMES])
+def test_a_predicate_reads_like_the_expression_that_made_it(predicate: Predicate[Any], name: str) -> None:
+    assert repr(predicate) == name
+    assert name in repr(Watch(Site, when=predicate))
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda: generation_changed and labels_changed,
+        lambda: generation_changed or labels_changed,
+        lambda: not generation_changed,
+    ],
+)
+def test_a_predicate_that_python_would_ignore_is_refused(mistake: Callable[[], object]) -> None:
+    with pytest.raises(TypeError, match="predicates are combined with"):
+        mistake()

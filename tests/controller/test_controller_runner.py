@@ -357,6 +357,31 @@ async def test_a_reconciler_that_is_no_coroutine_is_told_what_to_write() -> None
 
 
 @virtual_time
+async def test_a_function_is_called_for_objects_that_are_there_and_not_for_those_that_are_gone() -> None:
+    runs: list[Key] = []
+
+    async def reconcile(ctx: Context, obj: Site) -> Result:
+        runs.append(obj.key)
+        return Result(requeue_after=60)
+
+    bench = Bench(reconcile)
+    bench.runner = ControllerRunner(
+        Controller(name="site", reconciler=reconcile, primary=Site),
+        Cluster(bench.client, bench.cache, bench.recorded),
+        metrics=bench.recorded,
+        clock=bench.clock,
+    )
+    async with bench.running(site("a")):
+        assert runs == [A]
+        await bench.remove(site("a", 2))
+        assert runs == [A]
+        assert [outcome and outcome.ending for outcome in bench.recorded.outcomes] == [
+            Ending.REQUEUE_AFTER,
+            Ending.SUCCESS,
+        ]
+
+
+@virtual_time
 async def test_each_run_has_its_own_reconcile_id() -> None:
     ids = []
 

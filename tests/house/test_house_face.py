@@ -46,7 +46,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 
 def test_type_checkers_and_the_interpreter_are_told_the_same() -> None:
     tree = parsed(PACKAGE / "__init__.py")
-    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
     shown = {
         (node.module, alias.name)
         for node in block.body

@@ -12,28 +12,28 @@ from typing import Generic, NamedTuple, TypeVar
 
 from kubeshard.core.objects import KubeObject
 
-T = TypeVar("T", bound=KubeObject)
+T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
 
 
-class Added(NamedTuple, Generic[T]):
+class Added(NamedTuple, Generic[T_co]):
     """The object entered the cache. `initial`: it was there before the handler could know, because the cache
     has just been filled or the handler has just been added.
     """
 
-    object: T
+    object: T_co
     initial: bool = False
 
 
-class Updated(NamedTuple, Generic[T]):
+class Updated(NamedTuple, Generic[T_co]):
     """The same object (same UID) at another resourceVersion: a later one, unless the API server was restored from
     a backup.
     """
 
-    old: T
-    new: T
+    old: T_co
+    new: T_co
 
 
-class Deleted(NamedTuple, Generic[T]):
+class Deleted(NamedTuple, Generic[T_co]):
     """The object left this cache. **It may still exist**: leaving the selector looks the same as being
     deleted.
 
@@ -42,8 +42,8 @@ class Deleted(NamedTuple, Generic[T]):
     an object with another UID, or unreadable; the state is the last one seen before and may be old.
     """
 
-    object: T
+    object: T_co
     final: bool = True
 
 
-Delta = Added[T] | Updated[T] | Deleted[T]
+Delta = Added[T_co] | Updated[T_co] | Deleted[T_co]

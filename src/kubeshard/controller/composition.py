@@ -2,42 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import Any
 
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
-from kubeshard.controller.reconciler import BlockingReconciler, ReconcileFn
+from kubeshard.controller.reconciler import BlockingReconciler, ReconcileFn, ReconcileFunction, Reconciler
 from kubeshard.controller.request import Result
 from kubeshard.core.objects import KubeObject
 
 
 def composed(controller: Controller[Any], check: Callable[[], None]) -> ReconcileFn:
     """The reconciler inside its wrappers and guards, behind the check."""
-    reconciler = controller.reconciler
+    run = _run_of(controller.reconciler)
 
-    async def reconcile(ctx: Context, obj: KubeObject | None) -> Result | None:
+    def checked(ctx: Context, obj: KubeObject | None) -> Awaitable[Result | None]:
         check()
-        if isinstance(reconciler, BlockingReconciler):
-            if obj is None:
-                return await ctx.run_blocking(reconciler.gone, ctx, ctx.key)
-            return await ctx.run_blocking(reconciler.reconcile, ctx, obj)
-        run = reconciler.gone(ctx, ctx.key) if obj is None else reconciler.reconcile(ctx, obj)
-        if not isawaitable(run):
-            raise TypeError(
-                f"{type(reconciler).__name__}: declare reconcile and gone with `async def`, "
-                "or derive from BlockingReconciler"
-            )
-        return await run
+        return run(ctx, obj)
 
-    whole: ReconcileFn = reconcile
+    whole: ReconcileFn = checked
     for wrapper in reversed(controller.wrappers):
         whole = wrapper(whole)
     whole = _decoded(whole)
     for guard in reversed(controller.guards):
         whole = guard.wrapper(whole)
     return whole
+
+
+def _run_of(
+    reconciler: Reconciler[Any] | BlockingReconciler[Any] | ReconcileFunction[Any],
+) -> ReconcileFn:
+    if isinstance(reconciler, BlockingReconciler):
+        return _in_a_thread(reconciler)
+    if not hasattr(reconciler, "reconcile"):
+        return _while_there(reconciler)
+    methods: Any = reconciler
+
+    async def run(ctx: Context, obj: KubeObject | None) -> Result | None:
+        running = methods.gone(ctx, ctx.key) if obj is None else methods.reconcile(ctx, obj)
+        if not isawaitable(running):
+            raise TypeError(
+                f"{type(methods).__name__}: declare reconcile and gone with `async def`, "
+                "or derive from BlockingReconciler"
+            )
+        result: Result | None = await running
+        return result
+
+    return run
+
+
+def _in_a_thread(reconciler: BlockingReconciler[Any]) -> ReconcileFn:
+    async def run(ctx: Context, obj: KubeObject | None) -> Result | None:
+        if obj is None:
+            return await ctx.run_blocking(reconciler.gone, ctx, ctx.key)
+        return await ctx.run_blocking(reconciler.reconcile, ctx, obj)
+
+    return run
+
+
+def _while_there(function: ReconcileFunction[Any]) -> ReconcileFn:
+    """A function has nothing that it could forget about an object that is gone."""
+
+    async def run(ctx: Context, obj: KubeObject | None) -> Result | None:
+        return None if obj is None else await function(ctx, obj)
+
+    return run
 
 
 def _decoded(inner: ReconcileFn) -> ReconcileFn:

@@ -6,13 +6,18 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from inspect import iscoroutinefunction, signature
+from inspect import iscoroutinefunction, isfunction, signature
 from typing import Any, Generic, TypeVar
 
 from kubeshard.controller.predicates import Predicate
-from kubeshard.controller.reconciler import BlockingReconciler, Reconciler, ReconcilerWrapper
+from kubeshard.controller.reconciler import (
+    BlockingReconciler,
+    ReconcileFunction,
+    Reconciler,
+    ReconcilerWrapper,
+)
 from kubeshard.controller.sources import Source
-from kubeshard.controller.watch import Index, Watch, as_watch
+from kubeshard.controller.watch import AnyIndex, AnyWatch, Index, Watch, as_watch
 from kubeshard.core.objects import Form, KubeObject, ObjectMeta, form_of
 from kubeshard.workqueue.limits import Limiter
 
@@ -35,10 +40,11 @@ _NAME = re.compile(r"[a-z0-9]([-._a-z0-9]{0,61}[a-z0-9])?")
 class Controller(Generic[T]):
     """Reconciles the objects of one kind, the primary one, while all kinds that it watches are there (`syncing`).
 
-    `name` is unique in the process: it labels metrics, logs and events (`<name>-controller`), and is the
-    field manager of its writes. `owns`: kinds whose changes trigger their owner of the primary kind. `maps`:
-    kinds whose changes trigger what `Watch.to` gives. A kind that is only read: `Watch(Secret, when=never)` in
-    `owns`. `sources`: other triggers. `indexes`: for `ctx.list`.
+    `name` is unique in the process: it labels metrics, logs and events (`<name>-controller`), and is the field manager
+    of its writes. `reconciler`: an instance of a `Reconciler` or a `BlockingReconciler`, or an `async def` function of
+    a context and the object. `owns`: kinds whose changes trigger their owner of the primary kind. `maps`: kinds whose
+    changes trigger what `Watch.to` gives. A kind that is only read: `Watch(Secret, when=never)` in `owns`. `sources`:
+    other triggers. `indexes`: for `ctx.list`.
 
     `workers`: how many objects at once. `limiter`: delays of retries (default: 0.2 s doubling to 60 s, plus
     jitter); one limiter belongs to one controller. `reconcile_timeout`: seconds after which a run is
@@ -50,12 +56,12 @@ class Controller(Generic[T]):
     """
 
     name: str
-    reconciler: Reconciler[T] | BlockingReconciler[T]
+    reconciler: Reconciler[T] | BlockingReconciler[T] | ReconcileFunction[T]
     primary: Watch[T] | type[T] | Form[T]
-    owns: Sequence[Watch[Any] | type[Any] | Form[Any]] = ()
-    maps: Sequence[Watch[Any]] = ()
+    owns: Sequence[AnyWatch | type[KubeObject] | Form[Any]] = ()
+    maps: Sequence[AnyWatch] = ()
     sources: Sequence[Source] = ()
-    indexes: Sequence[Index[Any]] = ()
+    indexes: Sequence[AnyIndex] = ()
     workers: int = 1
     limiter: Limiter | None = None
     reconcile_timeout: float = 600.0
@@ -70,20 +76,16 @@ class Controller(Generic[T]):
             )
         if self.workers < 1 or self.reconcile_timeout <= 0:
             raise ValueError(f"controller {self.name}: workers and reconcile_timeout must be positive")
-        if isinstance(self.reconciler, type) or not all(
-            callable(getattr(self.reconciler, method, None)) for method in ("reconcile", "gone")
-        ):
-            raise TypeError(
-                f"controller {self.name}: {self.reconciler!r} is no reconciler: give an instance of a subclass "
-                "of Reconciler"
-            )
-        _check_methods(self.name, self.reconciler)
+        _check_reconciler(self.name, self.reconciler)
         for name, watches in (("owns", self.owns), ("maps", self.maps)):
             if isinstance(watches, type | Form | Watch):
                 raise TypeError(f"controller {self.name}: {name} takes a list")
         for watch in self.watches:
             form_of(watch.target)  # says what is no kind
-        for watch in map(as_watch, self.maps):
+        for index in self.indexes:
+            if not isinstance(index, Index):
+                raise TypeError(f"controller {self.name}: {index!r} in indexes is no Index")
+        for watch in self.mapping_watches:
             if watch.to is None:
                 raise ValueError(
                     f"controller {self.name}: the watch of {watch.form} in maps needs a map function `to`"
@@ -112,11 +114,19 @@ class Controller(Generic[T]):
         return tuple(as_watch(watch) for watch in self.owns)
 
     @property
+    def mapping_watches(self) -> Sequence[Watch[Any]]:
+        return tuple(as_watch(watch) for watch in self.maps)
+
+    @property
     def watches(self) -> Iterator[Watch[Any]]:
         """All of them, the primary one first."""
         yield self.primary_watch
         yield from self.owned_watches
-        yield from map(as_watch, self.maps)
+        yield from self.mapping_watches
+
+    @property
+    def declared_indexes(self) -> Sequence[Index[Any]]:
+        return tuple(index for index in self.indexes if isinstance(index, Index))
 
     def wrapped(self, wrapper: ReconcilerWrapper) -> Controller[T]:
         """A copy whose every run goes through `wrapper`, outside of those that it has."""
@@ -138,8 +148,38 @@ class Controller(Generic[T]):
         return dataclasses.replace(self, primary=dataclasses.replace(self.primary_watch, when=when))
 
 
-def _check_methods(controller: str, reconciler: Any) -> None:
+def _check_reconciler(controller: str, reconciler: Any) -> None:
     """What would fail in every run, or do nothing in any, is said before the first one."""
+    if isinstance(reconciler, type):
+        raise TypeError(_no_reconciler(controller, reconciler))
+    if all(callable(getattr(reconciler, method, None)) for method in ("reconcile", "gone")):
+        _check_methods(controller, reconciler)
+    elif callable(reconciler):
+        _check_function(controller, reconciler)
+    else:
+        raise TypeError(_no_reconciler(controller, reconciler))
+
+
+def _no_reconciler(controller: str, what: object) -> str:
+    return (
+        f"controller {controller}: {what!r} is no reconciler: give an instance of a subclass of Reconciler, or an "
+        "`async def` function of a context and an object"
+    )
+
+
+def _check_function(controller: str, function: Callable[..., Any]) -> None:
+    whose = f"controller {controller}: {_name_of(function)}"
+    if not _takes_two(function):
+        raise TypeError(f"{whose} takes other arguments than (ctx, obj)")
+    if isfunction(function) and not iscoroutinefunction(function):
+        raise TypeError(f"{whose} is no `async def`: make it one, or derive from BlockingReconciler")
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)
+
+
+def _check_methods(controller: str, reconciler: Any) -> None:
     whose = f"controller {controller}: {type(reconciler).__name__}"
     if getattr(type(reconciler), "reconcile", None) in (Reconciler.reconcile, BlockingReconciler.reconcile):
         raise TypeError(f"{whose} has no method `reconcile`")

@@ -2,45 +2,111 @@
 
     Watch(Website, when=generation_changed | annotations_changed)
     Watch(Deployment, when=changed(is_ready))
-    Watch(Secret, when=label_selector("app=web") & ~changed(lambda secret: secret.metadata.annotations))
+    Watch(Secret, when=label_selector("app=web") & ~labels_changed)
 
-A predicate judges deltas (`kubeshard.cache.deltas`). Those that compare let additions and deletions pass:
-there is nothing to compare with. A predicate that is too strict loses work until the next resync; in doubt,
-let it pass. Of a predicate that raises the change passes. Source: framework 2.14.
+A predicate judges deltas (`kubeshard.cache.deltas`). Those that compare (`changed`, `generation_changed`, ...) let
+additions and deletions pass: there is nothing to compare with. So everything passes once when a process starts, and
+again in every resync.
+
+Caveats of all of them: a predicate that is too strict loses work until the next resync, so in doubt let it pass. It
+sees only the fields that the object's class declares. It saves reconciles, not memory: objects that do not pass are
+cached all the same (`Watch.scope` narrows that). Of a predicate that raises, the change passes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar, overload
 
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
 from kubeshard.core.objects import KubeObject
 from kubeshard.core.selectors import Selector
 
 T = TypeVar("T", bound=KubeObject)
+T_contra = TypeVar("T_contra", bound=KubeObject, contravariant=True)
+
+_OR, _AND, _ATOM = 1, 2, 3
+"""How tightly the outermost operator of an expression binds."""
 
 
-class Predicate(Generic[T]):
-    """A test of deltas; combine with `&`, `|` and `~`. `test` must be pure."""
+class Predicate(Generic[T_contra]):
+    """A test of deltas; combine with `&`, `|` and `~`. `test` must be pure and quick: it runs in the event loop.
 
-    __slots__ = ("_test",)
+    A predicate of a class is one of its subclasses too, and of two that are combined the result judges what both can:
+    `generation_changed | changed(theme)` is a predicate of websites where `theme` takes a website. A type checker knows
+    what a lambda takes directly in a `Watch`; in a combination it needs a function, or a variable that says its type:
 
-    def __init__(self, test: Callable[[Delta[T]], bool]) -> None:
+        status_changed: Predicate[Website] = changed(lambda website: website.status)
+
+    `repr` is the expression.
+    """
+
+    __slots__ = ("_binds", "_name", "_test")
+
+    def __init__(self, test: Callable[[Delta[T_contra]], bool], name: str = "") -> None:
         self._test = test
+        self._name = name or f"Predicate({_called(test)})"
+        self._binds = _ATOM
 
-    def __call__(self, delta: Delta[T]) -> bool:
+    def __call__(self, delta: Delta[T_contra]) -> bool:
         return self._test(delta)
 
-    def __and__(self, other: Predicate[T]) -> Predicate[T]:
-        return Predicate(lambda delta: self(delta) and other(delta))
+    @overload
+    def __and__(self: Predicate[KubeObject], other: Predicate[T]) -> Predicate[T]: ...
 
-    def __or__(self, other: Predicate[T]) -> Predicate[T]:
-        return Predicate(lambda delta: self(delta) or other(delta))
+    @overload
+    def __and__(self, other: Predicate[T_contra]) -> Predicate[T_contra]: ...
 
-    def __invert__(self) -> Predicate[T]:
-        """The opposite for all deltas: `~generation_changed` passes no addition and no deletion."""
-        return Predicate(lambda delta: not self(delta))
+    def __and__(self, other: Predicate[Any]) -> Predicate[Any]:
+        one, two = self._test, other._test
+        return _combined(lambda delta: one(delta) and two(delta), _AND, " & ", self, other)
+
+    @overload
+    def __or__(self: Predicate[KubeObject], other: Predicate[T]) -> Predicate[T]: ...
+
+    @overload
+    def __or__(self, other: Predicate[T_contra]) -> Predicate[T_contra]: ...
+
+    def __or__(self, other: Predicate[Any]) -> Predicate[Any]:
+        one, two = self._test, other._test
+        return _combined(lambda delta: one(delta) or two(delta), _OR, " | ", self, other)
+
+    def __invert__(self) -> Predicate[T_contra]:
+        """The opposite for all deltas.
+
+        Caveat: `~generation_changed` passes no addition and no deletion, and `~matching(test)` no update of an object
+        that enters or leaves what matches.
+        """
+        test = self._test
+        return Predicate(lambda delta: not test(delta), f"~{self._within(_ATOM)}")
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("predicates are combined with `&`, `|` and `~`, not with `and`, `or` and `not`")
+
+    def named(self, name: str) -> Predicate[T_contra]:
+        """The same, under another name: `changed(lambda site: site.spec.theme).named("theme_changed")`."""
+        return Predicate(self._test, name)
+
+    def __repr__(self) -> str:
+        return self._name
+
+    def _within(self, binds: int) -> str:
+        """The expression as an operand of an operator that binds so tightly."""
+        return f"({self._name})" if self._binds < binds else self._name
+
+
+def _combined(
+    test: Callable[[Delta[T]], bool], binds: int, operator: str, *operands: Predicate[T]
+) -> Predicate[T]:
+    predicate = Predicate(test, operator.join(operand._within(binds) for operand in operands))
+    predicate._binds = binds
+    return predicate
+
+
+def _called(function: Callable[..., Any]) -> str:
+    """What to call a function in an expression; a lambda has no name."""
+    name: str = getattr(function, "__qualname__", None) or repr(function)
+    return "lambda" if name.endswith("<lambda>") else name.rpartition("<locals>.")[2]
 
 
 def current(delta: Delta[T]) -> T:
@@ -49,43 +115,70 @@ def current(delta: Delta[T]) -> T:
 
 
 def changed(part: Callable[[T], Any]) -> Predicate[T]:
-    """Updates in which `part` of the object is another value; all additions and deletions."""
-    return Predicate(lambda delta: not isinstance(delta, Updated) or part(delta.old) != part(delta.new))
+    """Updates in which `part` of the object is another value; all additions and deletions.
+
+    Caveats: values are compared with `!=`, so `part` must give something that compares by value. Two changes that
+    cancel each other may be seen as none, because a cache may skip states in between.
+    """
+    return Predicate(
+        lambda delta: not isinstance(delta, Updated) or part(delta.old) != part(delta.new),
+        f"changed({_called(part)})",
+    )
 
 
 def matching(test: Callable[[T], bool]) -> Predicate[T]:
     """Objects that pass the test; an update passes when the old or the new object does, so that leaving is
     noticed.
+
+    Caveat: every update of an object that matches passes, whatever changed. Combine: `matching(test) &
+    generation_changed`.
     """
     return Predicate(
-        lambda delta: test(delta.old) or test(delta.new) if isinstance(delta, Updated) else test(delta.object)
+        lambda delta: (
+            test(delta.old) or test(delta.new) if isinstance(delta, Updated) else test(delta.object)
+        ),
+        f"matching({_called(test)})",
     )
 
 
-def label_selector(selector: Selector | str) -> Predicate[Any]:
-    """Objects whose labels match, before or after an update. Raises InvalidSelector."""
+def label_selector(selector: Selector | str) -> Predicate[KubeObject]:
+    """Objects whose labels match, before or after an update. Raises InvalidSelector.
+
+    Caveats: as of `matching`. Objects that do not match are read and cached; a selector in `Watch.scope` makes the API
+    server leave them out.
+    """
     compiled = Selector.parse(selector) if isinstance(selector, str) else selector
-    return matching(lambda obj: compiled.matches(obj.metadata.labels))
+
+    def matches(obj: KubeObject) -> bool:
+        return compiled.matches(obj.metadata.labels)
+
+    return matching(matches).named(f'label_selector("{compiled}")')
 
 
 def on(
     *,
-    added: Callable[[T], bool] = lambda _: True,
-    updated: Callable[[T, T], bool] = lambda _old, _new: True,
-    deleted: Callable[[T], bool] = lambda _: True,
+    added: Callable[[T], bool] | None = None,
+    updated: Callable[[T, T], bool] | None = None,
+    deleted: Callable[[T], bool] | None = None,
 ) -> Predicate[T]:
-    """A test per class of delta; those that are not given pass."""
+    """A test per class of delta; those that are not given pass.
+
+    Caveats: an addition may be an object that has long been there (a process starts, a resync). A deletion means that
+    the object left this cache: with a selector in the scope it may still exist.
+    """
 
     def test(delta: Delta[T]) -> bool:
         match delta:
             case Added():
-                return added(delta.object)
+                return added is None or added(delta.object)
             case Updated():
-                return updated(delta.old, delta.new)
+                return updated is None or updated(delta.old, delta.new)
             case Deleted():
-                return deleted(delta.object)
+                return deleted is None or deleted(delta.object)
 
-    return Predicate(test)
+    given: dict[str, Callable[..., bool] | None] = {"added": added, "updated": updated, "deleted": deleted}
+    arguments = ", ".join(f"{name}={_called(function)}" for name, function in given.items() if function)
+    return Predicate(test, f"on({arguments})")
 
 
 def _new_generation(old: KubeObject, new: KubeObject) -> bool:
@@ -93,18 +186,43 @@ def _new_generation(old: KubeObject, new: KubeObject) -> bool:
     return new.metadata.generation == 0 or old.metadata.generation != new.metadata.generation
 
 
-always: Predicate[Any] = Predicate(lambda _: True)
+def _labels(obj: KubeObject) -> object:
+    return obj.metadata.labels or {}
 
-never: Predicate[Any] = Predicate(lambda _: False)
 
-generation_changed: Predicate[Any] = on(updated=_new_generation)
-"""The spec changed, or the deletion began. Not: metadata, or a status that is a subresource. Kinds that have
-no generation always pass.
+def _annotations(obj: KubeObject) -> object:
+    return obj.metadata.annotations or {}
+
+
+def _resource_version(obj: KubeObject) -> object:
+    return obj.metadata.resource_version
+
+
+always: Predicate[KubeObject] = Predicate(lambda _: True, "always")
+"""Every change. Caveat: a controller that writes to the objects it watches triggers itself by each write that changes
+something; one that always finds something to write never rests.
 """
 
-labels_changed: Predicate[Any] = changed(lambda obj: obj.metadata.labels or {})
+never: Predicate[KubeObject] = Predicate(lambda _: False, "never")
+"""No change, not even in a resync: for kinds that are only read. Caveat: what a reconcile read may change unnoticed."""
 
-annotations_changed: Predicate[Any] = changed(lambda obj: obj.metadata.annotations or {})
+generation_changed: Predicate[KubeObject] = on(updated=_new_generation).named("generation_changed")
+"""The spec changed, or the deletion began.
 
-resource_version_changed: Predicate[Any] = changed(lambda obj: obj.metadata.resource_version)
-"""Anything changed. An informer tells of nothing else; for deltas from other sources."""
+Caveats: labels, annotations, finalizers and owner references are no part of the generation, and a status is none where
+it is a subresource: in a custom resource without one, every change of the status counts. Kinds without a generation
+(ConfigMap, Secret, ...) always pass.
+"""
+
+labels_changed: Predicate[KubeObject] = changed(_labels).named("labels_changed")
+"""Caveat: a change of anything else does not pass, not even the begin of a deletion. Combine:
+`generation_changed | labels_changed`.
+"""
+
+annotations_changed: Predicate[KubeObject] = changed(_annotations).named("annotations_changed")
+"""Caveats: as of `labels_changed`; and other controllers write annotations often."""
+
+resource_version_changed: Predicate[KubeObject] = changed(_resource_version).named("resource_version_changed")
+"""Anything changed. Caveat: an informer tells of nothing else, so that there it is `always`; for deltas from other
+sources.
+"""

@@ -9,6 +9,7 @@ from kubeshard.controller.context import Context
 from kubeshard.controller.request import Result
 from kubeshard.core.objects import Key, KubeObject
 
+T = TypeVar("T", bound=KubeObject)
 T_contra = TypeVar("T_contra", bound=KubeObject, contravariant=True)
 
 
@@ -74,6 +75,11 @@ class BlockingReconciler(Generic[T_contra]):
         """As `Reconciler.gone`."""
         return None
 
+
+ReconcileFunction = Callable[[Context, T], Awaitable[Result | None]]
+"""A reconciler without memory, as a plain `async def` function: what `Reconciler.reconcile` is. Of an object that is
+gone it does not hear.
+"""
 
 ReconcileFn = Callable[[Context, Any], Awaitable[Result | None]]
 """One run: the context and the primary object, or None where it is gone."""

@@ -91,10 +91,10 @@ class ControllerRunner:
             "controller_group": kind.group,
             "controller_kind": kind.kind,
         }
-        self._reader = ControllerReader(cluster.cache, controller.watches, controller.indexes)
+        self._reader = ControllerReader(cluster.cache, controller.watches, controller.declared_indexes)
         self._writes: WriteBook[Key] = WriteBook(cluster.cache, clock)
         self._informers = [self._declare(watch) for watch in controller.watches]
-        for index in controller.indexes:
+        for index in controller.declared_indexes:
             cluster.add_index(self._reader.informer(index.target), index)
         self._inputs = Inputs(self._informers, clock)
         self._parked: dict[Key, None] = {}
@@ -199,7 +199,7 @@ class ControllerRunner:
         yield self.controller.primary_watch, to_itself
         for watch in self.controller.owned_watches:
             yield watch, to_owner(self._form.kind, controller_only=not watch.any_owner)
-        for watch in self.controller.maps:
+        for watch in self.controller.mapping_watches:
             assert watch.to is not None
             yield watch, mapped_by(watch.to, self._reader)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import IndexFunction
@@ -21,8 +21,18 @@ RESYNC = 36_000.0
 """Default seconds between two resyncs of a watch: ten hours, as controller-runtime has it."""
 
 
+class AnyWatch:
+    """A `Watch` of some kind, where it does not matter of which.
+
+    Lists of watches are declared with this class and not with `Watch[Any]`, by which a type checker would take every
+    argument inside them for `Any`, and miss a wrong map function.
+    """
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Watch(Generic[T]):
+class Watch(AnyWatch, Generic[T]):
     """Changes of a kind as triggers of reconciles. RBAC: `list` and `watch` on the resource.
 
     `target`: a class, or `metadata_only(...)`. `when`: which changes count; objects that do not count are
@@ -51,8 +61,14 @@ class Watch(Generic[T]):
         return form_of(self.target)
 
 
+class AnyIndex:
+    """An `Index` of some kind: as `AnyWatch`."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Index(Generic[T]):
+class Index(AnyIndex, Generic[T]):
     """Cached objects of a kind filed under strings: `ctx.list(Website, index=("theme", "dark"))`."""
 
     target: type[T] | Form[T]
@@ -60,8 +76,10 @@ class Index(Generic[T]):
     function: IndexFunction[T]
 
 
-def as_watch(target: Watch[Any] | type[Any] | Form[Any]) -> Watch[Any]:
-    return target if isinstance(target, Watch) else Watch(target)
+def as_watch(target: AnyWatch | type[Any] | Form[Any]) -> Watch[Any]:
+    if isinstance(target, Watch):
+        return target
+    return Watch(cast("type[Any] | Form[Any]", target))
 
 
 def narrowed(scope: Scope, by: Scope) -> Scope:

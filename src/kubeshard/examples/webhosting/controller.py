@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kubeshard import Controller, Index, Key, Watch, annotations_changed, changed, generation_changed
+from kubeshard import (
+    Controller,
+    Index,
+    Key,
+    Predicate,
+    Watch,
+    annotations_changed,
+    changed,
+    generation_changed,
+)
 from kubeshard.controller.mapping import Reader
 from kubeshard.examples.webhosting.api import Theme, Website
 from kubeshard.examples.webhosting.config import DEFAULT_WORKERS, IngressConfig
@@ -12,6 +21,8 @@ from kubeshard.examples.webhosting.reconciler import WebsiteReconciler
 from kubeshard.examples.webhosting.workload import Deployment, Ingress, ServerFiles, Service, is_ready
 
 BY_THEME = "theme"
+
+status_changed: Predicate[Website] = changed(lambda website: website.status)
 
 
 def website_controller(
@@ -23,10 +34,7 @@ def website_controller(
     return Controller(
         name="website",
         reconciler=WebsiteReconciler(ingress),
-        primary=Watch(
-            Website,
-            when=generation_changed | annotations_changed | changed(lambda website: website.status),
-        ),
+        primary=Watch(Website, when=generation_changed | annotations_changed | status_changed),
         owns=(
             Watch(Deployment, when=generation_changed | changed(is_ready)),
             Watch(ServerFiles, when=changed(lambda files: files.data)),
