@@ -287,7 +287,7 @@ async def test_a_run_that_never_ends_is_reported_as_overdue(caplog: pytest.LogCa
         await asyncio.sleep(100)
         assert bench.runner.overdue_since is None
         assert bench.recorded.overdue_runs == [1, -1]
-    (line,) = (record for record in caplog.records if "does not end" in record.message)
+    (line,) = (record for record in caplog.records if "is overdue and still running" in record.message)
     assert line.fields["seconds"] == 6
 
 
