@@ -171,6 +171,13 @@ def internal(message: str) -> ApiError:
     return ApiError(message, code=500)
 
 
+def broken(error: Exception) -> ApiError:
+    """The answer of last resort, to a mistake of this server."""
+    problem = f"this request made the server fail with {type(error).__name__}"
+    details = {"causes": [{"message": problem}]}
+    return ApiError(f"Internal error occurred: {problem}", code=500, reason="InternalError", details=details)
+
+
 def too_large_version(asked: int, current: int) -> Timeout:
     return Timeout(
         f"Timeout: Too large resource version: {asked}, current: {current}",

@@ -1,8 +1,7 @@
 """The front as an ASGI application, for uvicorn or any other server.
 
-Guaranteed: nothing is told to anybody that a crash could still undo (`Store.settled`); a watch ends when its
-client goes away, and as if its time were over when the application is stopped; a body beyond the limit is
-refused without being kept.
+Guaranteed: a watch ends when its client goes away, and as if its time were over when the application is stopped;
+a body beyond the limit is refused without being kept.
 """
 
 from __future__ import annotations
@@ -13,11 +12,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, cast
 from wsgiref.headers import Headers
 
-from kubeshard.core.errors import ApiError
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver.front.gate import UNKNOWN, Peer
 from kubeshard_apiserver.front.handlers import Front
-from kubeshard_apiserver.front.replies import Reply, refusal
 from kubeshard_apiserver.front.requests import LARGEST_BODY
 from kubeshard_apiserver.server import ApiServer
 
@@ -31,7 +28,6 @@ class ApiServerApp:
 
     def __init__(self, server: ApiServer | Front) -> None:
         self._front = server if isinstance(server, Front) else Front(server)
-        self._settled = self._front.server.store.settled
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
@@ -44,7 +40,7 @@ class ApiServerApp:
         body = await _body(receive)
         if body is None:
             return
-        reply = await self._reply(_request(scope, body), _peer(scope))
+        reply = await self._front.reply(_request(scope, body), _peer(scope))
         headers = [(name.encode(), _header_value(value)) for name, value in reply.headers.items()]
         if reply.stream is None:
             headers.append((b"content-length", b"%d" % len(reply.body)))
@@ -54,20 +50,11 @@ class ApiServerApp:
         else:
             await self._send_stream(reply.stream, receive, send)
 
-    async def _reply(self, request: HttpRequest, peer: Peer) -> Reply:
-        try:
-            reply = await self._front.reply(request, peer)
-            await self._settled()
-            return reply
-        except ApiError as error:
-            return refusal(error)
-
     async def _send_stream(self, stream: AsyncGenerator[bytes, None], receive: Receive, send: Send) -> None:
         """`send` waits for a slow client; a client that has gone, or a stop, ends the stream."""
 
         async def pump() -> None:
             async for chunk in stream:
-                await self._settled()
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
         async def gone() -> None:

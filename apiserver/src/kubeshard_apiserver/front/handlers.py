@@ -1,11 +1,14 @@
 """One request in, one reply out.
 
-Guaranteed: whatever a request says, the reply is what an API server gives: an object, a Status with the right
-code and reason, or a stream.
+Guaranteed: whatever a request says and whatever breaks, the reply is what an API server gives: an object, a Status
+with the right code and reason, or a stream. Nothing is told to anybody that a crash could still undo
+(`Store.settled`).
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +38,7 @@ from kubeshard_apiserver.front.replies import (
 from kubeshard_apiserver.front.requests import Request
 from kubeshard_apiserver.front.routes import check_route, is_possible
 from kubeshard_apiserver.front.special import REVIEWS, SUBRESOURCES, Question, Special
-from kubeshard_apiserver.front.streaming import EventLines, event_stream
+from kubeshard_apiserver.front.streaming import EventLines, error_line, event_stream
 from kubeshard_apiserver.front.tables import Tables
 from kubeshard_apiserver.identity.user import User
 from kubeshard_apiserver.model import Answer, Target
@@ -43,7 +46,7 @@ from kubeshard_apiserver.patching import patch_of
 from kubeshard_apiserver.printing import printer_of
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.server import ApiServer
-from kubeshard_apiserver.status import bad_request, internal, method_not_allowed, no_such_path
+from kubeshard_apiserver.status import bad_request, broken, method_not_allowed, no_such_path
 from kubeshard_apiserver.steps import Aside, NoCalls, Steps, WebhookCaller, at_once, perform
 
 log = get_logger("kubeshard_apiserver")
@@ -68,37 +71,51 @@ class Front:
         self.gate = gate or Open()
         self._caller = caller or NoCalls()
         self._aside = aside
+        self._settled = server.store.settled
         self._openapi = OpenApi(server.registry)
         self._lines = EventLines()
         self._probes = Probes(server.store)
         self.metrics = Metrics(server)
 
     async def reply(self, request: HttpRequest, peer: Peer = UNKNOWN) -> Reply:
-        """Never raises: a mistake of ours is a 500 with a Status, and a line in the log."""
+        """Never raises: a mistake of ours is a 500 with a Status, and a traceback in the log. Neither does the
+        stream of the reply, which such a mistake ends with an ERROR.
+        """
         try:
             return await self._answer(request, peer)
         except Exception as error:
-            log.crash("Failed to answer a request", error, method=request.method, target=request.target)
-            return refusal(internal(f"internal error: {type(error).__name__}"))
+            return refusal(_foreseen(error, request))
 
     async def _answer(self, request: HttpRequest, peer: Peer) -> Reply:
         begin = self.server.clock.monotonic()
         read = Request(request)
         try:
             reply = await self._reply(read, peer)
-        except ApiError as error:
-            reply = refusal(error)
-        except RecursionError:
-            reply = refusal(bad_request("the document is nested too deeply"))
+            await self._settled()
+        except Exception as error:
+            reply = refusal(_foreseen(error, request))
         if read.method == "HEAD":
             reply = replace(reply, body=b"")
         if reply.stream is not None:
-            reply = replace(reply, stream=self.metrics.watched(read, reply.stream))
+            reply = replace(reply, stream=self._streamed(read, request, reply.stream))
         else:
             self.metrics.answered(read, reply.status, self.server.clock.monotonic() - begin)
         audit = read.headers.get("audit-id", "")[:_LONGEST_AUDIT_ID] or self.server.rng.token()
         headers = {"audit-id": audit, "cache-control": "no-cache, private", **reply.headers}
         return warned(replace(reply, headers=headers), read.warnings)
+
+    async def _streamed(
+        self, read: Request, request: HttpRequest, stream: AsyncGenerator[bytes, None]
+    ) -> AsyncGenerator[bytes, None]:
+        """The same stream, counted while it lasts."""
+        try:
+            async with aclosing(stream):
+                with self.metrics.watching(read):
+                    async for chunk in stream:
+                        await self._settled()
+                        yield chunk
+        except Exception as error:
+            yield error_line(_foreseen(error, request))
 
     async def _reply(self, request: Request, peer: Peer) -> Reply:
         path = resource_path(request.path)
@@ -213,6 +230,17 @@ class Front:
             format_, wanted = negotiate_discovery(accept)
             return document_reply(200, aggregated if wanted else document, format_)
         return document_reply(200, document, negotiate(accept))
+
+
+def _foreseen(error: Exception, request: HttpRequest) -> ApiError:
+    """What is answered to what a request led to."""
+    match error:
+        case ApiError():
+            return error
+        case RecursionError():
+            return bad_request("the document is nested too deeply")
+    log.crash("Failed to answer a request", error, method=request.method, target=request.target)
+    return broken(error)
 
 
 def _body(request: Request, resource: Resource) -> dict[str, Any]:

@@ -11,7 +11,7 @@ requests do not apply: an answer does not wait for anything.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from kubeshard.runtime.transport import (
@@ -50,7 +50,7 @@ class InMemoryTransport:
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream]:
         await asyncio.sleep(0)
-        stream = _Stream(await self._reply(request), request.idle_timeout, self._front.server.store.settled)
+        stream = _Stream(await self._reply(request), request.idle_timeout)
         self._streams[stream] = None
         try:
             yield stream
@@ -70,17 +70,12 @@ class InMemoryTransport:
     async def _reply(self, request: HttpRequest) -> Reply:
         if self._closed:
             raise TransportError("the transport is closed", sent=False)
-        reply = await self._front.reply(request, self._peer)
-        await self._front.server.store.settled()
-        return reply
+        return await self._front.reply(request, self._peer)
 
 
 class _Stream:
-    def __init__(
-        self, reply: Reply, idle_timeout: float | None, settled: Callable[[], Awaitable[None]]
-    ) -> None:
+    def __init__(self, reply: Reply, idle_timeout: float | None) -> None:
         self._reply = reply
-        self._settled = settled
         self._idle_timeout = idle_timeout
         self._cut = asyncio.Event()
 
@@ -98,7 +93,6 @@ class _Stream:
             return
         source = aiter(self._reply.stream)
         while (chunk := await self._next(source)) is not None:
-            await self._settled()
             yield chunk
 
     async def read(self) -> bytes:

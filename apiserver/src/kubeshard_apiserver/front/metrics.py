@@ -15,7 +15,8 @@ values are those of kinds that are served and paths that are known: clients cann
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from kubeshard_apiserver.front.paths import resource_path
@@ -81,19 +82,16 @@ class Metrics:
         durations.counts[bisect_left(BUCKETS, seconds)] += 1
         durations.sum += seconds
 
-    async def watched(
-        self, request: Request, stream: AsyncGenerator[bytes, None]
-    ) -> AsyncGenerator[bytes, None]:
-        """The same stream, counted while it lasts."""
+    @contextmanager
+    def watching(self, request: Request) -> Iterator[None]:
+        """Counts a stream while it lasts."""
         what = self._what(request)
         self._running[what] = self._running.get(what, 0) + 1
         try:
-            async for chunk in stream:
-                yield chunk
+            yield
         finally:
             self._running[what] -= 1
             self._count(what, 200)
-            await stream.aclose()
 
     def page(self) -> Reply:
         """All of them, in the text format of Prometheus."""

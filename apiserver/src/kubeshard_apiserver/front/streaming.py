@@ -11,9 +11,11 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
+from kubeshard.core.errors import ApiError
 from kubeshard_apiserver.front.documents import partial
 from kubeshard_apiserver.front.negotiation import Format
 from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.status import as_status
 from kubeshard_apiserver.watching import Watch, WatchEvent
 
 DEFAULT_SECONDS = 1800.0
@@ -50,6 +52,11 @@ async def event_stream(
                 continue
     finally:
         forget()
+
+
+def error_line(error: ApiError) -> bytes:
+    """The end of a stream that cannot go on."""
+    return msgspec.json.encode({"type": "ERROR", "object": as_status(error)}) + b"\n"
 
 
 class EventLines:
