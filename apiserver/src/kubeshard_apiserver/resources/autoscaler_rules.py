@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.resources.networking import path_segment
-from kubeshard_apiserver.resources.pod_names import dns_label, wrong
+from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.quantity_rules import container_resource_name_errors
 from kubeshard_apiserver.schema.quantities import amount_of
 from kubeshard_apiserver.status import (
@@ -28,10 +27,8 @@ _SOURCES = {
 }
 """By type: the field where the metric is."""
 _IN_ORDER = ("object", "external", "pods", "resource", "containerResource")
+_IDENTIFIER = "autoscaling.v2.MetricIdentifier"
 _TARGETS = ("Utilization", "Value", "AverageValue")
-_SELECTIONS = ("Disabled", "Max", "Min")
-_POLICIES = ("Percent", "Pods")
-_LONGEST_WINDOW, _LONGEST_PERIOD = 3600, 1800
 _PERCENT = {"type": "Percent", "value": 100, "periodSeconds": 15}
 _UP = {
     "stabilizationWindowSeconds": 0,
@@ -86,10 +83,7 @@ def autoscaler_errors(spec: Given, old: Given | None) -> list[FieldError]:
 
 
 def _reference(path: str, reference: Given, *, checks: bool, needs_group: bool) -> list[FieldError]:
-    errors: list[FieldError] = []
-    for field in ("kind", "name"):
-        at, text = f"{path}.{field}", reference.get(field, "")
-        errors += wrong(at, text, path_segment) if text else [required(at)]
+    errors = fact_errors("autoscaling.v2.CrossVersionObjectReference", path, reference)
     version = reference.get("apiVersion", "")
     problem = ""
     if version.count("/") > 1:
@@ -121,14 +115,16 @@ def _metric(path: str, metric: Given) -> list[FieldError]:
 
 def _object(path: str, source: Given) -> list[FieldError]:
     errors = _reference(f"{path}.describedObject", source["describedObject"], checks=True, needs_group=False)
-    errors += _identifier(f"{path}.metric", source["metric"]) + _target(f"{path}.target", source["target"])
+    errors += fact_errors(_IDENTIFIER, f"{path}.metric", source["metric"]) + _target(
+        f"{path}.target", source["target"]
+    )
     problem = "must set either a target value or averageValue"
     return errors + _one_of(path, source["target"], ("value", "averageValue"), "averageValue", problem)
 
 
 def _external(path: str, source: Given) -> list[FieldError]:
     target, fields = source["target"], ("value", "averageValue")
-    errors = _identifier(f"{path}.metric", source["metric"]) + _target(f"{path}.target", target)
+    errors = fact_errors(_IDENTIFIER, f"{path}.metric", source["metric"]) + _target(f"{path}.target", target)
     problem = "must set either a target value for metric or a per-pod target"
     errors += _one_of(path, target, fields, "averageValue", problem)
     if all(target.get(field) is not None for field in fields):
@@ -138,23 +134,23 @@ def _external(path: str, source: Given) -> list[FieldError]:
 
 
 def _pods(path: str, source: Given) -> list[FieldError]:
-    errors = _identifier(f"{path}.metric", source["metric"]) + _target(f"{path}.target", source["target"])
+    errors = fact_errors(_IDENTIFIER, f"{path}.metric", source["metric"]) + _target(
+        f"{path}.target", source["target"]
+    )
     problem = "must specify a positive target averageValue"
     return errors + _one_of(path, source["target"], ("averageValue",), "averageValue", problem)
 
 
 def _resource(path: str, source: Given) -> list[FieldError]:
-    errors = [] if source.get("name") else [required(f"{path}.name", "must specify a resource name")]
+    errors = fact_errors("autoscaling.v2.ResourceMetricSource", path, source)
     return errors + _usage(path, source["target"])
 
 
 def _container(path: str, source: Given) -> list[FieldError]:
-    name, container = source.get("name", ""), source.get("container", "")
-    errors = [required(f"{path}.name", "must specify a resource name")]
-    if name:
-        errors = container_resource_name_errors(f"{path}.name", name)
-    at = f"{path}.container"
-    errors += wrong(at, container, dns_label) if container else [required(at, "must specify a container")]
+    errors = fact_errors("autoscaling.v2.ResourceMetricSource", path, source)
+    if name := source.get("name"):
+        errors += container_resource_name_errors(f"{path}.name", name)
+    errors += fact_errors("autoscaling.v2.ContainerResourceMetricSource", path, source)
     return errors + _usage(path, source["target"])
 
 
@@ -175,12 +171,6 @@ def _one_of(path: str, target: Given, fields: tuple[str, ...], where: str, probl
     return [required(f"{path}.target.{where}", problem)]
 
 
-def _identifier(path: str, metric: Given) -> list[FieldError]:
-    if not metric.get("name"):
-        return [required(f"{path}.name", "must specify a metric name")]
-    return wrong(f"{path}.name", metric["name"], path_segment)
-
-
 def _target(path: str, target: Given) -> list[FieldError]:
     kind = target.get("type", "")
     errors = [] if kind else [required(f"{path}.type", "must specify a metric target type")]
@@ -199,39 +189,10 @@ def _target(path: str, target: Given) -> list[FieldError]:
 
 
 def _rules(path: str, rules: Given) -> list[FieldError]:
-    window, selection = rules.get("stabilizationWindowSeconds"), rules.get("selectPolicy")
-    at = f"{path}.stabilizationWindowSeconds"
-    errors: list[FieldError] = []
-    if window is not None and window < 0:
-        errors.append(invalid_value(at, window, "must be greater than or equal to zero"))
-    if window is not None and window > _LONGEST_WINDOW:
-        errors.append(invalid_value(at, window, f"must be less than or equal to {_LONGEST_WINDOW}"))
-    if selection is not None and selection not in _SELECTIONS:
-        errors.append(unsupported(f"{path}.selectPolicy", selection, _SELECTIONS))
-    if not rules.get("policies"):
-        errors.append(required(f"{path}.policies", "must specify at least one Policy"))
-    for index, policy in enumerate(rules.get("policies") or ()):
-        errors += _policy(f"{path}.policies[{index}]", policy)
-    tolerance = rules.get("tolerance")
+    errors, tolerance = fact_errors("autoscaling.v2.HPAScalingRules", path, rules), rules.get("tolerance")
     if tolerance is not None and amount_of(tolerance) < 0:
         problem = "must be greater than or equal to 0"
         errors.append(invalid_value(f"{path}.tolerance", tolerance, problem))
-    return errors
-
-
-def _policy(path: str, policy: Given) -> list[FieldError]:
-    errors: list[FieldError] = []
-    if policy.get("type", "") not in _POLICIES:
-        errors.append(unsupported(f"{path}.type", policy.get("type", ""), _POLICIES))
-    errors += [
-        invalid_value(f"{path}.{field}", policy.get(field, 0), "must be greater than zero")
-        for field in ("value", "periodSeconds")
-        if policy.get(field, 0) <= 0
-    ]
-    period = policy.get("periodSeconds", 0)
-    if period > _LONGEST_PERIOD:
-        problem = f"must be less than or equal to {_LONGEST_PERIOD}"
-        errors.append(invalid_value(f"{path}.periodSeconds", period, problem))
     return errors
 
 

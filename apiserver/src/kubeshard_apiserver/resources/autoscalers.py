@@ -10,7 +10,7 @@ from typing import Any
 
 from kubeshard_apiserver.objects import Object, with_metadata
 from kubeshard_apiserver.resources.autoscaler_rules import autoscaler_errors, default_autoscaler
-from kubeshard_apiserver.resources.pod_names import not_negative
+from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.schema.decoding import Run
 from kubeshard_apiserver.status import FieldError
@@ -39,10 +39,7 @@ class Autoscalers(Typed):
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         if subresource != "status":
             return autoscaler_errors(self._in_v2(new)["spec"], self._in_v2(old)["spec"])
-        fields = ("currentReplicas", "desiredReplicas")
-        return [
-            error for field in fields for error in not_negative(f"status.{field}", new["status"].get(field))
-        ]
+        return fact_errors("autoscaling.v2.HorizontalPodAutoscalerStatus", "status", new["status"])
 
     def _in_v2(self, obj: Object) -> Object:
         return _to_v2(obj) if self.kind.version == "v1" else obj

@@ -12,6 +12,7 @@ from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources import workload_rules as rules
 from kubeshard_apiserver.resources.batch_rules import job_spec_errors, job_status_errors
 from kubeshard_apiserver.resources.batch_schedule import schedule_errors, time_zone_errors
+from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
 from kubeshard_apiserver.resources.pod_defaults import default_template
 from kubeshard_apiserver.resources.pod_names import dns_label
 from kubeshard_apiserver.resources.pod_selectors import label_selector_errors, selects
@@ -25,7 +26,6 @@ _IMMUTABLE = ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "man
 _SCHEDULING = ("nodeSelector", "tolerations", "schedulingGates", "affinity")
 _LONGEST_CRON_NAME = 52
 _UNLIMITED = 2**31 - 1
-_CONCURRENCY = ("Allow", "Forbid", "Replace")
 
 
 class Jobs(Workload):
@@ -81,11 +81,7 @@ class Jobs(Workload):
         errors += rules.unchanged_selector(after, before)
         if _fixed(after["template"], old) != _fixed(before["template"], old):
             errors.append(immutable("spec.template", after["template"]))
-        return errors + [
-            immutable(f"spec.{field}", after.get(field))
-            for field in _IMMUTABLE
-            if after.get(field) != before.get(field)
-        ]
+        return errors + changed_errors("spec", _IMMUTABLE, after, before)
 
     def validate_status(self, new: Object, old: Object) -> list[FieldError]:
         return job_status_errors(new, old)
@@ -123,12 +119,10 @@ class CronJobs(Workload):
         errors = [] if schedule else [required("spec.schedule")]
         if schedule:
             errors += schedule_errors("spec.schedule", schedule, zone, allows_zone="TZ" in old_schedule)
-        errors += rules.counts_errors("spec", spec, ("startingDeadlineSeconds",))
+        errors += fact_errors("batch.v1.CronJobSpec#deadline", "spec", spec)
         if zone is not None and (before is None or before.get("timeZone") != zone):
             errors += time_zone_errors("spec.timeZone", zone)
-        policy = spec.get("concurrencyPolicy")
-        if policy not in _CONCURRENCY:
-            errors.append(unsupported("spec.concurrencyPolicy", policy, _CONCURRENCY))
+        errors += fact_errors("batch.v1.CronJobSpec", "spec", spec)
         path, job = "spec.jobTemplate.spec", spec["jobTemplate"]["spec"]
         errors += job_spec_errors(path, job)
         if (selector := job.get("selector")) is not None:
@@ -136,9 +130,7 @@ class CronJobs(Workload):
             errors.append(invalid_value(f"{path}.selector", rules.shown_selector(selector), problem))
         if job.get("manualSelector"):
             errors.append(unsupported(f"{path}.manualSelector", True, ("nil", "false")))
-        return errors + rules.counts_errors(
-            "spec", spec, ("successfulJobsHistoryLimit", "failedJobsHistoryLimit")
-        )
+        return errors + fact_errors("batch.v1.CronJobSpec#histories", "spec", spec)
 
 
 def default_job_template(spec: Object) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kubeshard_apiserver.resources.pod_names import dns_subdomain, qualified_name, wrong
+from kubeshard_apiserver.resources.facts import fact_errors
+from kubeshard_apiserver.resources.pod_names import dns_subdomain, wrong
 from kubeshard_apiserver.resources.pod_rules import template_errors
-from kubeshard_apiserver.resources.workload_rules import counts_errors
 from kubeshard_apiserver.status import (
     FieldError,
     duplicate,
@@ -19,21 +19,16 @@ from kubeshard_apiserver.status import (
 )
 
 Given = Mapping[str, Any]
-_COUNTED = (
-    "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished",
-    "backoffLimitPerIndex", "maxFailedIndexes",
-)  # fmt: skip
 _MODES = ("NonIndexed", "Indexed")
 _REPLACEMENTS = ("Failed", "TerminatingOrFailed")
 _ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
 _OPERATORS = ("In", "NotIn")
-_STATUSES = ("False", "True", "Unknown")
 _MOST_PARALLEL, _MOST_RULES, _MOST_EXIT_CODES, _LONGEST_MANAGER = 100_000, 20, 255, 63
 _TERMINAL = ("Failed", "Complete", "FailureTarget")
 
 
 def job_spec_errors(path: str, spec: Given) -> list[FieldError]:
-    errors = counts_errors(path, spec, _COUNTED)
+    errors = fact_errors("batch.v1.JobSpec", path, spec)
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
         problem = "when maxFailedIndexes is specified"
         errors.append(required(f"{path}.backoffLimitPerIndex", problem))
@@ -52,7 +47,7 @@ def job_spec_errors(path: str, spec: Given) -> list[FieldError]:
 
 def job_status_errors(new: Given, old: Given) -> list[FieldError]:
     status, before, spec = new["status"], old["status"], new["spec"]
-    errors = counts_errors("status", status, ("active", "succeeded", "failed", "ready", "terminating"))
+    errors = fact_errors("batch.v1.JobStatus", "status", status)
     done, failed = _holds(status, "Complete"), _holds(status, "Failed")
     met, target = _holds(status, "SuccessCriteriaMet"), _holds(status, "FailureTarget")
     ended, started = status.get("completionTime"), status.get("startTime")
@@ -187,9 +182,7 @@ def _failure_policy_errors(path: str, rules: Sequence[Given], spec: Given) -> li
             errors += _exit_code_errors(f"{at}.onExitCodes", codes, names)
         for position, condition in enumerate(conditions):
             where = f"{at}.onPodConditions[{position}]"
-            errors += wrong(f"{where}.type", condition.get("type", ""), qualified_name)
-            if condition.get("status") not in _STATUSES:
-                errors.append(unsupported(f"{where}.status", condition.get("status"), _STATUSES))
+            errors += fact_errors("batch.v1.PodFailurePolicyOnPodConditionsPattern", where, condition)
         if codes is not None and conditions:
             problem = "specifying both OnExitCodes and OnPodConditions is not supported"
             errors.append(_without_value(at, problem))

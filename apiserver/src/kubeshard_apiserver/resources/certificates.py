@@ -15,6 +15,7 @@ from kubeshard_apiserver.apply.shape import Path
 from kubeshard_apiserver.identity.user import MASTERS, User, user_info
 from kubeshard_apiserver.metadata import NameRule, label_name, subdomain_name
 from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import (
     FieldError,
@@ -30,7 +31,6 @@ APPROVAL = "approval"
 _OF_REQUESTOR = ("username", "uid", "groups", "extra")
 _CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
 _LEGACY_SIGNER = "kubernetes.io/legacy-unknown"
-_SHORTEST = 600
 _DECIDED = ("Approved", "Denied")
 _ALWAYS_TRUE = (*_DECIDED, "Failed")
 _STATUSES = ("False", "True", "Unknown")
@@ -95,11 +95,7 @@ class SigningRequests(Typed):
             if usage in usages[:index]:
                 errors.append(duplicate(f"spec.usages[{index}]", usage))
         errors += _signer_errors(spec.get("signerName") or "")
-        seconds = spec.get("expirationSeconds")
-        if seconds is not None and seconds < _SHORTEST:
-            problem = "may not specify a duration less than 600 seconds (10 minutes)"
-            errors.append(invalid_value("spec.expirationSeconds", seconds, problem))
-        return errors
+        return errors + fact_errors("certificates.v1.CertificateSigningRequestSpec", "spec", spec)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         errors = _condition_errors(_conditions(new)) if subresource else []

@@ -10,6 +10,7 @@ from typing import Any
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.objects import Object, with_metadata
+from kubeshard_apiserver.resources.facts import ACCESS_MODES, fact_errors
 from kubeshard_apiserver.resources.limit_ranges import LIMIT_RANGES, check_claim_limits
 from kubeshard_apiserver.resources.pod_defaults import default_claim_spec
 from kubeshard_apiserver.resources.pod_names import dns_subdomain, wrong
@@ -24,7 +25,6 @@ from kubeshard_apiserver.status import (
     immutable,
     invalid_value,
     required,
-    unsupported,
 )
 
 Given = Mapping[str, Any]
@@ -34,8 +34,6 @@ STORAGE_CLASSES = GroupResource("storage.k8s.io", "storageclasses")
 _GENERAL = "storageclass.kubernetes.io/is-default-class"
 _CLAIMS = GroupResource("", "persistentvolumeclaims")
 _SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
-_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-_VOLUME_MODES = ("Block", "Filesystem")
 
 
 class Claims(Typed):
@@ -115,8 +113,8 @@ def claim_spec_errors(path: str, spec: Given) -> list[FieldError]:
     if not modes:
         errors.append(required(f"{path}.accessModes", "at least 1 access mode is required"))
     errors += label_selector_errors(f"{path}.selector", spec.get("selector"))
-    errors += [unsupported(f"{path}.accessModes", mode, _MODES) for mode in modes if mode not in _MODES]
-    if "ReadWriteOncePod" in modes and {*modes} & {*_MODES[:3]}:
+    errors += fact_errors("core.v1.PersistentVolumeClaimSpec#modes", path, spec)
+    if "ReadWriteOncePod" in modes and {*modes} & {*ACCESS_MODES[:3]}:
         problem = "may not use ReadWriteOncePod with other access modes"
         errors.append(forbidden_field(f"{path}.accessModes", problem))
     storage = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
@@ -124,9 +122,7 @@ def claim_spec_errors(path: str, spec: Given) -> list[FieldError]:
     errors += [required(at)] if storage is None else positive_quantity(at, storage)
     if name := spec.get("storageClassName"):
         errors += wrong(f"{path}.storageClassName", name, dns_subdomain)
-    mode = spec.get("volumeMode")
-    if mode is not None and mode not in _VOLUME_MODES:
-        errors.append(unsupported(f"{path}.volumeMode", mode, _VOLUME_MODES))
+    errors += fact_errors("core.v1.PersistentVolumeClaimSpec", path, spec)
     for field in ("dataSource", "dataSourceRef"):
         if (source := spec.get(field)) is not None:
             errors += _source_errors(f"{path}.{field}", source)
@@ -175,7 +171,7 @@ def _with_storage(resources: Given | None, size: Any) -> Given:
 
 
 def _source_errors(path: str, source: Given) -> list[FieldError]:
-    errors = [required(f"{path}.{field}") for field in ("name", "kind") if not source.get(field)]
+    errors = fact_errors("core.v1.TypedObjectReference", path, source)
     group, kind = source.get("apiGroup"), source.get("kind", "")
     if not group and kind != "PersistentVolumeClaim":
         problem = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"

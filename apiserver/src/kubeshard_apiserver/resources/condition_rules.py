@@ -6,11 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kubeshard_apiserver.resources.pod_names import qualified_name, wrong
-from kubeshard_apiserver.status import FieldError, duplicate, invalid_value, required, too_long, unsupported
+from kubeshard_apiserver.resources.facts import fact_errors
+from kubeshard_apiserver.status import FieldError, duplicate, invalid_value, required, too_long
 
 Given = Mapping[str, Any]
-_STATUSES = ("False", "True", "Unknown")
 _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 _LONGEST_REASON, _LONGEST_MESSAGE = 1024, 32 * 1024
 
@@ -19,20 +18,10 @@ def condition_errors(path: str, conditions: Sequence[Given]) -> list[FieldError]
     errors: list[FieldError] = []
     kinds = [condition.get("type", "") for condition in conditions]
     for index, condition in enumerate(conditions):
-        at, status, reason = f"{path}[{index}]", condition.get("status", ""), condition.get("reason", "")
+        at, reason = f"{path}[{index}]", condition.get("reason", "")
         if kinds[index] in kinds[:index]:
             errors.append(duplicate(f"{at}.type", kinds[index]))
-        errors += (
-            wrong(f"{at}.type", kinds[index], qualified_name) if kinds[index] else [required(f"{at}.type")]
-        )
-        if status not in _STATUSES:
-            errors.append(unsupported(f"{at}.status", status, _STATUSES))
-        generation = condition.get("observedGeneration", 0)
-        if generation < 0:
-            problem = "must be greater than or equal to zero"
-            errors.append(invalid_value(f"{at}.observedGeneration", generation, problem))
-        if not condition.get("lastTransitionTime"):
-            errors.append(required(f"{at}.lastTransitionTime"))
+        errors += fact_errors("meta.v1.Condition", at, condition)
         if not reason:
             errors.append(required(f"{at}.reason"))
         elif len(reason) > _LONGEST_REASON:

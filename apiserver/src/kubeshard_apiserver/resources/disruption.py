@@ -6,15 +6,13 @@ from __future__ import annotations
 
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.condition_rules import condition_errors
-from kubeshard_apiserver.resources.pod_names import not_negative
+from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.pod_selectors import label_selector_errors
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.resources.workload_rules import at_most_all, share_errors
-from kubeshard_apiserver.status import FieldError, invalid_value, unsupported
+from kubeshard_apiserver.status import FieldError, invalid_value
 
 _SHARES = ("minAvailable", "maxUnavailable")
-_POLICIES = ("AlwaysAllow", "IfHealthyBudget")
-_COUNTS = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
 
 
 class Budgets(Typed):
@@ -29,19 +27,14 @@ class Budgets(Typed):
             at = f"spec.{field}"
             errors += share_errors(at, spec[field]) + at_most_all(at, spec[field])
         errors += label_selector_errors("spec.selector", spec.get("selector"))
-        policy = spec.get("unhealthyPodEvictionPolicy")
-        if policy not in (None, *_POLICIES):
-            errors.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, _POLICIES))
-        return errors
+        return errors + fact_errors("policy.v1.PodDisruptionBudgetSpec", "spec", spec)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         if subresource != "status":
             return self.validate(new)
         status = new["status"]
         errors = condition_errors("status.conditions", status.get("conditions") or ())
-        return errors + [
-            error for field in _COUNTS for error in not_negative(f"status.{field}", status.get(field))
-        ]
+        return errors + fact_errors("policy.v1.PodDisruptionBudgetStatus", "status", status)
 
 
 def _shown(spec: Object) -> Object:

@@ -16,15 +16,13 @@ from kubeshard_apiserver.resources.addresses import (
     endpoint_errors,
     family_of,
 )
+from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.pod_names import (
     dns_label,
     dns_subdomain,
     label_value,
-    port_number,
-    qualified_name,
     wrong,
 )
-from kubeshard_apiserver.resources.service_rules import PROTOCOLS
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import (
     FieldError,
@@ -33,11 +31,9 @@ from kubeshard_apiserver.status import (
     invalid_value,
     required,
     too_many,
-    unsupported,
 )
 
 Given = Mapping[str, Any]
-_ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 _MOST_ENDPOINTS, _MOST_ADDRESSES, _MOST_PORTS, _MOST_HINTS = 1000, 100, 20000, 8
 
 
@@ -107,10 +103,7 @@ def _subset(path: str, subset: Given) -> list[FieldError]:
 
 def _address(path: str, address: Given) -> list[FieldError]:
     errors = address_errors(f"{path}.ip", address.get("ip", ""))
-    if host := address.get("hostname"):
-        errors += wrong(f"{path}.hostname", host, dns_label)
-    if (node := address.get("nodeName")) is not None:
-        errors += wrong(f"{path}.nodeName", node, dns_subdomain)
+    errors += fact_errors("core.v1.EndpointAddress", path, address)
     return errors + endpoint_errors(f"{path}.ip", address.get("ip", ""))
 
 
@@ -120,26 +113,11 @@ def _port(path: str, port: Given, *, is_named: bool) -> list[FieldError]:
         errors += wrong(f"{path}.name", name, dns_label)
     elif is_named:
         errors.append(required(f"{path}.name"))
-    errors += port_number(f"{path}.port", port.get("port", 0))
-    return errors + _protocol_errors(port, path)
-
-
-def _protocol_errors(port: Given, path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
-    if port["protocol"] not in PROTOCOLS:
-        errors.append(unsupported(f"{path}.protocol", port["protocol"], PROTOCOLS))
-    if port.get("appProtocol") is not None:
-        errors += wrong(f"{path}.appProtocol", port["appProtocol"], qualified_name)
-    return errors
+    return errors + fact_errors("core.v1.EndpointPort", path, port)
 
 
 def _slice_errors(obj: Given) -> list[FieldError]:
-    kind, ports = obj["addressType"], obj.get("ports") or ()
-    errors: list[FieldError] = []
-    if not kind:
-        errors.append(required("addressType"))
-    elif kind not in _ADDRESS_TYPES:
-        errors.append(unsupported("addressType", kind, _ADDRESS_TYPES))
+    errors, ports = fact_errors("discovery.v1.EndpointSlice", "", obj), obj.get("ports") or ()
     if len(ports) > _MOST_PORTS:
         return [*errors, too_many("ports", len(ports), _MOST_PORTS)]
     names = [port["name"] for port in ports]
@@ -149,7 +127,7 @@ def _slice_errors(obj: Given) -> list[FieldError]:
             errors += wrong(f"{at}.name", port["name"], dns_label)
         if port["name"] in names[:index]:
             errors.append(duplicate(f"{at}.name", port["name"]))
-        errors += _protocol_errors(port, at)
+        errors += fact_errors("discovery.v1.EndpointPort", at, port)
     return errors
 
 
@@ -166,10 +144,7 @@ def _endpoints(obj: Given) -> list[FieldError]:
             errors.append(too_many(f"{at}.addresses", len(addresses), _MOST_ADDRESSES))
         for position, address in enumerate(addresses):
             errors += _slice_address(f"{at}.addresses", position, address, kind)
-        if (node := endpoint.get("nodeName")) is not None:
-            errors += wrong(f"{at}.nodeName", node, dns_subdomain)
-        if (host := endpoint.get("hostname")) is not None:
-            errors += wrong(f"{at}.hostname", host, dns_label)
+        errors += fact_errors("discovery.v1.Endpoint", at, endpoint)
         errors += _hints(f"{at}.hints", endpoint.get("hints") or {})
     return errors
 

@@ -11,11 +11,13 @@ from typing import Any
 from kubeshard.core.kinds import GroupResource
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.addresses import block_errors, parsed_address, parsed_block
+from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.pod_names import (
     dns_label,
     dns_subdomain,
     port_name,
     port_number,
+    wildcard_subdomain,
     wrong,
 )
 from kubeshard_apiserver.resources.pod_selectors import label_selector_errors
@@ -36,10 +38,7 @@ INGRESS_CLASSES = GroupResource("networking.k8s.io", "ingressclasses")
 _CLASS = "kubernetes.io/ingress.class"
 _GENERAL = "ingressclass.kubernetes.io/is-default-class"
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
-_SCOPES = ("Cluster", "Namespace")
-_POLICY_TYPES = ("Ingress", "Egress")
-_PROTOCOLS = ("TCP", "UDP", "SCTP")
-_WILDCARD = re.compile(r"\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_MOST_POLICY_TYPES = 2
 _HTTP_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 _LONGEST_CONTROLLER = 250
 
@@ -135,27 +134,6 @@ def domain_path_errors(path: str, text: str) -> list[FieldError]:
     return errors
 
 
-def path_segment(text: str) -> list[str]:
-    """Of names that are part of a URL."""
-    if text in (".", ".."):
-        return [f"may not be '{text}'"]
-    return [f"may not contain '{character}'" for character in "/%" if character in text]
-
-
-def _host(text: str) -> list[str]:
-    if "*" not in text:
-        return dns_subdomain(text)
-    problems = ["must be no more than 253 characters"] if len(text) > 253 else []
-    if not _WILDCARD.fullmatch(text):
-        problems.append(
-            "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist "
-            "of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. "
-            "'*.example.com', regex used for validation is "
-            "'\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-        )
-    return problems
-
-
 def _ingress_errors(spec: Given) -> list[FieldError]:
     rules, backend = spec.get("rules") or (), spec.get("defaultBackend")
     errors: list[FieldError] = []
@@ -165,14 +143,7 @@ def _ingress_errors(spec: Given) -> list[FieldError]:
         errors += _backend("spec.defaultBackend", backend)
     for index, rule in enumerate(rules):
         errors += _rule(f"spec.rules[{index}]", rule)
-    for index, tls in enumerate(spec.get("tls") or ()):
-        for position, host in enumerate(tls.get("hosts") or ()):
-            errors += wrong(f"spec.tls[{index}].hosts[{position}]", host, _host)
-        if secret := tls.get("secretName"):
-            errors += wrong(f"spec.tls[{index}].secretName", secret, dns_subdomain)
-    if (name := spec.get("ingressClassName")) is not None:
-        errors += wrong("spec.ingressClassName", name, dns_subdomain)
-    return errors
+    return errors + fact_errors("networking.v1.IngressSpec", "spec", spec)
 
 
 def _rule(path: str, rule: Given) -> list[FieldError]:
@@ -181,10 +152,9 @@ def _rule(path: str, rule: Given) -> list[FieldError]:
         if parsed_address(host):
             problem = "must be a DNS name, not an IP address"
             errors.append(invalid_value(f"{path}.host", host, problem))
-        errors += wrong(f"{path}.host", host, _host)
+        errors += wrong(f"{path}.host", host, wildcard_subdomain)
     if (http := rule.get("http")) is not None:
-        if not http.get("paths"):
-            errors.append(required(f"{path}.http.paths"))
+        errors += fact_errors("networking.v1.HTTPIngressRuleValue", f"{path}.http", http)
         for index, given in enumerate(http.get("paths") or ()):
             errors += _path(f"{path}.http.paths[{index}]", given)
     return errors
@@ -214,12 +184,11 @@ def _backend(path: str, backend: Given) -> list[FieldError]:
     if resource is not None and service is not None:
         return [invalid_value(path, "", "cannot set both resource and service backends")]
     if resource is not None:
-        return _reference(f"{path}.resource", resource)
+        return fact_errors("core.v1.TypedLocalObjectReference", f"{path}.resource", resource)
     if service is None:
         return [invalid_value(path, "", "resource or service backend is required")]
-    name, port = service.get("name", ""), service.get("port") or {}
-    at = f"{path}.service"
-    errors = wrong(f"{at}.name", name, dns_label) if name else [required(f"{at}.name")]
+    at, port = f"{path}.service", service.get("port") or {}
+    errors = fact_errors("networking.v1.IngressServiceBackend", at, service)
     if port.get("name") and port.get("number"):
         errors.append(invalid_value(path, "", "cannot set both port name & port number"))
     elif port.get("name"):
@@ -231,25 +200,12 @@ def _backend(path: str, backend: Given) -> list[FieldError]:
     return errors
 
 
-def _reference(path: str, reference: Given) -> list[FieldError]:
-    errors: list[FieldError] = []
-    if (group := reference.get("apiGroup")) is not None:
-        errors += wrong(f"{path}.apiGroup", group, dns_subdomain)
-    for field in ("kind", "name"):
-        given = reference.get(field, "")
-        at = f"{path}.{field}"
-        errors += wrong(at, given, path_segment) if given else [required(at)]
-    return errors
-
-
 def _parameters(path: str, parameters: Given | None) -> list[FieldError]:
     if parameters is None:
         return []
-    errors = _reference(path, parameters)
+    errors = fact_errors("networking.v1.IngressClassParametersReference", path, parameters)
     scope, namespace = parameters.get("scope"), parameters.get("namespace")
-    if scope not in _SCOPES:
-        errors.append(unsupported(f"{path}.scope", scope, _SCOPES))
-    elif scope == "Cluster" and namespace is not None:
+    if scope == "Cluster" and namespace is not None:
         errors.append(forbidden_field(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'"))
     elif scope == "Namespace" and namespace is None:
         errors.append(required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'"))
@@ -269,21 +225,15 @@ def _policy_errors(spec: Given, before: tuple[str, ...]) -> list[FieldError]:
             for position, peer in enumerate(rule.get(peers) or ()):
                 errors += _peer(f"{at}.{peers}[{position}]", peer, before)
     kinds = spec["policyTypes"]
-    if len(kinds) > len(_POLICY_TYPES):
+    if len(kinds) > _MOST_POLICY_TYPES:
         problem = "may not specify more than two policyTypes"
         return [*errors, invalid_value("spec.policyTypes", kinds, problem)]
-    return errors + [
-        unsupported(f"spec.policyTypes[{index}]", kind, _POLICY_TYPES)
-        for index, kind in enumerate(kinds)
-        if kind not in _POLICY_TYPES
-    ]
+    return errors + fact_errors("networking.v1.NetworkPolicySpec", "spec", spec)
 
 
 def _policy_port(path: str, port: Given) -> list[FieldError]:
     number, last = port.get("port"), port.get("endPort")
-    errors: list[FieldError] = []
-    if port["protocol"] not in _PROTOCOLS:
-        errors.append(unsupported(f"{path}.protocol", port["protocol"], _PROTOCOLS))
+    errors = fact_errors("networking.v1.NetworkPolicyPort", path, port)
     if isinstance(number, int):
         errors += port_number(f"{path}.port", number)
         if last is not None and last < number:

@@ -9,7 +9,8 @@ from typing import Any
 
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.addresses import block_errors, parsed_block
-from kubeshard_apiserver.resources.pod_names import dns_label, label_value, labels, qualified_name, wrong
+from kubeshard_apiserver.resources.facts import fact_errors
+from kubeshard_apiserver.resources.pod_names import label_value, labels, qualified_name, wrong
 from kubeshard_apiserver.resources.pod_resources import resource_errors
 from kubeshard_apiserver.resources.pod_selectors import toleration_errors
 from kubeshard_apiserver.resources.quantity_rules import quantity_errors
@@ -20,12 +21,9 @@ from kubeshard_apiserver.status import (
     forbidden_field,
     immutable,
     invalid_value,
-    required,
-    unsupported,
 )
 
 Given = Mapping[str, Any]
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 class Nodes(Typed):
@@ -93,8 +91,7 @@ class Nodes(Typed):
 
 class RuntimeClasses(Typed):
     def validate(self, obj: Object) -> list[FieldError]:
-        handler = obj.get("handler", "")
-        errors = wrong("handler", handler, dns_label) if handler else [required("handler")]
+        errors = fact_errors("node.v1.RuntimeClass", "", obj)
         if overhead := obj.get("overhead"):
             errors += resource_errors("overhead", {"limits": overhead.get("podFixed")}, ())
         scheduling = obj.get("scheduling") or {}
@@ -115,10 +112,7 @@ def _taints(taints: Sequence[Given]) -> list[FieldError]:
         errors += wrong(f"{at}.key", key, qualified_name)
         if problems := label_value(value):
             errors.append(invalid_value(f"{at}.value", value, ";".join(problems)))
-        if not effect:
-            errors.append(required(f"{at}.effect"))
-        elif effect not in _EFFECTS:
-            errors.append(unsupported(f"{at}.effect", effect, _EFFECTS))
+        errors += fact_errors("core.v1.Taint", at, taint)
         if (key, effect) in seen:
             shown = {"Key": key, "Value": value, "Effect": effect, "TimeAdded": taint.get("timeAdded")}
             found = duplicate(at, shown)

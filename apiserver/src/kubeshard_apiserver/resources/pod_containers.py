@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeshard_apiserver.resources import pod_names as names
+from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.pod_fields import field_ref_errors, resource_ref_errors
 from kubeshard_apiserver.resources.pod_probes import lifecycle_errors, probe_errors
 from kubeshard_apiserver.resources.pod_resources import resource_errors
@@ -22,10 +23,6 @@ from kubeshard_apiserver.status import (
 )
 
 Given = Mapping[str, Any]
-_PROTOCOLS = ("SCTP", "TCP", "UDP")
-_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-_MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
-_RESTART_POLICIES = ("Always", "Never", "OnFailure")
 _RESIZE_POLICIES = ("NotRequired", "RestartContainer")
 _RESIZED = ("cpu", "memory")
 _ENV_FIELDS = (
@@ -137,13 +134,7 @@ def host_port_conflicts(path: str, containers: Sequence[Given]) -> list[FieldErr
 
 
 def _common(path: str, container: Given, pod: Surroundings) -> list[FieldError]:
-    name = container.get("name", "")
-    errors = names.wrong(f"{path}.name", name, names.dns_label) if name else [required(f"{path}.name")]
-    if not container.get("image"):
-        errors.append(required(f"{path}.image"))
-    policy = container.get("terminationMessagePolicy")
-    if policy not in _MESSAGE_POLICIES:
-        errors.append(unsupported(f"{path}.terminationMessagePolicy", policy, _MESSAGE_POLICIES))
+    errors = fact_errors("core.v1.Container", path, container)
     mounts, devices = container.get("volumeMounts") or (), container.get("volumeDevices") or ()
     security = container.get("securityContext") or {}
     errors += _port_errors(f"{path}.ports", container.get("ports") or ())
@@ -152,8 +143,7 @@ def _common(path: str, container: Given, pod: Surroundings) -> list[FieldError]:
     privileged = bool(security.get("privileged"))
     errors += mount_errors(f"{path}.volumeMounts", mounts, devices, pod.volumes, privileged=privileged)
     errors += device_errors(f"{path}.volumeDevices", devices, mounts, pod.volumes)
-    if (pull := container.get("imagePullPolicy")) not in _PULL_POLICIES:
-        errors.append(unsupported(f"{path}.imagePullPolicy", pull, _PULL_POLICIES))
+    errors += fact_errors("core.v1.Container#pulling", path, container)
     errors += resource_errors(f"{path}.resources", container.get("resources"), pod.claims)
     errors += _resize_errors(f"{path}.resizePolicy", container.get("resizePolicy") or (), pod)
     return errors + container_security_errors(f"{path}.securityContext", security)
@@ -176,22 +166,15 @@ def _port_errors(path: str, ports: Sequence[Given]) -> list[FieldError]:
                 wrong = [duplicate(f"{at}.name", name)]
             taken.add(name)
             errors += wrong
-        if number := port.get("containerPort"):
-            errors += names.port_number(f"{at}.containerPort", number)
-        else:
-            errors.append(required(f"{at}.containerPort"))
-        if host_port := port.get("hostPort"):
-            errors += names.port_number(f"{at}.hostPort", host_port)
-        if (protocol := port.get("protocol")) not in _PROTOCOLS:
-            errors.append(unsupported(f"{at}.protocol", protocol, _PROTOCOLS))
+        errors += fact_errors("core.v1.ContainerPort", at, port)
     return errors
 
 
 def _env_errors(path: str, variables: Sequence[Given]) -> list[FieldError]:
     errors: list[FieldError] = []
     for index, variable in enumerate(variables):
-        at, name = f"{path}[{index}]", variable.get("name", "")
-        errors += names.wrong(f"{at}.name", name, names.env_name) if name else [required(f"{at}.name")]
+        at = f"{path}[{index}]"
+        errors += fact_errors("core.v1.EnvVar", at, variable)
         if (source := variable.get("valueFrom")) is not None:
             errors += _env_source_errors(f"{at}.valueFrom", source, variable.get("value", ""))
     return errors
@@ -207,13 +190,9 @@ def _env_source_errors(path: str, source: Given, value: str) -> list[FieldError]
         elif kind == "resourceFieldRef":
             errors += resource_ref_errors(at, ref, names_container=False)
         elif kind == "fileKeyRef":
-            errors += [
-                required(f"{at}.{field}") for field in ("key", "volumeName", "path") if not ref.get(field)
-            ]
+            errors += fact_errors("core.v1.FileKeySelector", at, ref)
         else:
-            errors += names.wrong(f"{at}.name", ref.get("name", ""), names.dns_subdomain)
-            key = ref.get("key", "")
-            errors += names.wrong(f"{at}.key", key, names.config_key) if key else [required(f"{at}.key")]
+            errors += fact_errors("core.v1.ConfigMapKeySelector", at, ref)
     if not given:
         *all_but_last, last = (f"`{kind}`" for kind in _ENV_SOURCES)
         problem = f"must specify one of: {', '.join(all_but_last)} or {last}"
@@ -229,12 +208,10 @@ def _env_from_errors(path: str, sources: Sequence[Given]) -> list[FieldError]:
     errors: list[FieldError] = []
     for index, source in enumerate(sources):
         at = f"{path}[{index}]"
-        if prefix := source.get("prefix"):
-            errors += names.wrong(f"{at}.prefix", prefix, names.env_name)
+        errors += fact_errors("core.v1.EnvFromSource", at, source)
         given = [kind for kind in ("configMapRef", "secretRef") if source.get(kind) is not None]
         for kind in given:
-            where, name = f"{at}.{kind}.name", source[kind].get("name", "")
-            errors += names.wrong(where, name, names.dns_subdomain) if name else [required(where)]
+            errors += fact_errors("core.v1.ConfigMapEnvSource", f"{at}.{kind}", source[kind])
         if not given:
             errors.append(invalid_value(path, "", "must specify one of: `configMapRef` or `secretRef`"))
         elif len(given) > 1:
@@ -244,13 +221,10 @@ def _env_from_errors(path: str, sources: Sequence[Given]) -> list[FieldError]:
 
 def _restart_errors(path: str, container: Given) -> list[FieldError]:
     policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or ()
-    errors: list[FieldError] = []
-    if policy is None:
-        if rules:
-            problem = "must specify restartPolicy when restart rules are used"
-            errors.append(required(f"{path}.restartPolicy", problem))
-    elif policy not in _RESTART_POLICIES:
-        errors.append(unsupported(f"{path}.restartPolicy", policy, _RESTART_POLICIES))
+    errors = fact_errors("core.v1.Container#restarting", path, container)
+    if policy is None and rules:
+        problem = "must specify restartPolicy when restart rules are used"
+        errors.append(required(f"{path}.restartPolicy", problem))
     for index, rule in enumerate(rules):
         if rule.get("exitCodes") is None:
             errors.append(required(f"{path}.restartPolicyRules[{index}].exitCodes", "must be specified"))

@@ -19,8 +19,10 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_WILDCARD = re.compile(r"\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _HEADER = re.compile(r"[-A-Za-z0-9]+")
 _PERCENT = re.compile(r"[0-9]+%")
+_LONGEST_NODE_ID = 256
 LARGEST_INT32 = 2**31 - 1
 
 
@@ -52,6 +54,21 @@ def dns_subdomain(text: str) -> list[str]:
         "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
         "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
     ]
+
+
+def wildcard_subdomain(text: str) -> list[str]:
+    """A subdomain, or all of those below one."""
+    if "*" not in text:
+        return dns_subdomain(text)
+    problems = ["must be no more than 253 characters"] if len(text) > 253 else []
+    if not _WILDCARD.fullmatch(text):
+        problems.append(
+            "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist "
+            "of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. "
+            "'*.example.com', regex used for validation is "
+            "'\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+        )
+    return problems
 
 
 def qualified_name(text: str) -> list[str]:
@@ -125,6 +142,38 @@ def config_key(text: str) -> list[str]:
     elif text.startswith(".."):
         problems.append("must not start with '..'")
     return problems
+
+
+def path_segment(text: str) -> list[str]:
+    """Of names that are part of a URL."""
+    if text in (".", ".."):
+        return [f"may not be '{text}'"]
+    return [f"may not contain '{character}'" for character in "/%" if character in text]
+
+
+def no_backsteps(text: str) -> list[str]:
+    return ["must not contain '..'"] if ".." in text.split("/") else []
+
+
+def relative_path(text: str) -> list[str]:
+    return (["must be a relative path"] if text.startswith("/") else []) + no_backsteps(text)
+
+
+def local_path(text: str) -> list[str]:
+    """Of a file in a volume."""
+    problems = relative_path(text)
+    if text.startswith("..") and not text.startswith("../"):
+        problems.append("must not start with '..'")
+    return problems
+
+
+def absolute_path(text: str) -> list[str]:
+    return [] if text.startswith("/") else ["must be an absolute path"]
+
+
+def node_id(text: str) -> list[str]:
+    """Of a node, by the driver of its storage."""
+    return [f"must be {_LONGEST_NODE_ID} characters or less"] if len(text) > _LONGEST_NODE_ID else []
 
 
 def header_name(text: str) -> list[str]:

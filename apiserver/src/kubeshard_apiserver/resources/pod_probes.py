@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.pod_names import (
     header_name,
-    not_negative,
-    port_number,
     port_number_or_name,
     wrong,
 )
 from kubeshard_apiserver.status import FieldError, forbidden_field, invalid_value, required, unsupported
 
 Given = Mapping[str, Any]
-_COUNTS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 _PROBE_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
 _HOOK_HANDLERS = ("exec", "httpGet", "tcpSocket", "sleep")
 _SIGNALS_OF_WINDOWS = ("SIGKILL", "SIGTERM")
@@ -30,14 +28,10 @@ def probe_errors(path: str, container: Given, grace: int | None) -> list[FieldEr
             continue
         at = f"{path}.{name}"
         errors += _handler(at, probe, _PROBE_HANDLERS, grace)
-        for field in _COUNTS:
-            errors += not_negative(f"{at}.{field}", probe.get(field))
-        period = probe.get("terminationGracePeriodSeconds")
-        where = f"{at}.terminationGracePeriodSeconds"
-        if period is not None and period <= 0:
-            errors.append(invalid_value(where, period, "must be greater than 0"))
+        errors += fact_errors("core.v1.Probe", at, probe)
         if name == "readinessProbe":
-            if period is not None:
+            if (period := probe.get("terminationGracePeriodSeconds")) is not None:
+                where = f"{at}.terminationGracePeriodSeconds"
                 errors.append(invalid_value(where, period, "must not be set for readinessProbes"))
         elif probe.get("successThreshold") != 1:
             errors.append(invalid_value(f"{at}.successThreshold", probe.get("successThreshold"), "must be 1"))
@@ -70,13 +64,12 @@ def _handler(path: str, handler: Given, kinds: tuple[str, ...], grace: int | Non
 
 
 def _exec(path: str, action: Given, _grace: int | None) -> list[FieldError]:
-    return [] if action.get("command") else [required(f"{path}.command")]
+    return fact_errors("core.v1.ExecAction", path, action)
 
 
 def _http_get(path: str, action: Given, _grace: int | None) -> list[FieldError]:
     errors = port_number_or_name(f"{path}.port", action.get("port", 0))
-    if action.get("scheme") not in ("HTTP", "HTTPS"):
-        errors.append(unsupported(f"{path}.scheme", action.get("scheme"), ("HTTP", "HTTPS")))
+    errors += fact_errors("core.v1.HTTPGetAction", path, action)
     for header in action.get("httpHeaders") or ():
         errors += wrong(f"{path}.httpHeaders", header.get("name", ""), header_name)
     return errors
@@ -87,7 +80,7 @@ def _tcp_socket(path: str, action: Given, _grace: int | None) -> list[FieldError
 
 
 def _grpc(path: str, action: Given, _grace: int | None) -> list[FieldError]:
-    return port_number(f"{path}.port", action.get("port", 0))
+    return fact_errors("core.v1.GRPCAction", path, action)
 
 
 def _sleep(path: str, action: Given, grace: int | None) -> list[FieldError]:

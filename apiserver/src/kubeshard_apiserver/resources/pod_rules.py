@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kubeshard_apiserver.resources import pod_names as names
+from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.pod_containers import (
     Surroundings,
     container_list_errors,
@@ -27,14 +28,9 @@ from kubeshard_apiserver.status import (
     forbidden_field,
     invalid_value,
     required,
-    unsupported,
 )
 
 Given = Mapping[str, Any]
-_RESTART_POLICIES = ("Always", "OnFailure", "Never")
-_DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
-_PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
-_SYSTEMS = ("linux", "windows")
 _MOST_NAMESERVERS, _MOST_SEARCHES = 3, 32
 
 
@@ -97,7 +93,7 @@ def pod_spec_errors(path: str, spec: Given, pod: str = "", *, is_pod: bool = Fal
     )
     errors += resource_errors(f"{path}.resources", spec.get("resources"), (), of_pod=True)
     errors += _host_network_errors(f"{path}.containers", spec, is_pod=is_pod)
-    errors += _policies(path, spec)
+    errors += fact_errors("core.v1.PodSpec#policies", path, spec)
     errors += names.labels(f"{path}.nodeSelector", spec.get("nodeSelector"))
     errors += pod_security_errors(f"{path}.securityContext", spec.get("securityContext") or {})
     errors += affinity_errors(f"{path}.affinity", spec.get("affinity"))
@@ -105,46 +101,9 @@ def pod_spec_errors(path: str, spec: Given, pod: str = "", *, is_pod: bool = Fal
     errors += _gate_errors(path, spec)
     spread = spec.get("topologySpreadConstraints") or ()
     errors += spread_errors(f"{path}.topologySpreadConstraints", spread)
-    errors += _names_errors(path, spec)
+    errors += fact_errors("core.v1.PodSpec#names", path, spec)
     errors += toleration_errors(f"{path}.tolerations", spec.get("tolerations") or ())
-    for index, alias in enumerate(spec.get("hostAliases") or ()):
-        for position, host in enumerate(alias.get("hostnames") or ()):
-            at = f"{path}.hostAliases[{index}].hostnames[{position}]"
-            errors += names.wrong(at, host, names.dns_subdomain)
-    return errors
-
-
-def _policies(path: str, spec: Given) -> list[FieldError]:
-    errors: list[FieldError] = []
-    for field, known in (
-        ("restartPolicy", _RESTART_POLICIES),
-        ("dnsPolicy", _DNS_POLICIES),
-        ("preemptionPolicy", _PREEMPTION_POLICIES),
-    ):
-        if (value := spec.get(field)) is not None and value not in known:
-            errors.append(unsupported(f"{path}.{field}", value, known))
-    if (deadline := spec.get("activeDeadlineSeconds")) is not None:
-        at = f"{path}.activeDeadlineSeconds"
-        errors += names.in_range(at, deadline, 1, names.LARGEST_INT32)
-    if (system := spec.get("os")) is not None and system.get("name") not in _SYSTEMS:
-        at, name = f"{path}.os.name", system.get("name")
-        errors.append(unsupported(at, name, _SYSTEMS) if name else required(at))
-    return errors
-
-
-def _names_errors(path: str, spec: Given) -> list[FieldError]:
-    errors: list[FieldError] = []
-    for field, rule in (
-        ("serviceAccountName", names.dns_subdomain),
-        ("nodeName", names.dns_subdomain),
-        ("hostname", names.dns_label),
-        ("subdomain", names.dns_label),
-        ("priorityClassName", names.dns_subdomain),
-        ("runtimeClassName", names.dns_subdomain),
-    ):
-        if value := spec.get(field):
-            errors += names.wrong(f"{path}.{field}", value, rule)
-    return errors
+    return errors + fact_errors("core.v1.PodSpec#aliases", path, spec)
 
 
 def _host_network_errors(path: str, spec: Given, *, is_pod: bool) -> list[FieldError]:
@@ -180,10 +139,7 @@ def _dns_errors(path: str, spec: Given) -> list[FieldError]:
 
 
 def _gate_errors(path: str, spec: Given) -> list[FieldError]:
-    errors: list[FieldError] = []
-    for index, gate in enumerate(spec.get("readinessGates") or ()):
-        at = f"{path}.readinessGates[{index}].conditionType"
-        errors += names.wrong(at, gate.get("conditionType", ""), names.qualified_name)
+    errors = fact_errors("core.v1.PodSpec#gates", path, spec)
     taken: set[str] = set()
     for index, gate in enumerate(spec.get("schedulingGates") or ()):
         at, name = f"{path}.schedulingGates[{index}]", gate.get("name", "")

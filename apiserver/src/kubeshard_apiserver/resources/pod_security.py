@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kubeshard_apiserver.resources.pod_names import LARGEST_INT32, in_range
+from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.status import (
     FieldError,
     invalid_value,
@@ -17,38 +17,15 @@ from kubeshard_apiserver.status import (
 
 Given = Mapping[str, Any]
 _PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
-_GROUP_CHANGES = ("Always", "OnRootMismatch")
-_GROUPS_POLICIES = ("Merge", "Strict")
-_PROC_MOUNTS = ("Default", "Unmasked")
 
 
 def pod_security_errors(path: str, security: Given) -> list[FieldError]:
-    errors: list[FieldError] = []
-    for field in ("fsGroup", "runAsUser", "runAsGroup"):
-        errors += _id(f"{path}.{field}", security.get(field))
-    for index, group in enumerate(security.get("supplementalGroups") or ()):
-        errors += _id(f"{path}.supplementalGroups[{index}]", group)
-    for index, setting in enumerate(security.get("sysctls") or ()):
-        if not setting.get("name"):
-            errors.append(required(f"{path}.sysctls[{index}].name"))
-    for field, known in (
-        ("fsGroupChangePolicy", _GROUP_CHANGES),
-        ("supplementalGroupsPolicy", _GROUPS_POLICIES),
-    ):
-        if security.get(field) not in (None, *known):
-            errors.append(unsupported(f"{path}.{field}", security[field], known))
-    return errors + _profiles(path, security)
+    return fact_errors("core.v1.PodSecurityContext", path, security) + _profiles(path, security)
 
 
 def container_security_errors(path: str, security: Given) -> list[FieldError]:
-    errors: list[FieldError] = []
-    privileged = bool(security.get("privileged"))
-    for field in ("runAsUser", "runAsGroup"):
-        errors += _id(f"{path}.{field}", security.get(field))
-    if (mount := security.get("procMount")) not in (None, *_PROC_MOUNTS):
-        errors.append(unsupported(f"{path}.procMount", mount, _PROC_MOUNTS))
-    errors += _profiles(path, security)
-    if security.get("allowPrivilegeEscalation") is False and privileged:
+    errors = fact_errors("core.v1.SecurityContext", path, security) + _profiles(path, security)
+    if security.get("allowPrivilegeEscalation") is False and security.get("privileged"):
         problem = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
         errors.append(invalid_value(path, security, problem))
     return errors
@@ -72,7 +49,3 @@ def _profiles(path: str, security: Given) -> list[FieldError]:
             problem = f"can only be set when {told} type is Localhost"
             errors.append(invalid_value(f"{at}.localhostProfile", name, problem))
     return errors
-
-
-def _id(path: str, number: int | None) -> list[FieldError]:
-    return [] if number is None else in_range(path, number, 0, LARGEST_INT32)

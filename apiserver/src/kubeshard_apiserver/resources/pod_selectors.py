@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.pod_names import (
     dns_label,
     dns_subdomain,
@@ -29,8 +30,7 @@ Given = Mapping[str, Any]
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_UNSATISFIABLE = ("DoNotSchedule", "ScheduleAnyway")
-_INCLUSION = ("Honor", "Ignore")
+_WEIGHTED = "core.v1.WeightedPodAffinityTerm"
 
 
 def label_selector_errors(path: str, selector: Given | None) -> list[FieldError]:
@@ -75,9 +75,8 @@ def affinity_errors(path: str, affinity: Given | None) -> list[FieldError]:
         for index, term in enumerate(given.get(_REQUIRED) or ()):
             errors += _pod_term(f"{at}.{_REQUIRED}[{index}]", term)
         for index, weighted in enumerate(given.get(_PREFERRED) or ()):
-            errors += _weight(f"{at}.{_PREFERRED}[{index}].weight", weighted)
-            term = weighted.get("podAffinityTerm") or {}
-            errors += _pod_term(f"{at}.{_PREFERRED}[{index}].podAffinityTerm", term)
+            where, term = f"{at}.{_PREFERRED}[{index}]", weighted.get("podAffinityTerm") or {}
+            errors += fact_errors(_WEIGHTED, where, weighted) + _pod_term(f"{where}.podAffinityTerm", term)
     return errors
 
 
@@ -129,21 +128,15 @@ def spread_errors(path: str, constraints: Sequence[Given]) -> list[FieldError]:
     kinds = [(one.get("topologyKey", ""), one.get("whenUnsatisfiable", "")) for one in constraints]
     for index, (constraint, kind) in enumerate(zip(constraints, kinds, strict=True)):
         at, (key, action) = f"{path}[{index}]", kind
-        errors += _positive(f"{at}.maxSkew", constraint.get("maxSkew", 0))
-        if not key:
-            errors.append(required(f"{at}.topologyKey", "can not be empty"))
-        if action not in _UNSATISFIABLE:
-            errors.append(unsupported(f"{at}.whenUnsatisfiable", action, _UNSATISFIABLE))
+        errors += fact_errors("core.v1.TopologySpreadConstraint", at, constraint)
         if kind in kinds[index + 1 :]:
             errors.append(duplicate(f"{at}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}"))
-        if (domains := constraint.get("minDomains")) is not None:
-            errors += _positive(f"{at}.minDomains", domains)
-            if action != "DoNotSchedule":
-                problem = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
-                errors.append(invalid_value(f"{at}.minDomains", domains, problem))
-        for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
-            if constraint.get(field) not in (None, *_INCLUSION):
-                errors.append(unsupported(f"{at}.{field}", constraint[field], _INCLUSION))
+        errors += fact_errors("core.v1.TopologySpreadConstraint#domains", at, constraint)
+        domains = constraint.get("minDomains")
+        if domains is not None and action != "DoNotSchedule":
+            problem = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
+            errors.append(invalid_value(f"{at}.minDomains", domains, problem))
+        errors += fact_errors("core.v1.TopologySpreadConstraint#policies", at, constraint)
         errors += _label_keys(f"{at}.matchLabelKeys", constraint.get("matchLabelKeys") or (), constraint)
         errors += label_selector_errors(f"{at}.labelSelector", constraint.get("labelSelector"))
     return errors
@@ -155,7 +148,7 @@ def _node_affinity(path: str, affinity: Given) -> list[FieldError]:
         errors += node_selector_errors(f"{path}.{_REQUIRED}", selector)
     for index, preferred in enumerate(affinity.get(_PREFERRED) or ()):
         at = f"{path}.{_PREFERRED}[{index}]"
-        errors += _weight(f"{at}.weight", preferred)
+        errors += fact_errors(_WEIGHTED, at, preferred)
         errors += _node_term(f"{at}.preference", preferred.get("preference") or {}, check_values=False)
     return errors
 
@@ -223,12 +216,3 @@ def _operands(path: str, operator: str, values: Sequence[str]) -> list[FieldErro
         problem = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
         return [forbidden_field(f"{path}.values", problem)] if values else []
     return [invalid_value(f"{path}.operator", operator, "not a valid selector operator")]
-
-
-def _weight(path: str, weighted: Given) -> list[FieldError]:
-    weight = weighted.get("weight", 0)
-    return [] if 0 < weight <= 100 else [invalid_value(path, weight, "must be in the range 1-100")]
-
-
-def _positive(path: str, value: int) -> list[FieldError]:
-    return [] if value > 0 else [invalid_value(path, value, "must be greater than zero")]

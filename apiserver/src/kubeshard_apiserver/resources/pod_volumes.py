@@ -11,6 +11,7 @@ from typing import Any
 
 from kubeshard_apiserver.resources import pod_names as names
 from kubeshard_apiserver.resources.claims import claim_spec_errors
+from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.pod_fields import field_ref_errors, resource_ref_errors
 from kubeshard_apiserver.status import (
     FieldError,
@@ -28,6 +29,7 @@ SOURCES = (
     "flexVolume", "configMap", "azureFile", "vsphereVolume", "azureDisk", "photonPersistentDisk", "portworxVolume",
     "projected", "scaleIO", "storageos", "csi", "ephemeral", "image",
 )  # fmt: skip
+_SOURCE = "core.v1.Volume#source"
 _DOWNWARD_PATHS = (
     "metadata.annotations",
     "metadata.labels",
@@ -40,9 +42,7 @@ _HOST_PATH_TYPES = (
 )  # fmt: skip
 _PROPAGATIONS = ("Bidirectional", "HostToContainer", "None")
 _RECURSIVE_READ_ONLY = ("Disabled", "Enabled", "IfPossible")
-_BAD_MODE = "must be a number between 0 and 0777 (octal), both inclusive"
 _ONE_TYPE = "may not specify more than 1 volume type"
-_SHORTEST_TOKEN, _LONGEST_TOKEN = 600, 2**32
 
 
 def volume_errors(path: str, volumes: Sequence[Given], pod: str) -> tuple[dict[str, Given], list[FieldError]]:
@@ -128,7 +128,8 @@ def _source_errors(path: str, volume: Given, pod: str) -> list[FieldError]:
         return [required(path, "must specify a volume type")]
     first, *more = given
     rule = _RULES.get(first)
-    errors = rule(f"{path}.{first}", volume[first]) if rule else []
+    source = {first: volume[first]}
+    errors = rule(f"{path}.{first}", volume[first]) if rule else fact_errors(_SOURCE, path, source)
     errors += [forbidden_field(f"{path}.{source}", _ONE_TYPE) for source in more]
     if first == "ephemeral" and pod and (name := volume.get("name")):
         claim = f"{pod}-{name}"
@@ -149,42 +150,17 @@ def host_path_errors(path: str, source: Given) -> list[FieldError]:
     host_path = source.get("path", "")
     if not host_path:
         return [required(f"{path}.path")]
-    errors = no_backsteps(f"{path}.path", host_path)
+    errors = names.wrong(f"{path}.path", host_path, names.no_backsteps)
     if source.get("type", "") not in _HOST_PATH_TYPES:
         errors.append(unsupported(f"{path}.type", source["type"], _HOST_PATH_TYPES))
     return errors
 
 
-def _secret(path: str, source: Given) -> list[FieldError]:
-    errors = [] if source.get("secretName") else [required(f"{path}.secretName")]
-    return errors + _mode(f"{path}.defaultMode", source.get("defaultMode")) + _items(path, source)
-
-
-def _config_map(path: str, source: Given) -> list[FieldError]:
-    errors = [] if source.get("name") else [required(f"{path}.name")]
-    return errors + _mode(f"{path}.defaultMode", source.get("defaultMode")) + _items(path, source)
-
-
 def _downward(path: str, source: Given) -> list[FieldError]:
-    errors = _mode(f"{path}.defaultMode", source.get("defaultMode"))
+    errors = fact_errors("core.v1.DownwardAPIVolumeSource", path, source)
     for file in source.get("items") or ():
         errors += _downward_file(path, file)
     return errors
-
-
-def _claim(path: str, source: Given) -> list[FieldError]:
-    return [] if source.get("claimName") else [required(f"{path}.claimName")]
-
-
-def nfs_errors(path: str, source: Given) -> list[FieldError]:
-    errors = [required(f"{path}.{field}") for field in ("server", "path") if not source.get(field)]
-    if source.get("path") and not source["path"].startswith("/"):
-        errors.append(invalid_value(f"{path}.path", source["path"], "must be an absolute path"))
-    return errors
-
-
-def _csi(path: str, source: Given) -> list[FieldError]:
-    return [] if source.get("driver") else [required(f"{path}.driver")]
 
 
 def _ephemeral(path: str, source: Given) -> list[FieldError]:
@@ -194,20 +170,14 @@ def _ephemeral(path: str, source: Given) -> list[FieldError]:
     return claim_spec_errors(f"{path}.volumeClaimTemplate.spec", template.get("spec") or {})
 
 
-def _image(path: str, source: Given) -> list[FieldError]:
-    return [] if source.get("reference") else [required(f"{path}.reference")]
-
-
 def _projected(path: str, source: Given) -> list[FieldError]:
-    errors = _mode(f"{path}.defaultMode", source.get("defaultMode"))
+    errors = fact_errors("core.v1.ProjectedVolumeSource", path, source)
     paths: set[str] = set()
     for index, part in enumerate(source.get("sources") or ()):
         at = f"{path}.sources[{index}]"
         for kind in ("secret", "configMap"):
             if (given := part.get(kind)) is not None:
-                if not given.get("name"):
-                    errors.append(required(f"{at}.{kind}.name"))
-                errors += _items(f"{at}.{kind}", given)
+                errors += fact_errors("core.v1.SecretProjection", f"{at}.{kind}", given)
                 errors += _conflicts(path, given.get("items") or (), paths, given.get("name", ""))
         if (given := part.get("downwardAPI")) is not None:
             for file in given.get("items") or ():
@@ -221,16 +191,8 @@ def _projected(path: str, source: Given) -> list[FieldError]:
 
 
 def _token(path: str, at: str, token: Given) -> list[FieldError]:
-    errors, seconds = [], token.get("expirationSeconds", 0)
-    if seconds < _SHORTEST_TOKEN:
-        problem = "may not specify a duration less than 10 minutes"
-        errors.append(invalid_value(f"{at}.expirationSeconds", seconds, problem))
-    if seconds > _LONGEST_TOKEN:
-        problem = "may not specify a duration larger than 2^32 seconds"
-        errors.append(invalid_value(f"{at}.expirationSeconds", seconds, problem))
-    if not token.get("path"):
-        return [*errors, required(f"{path}.path")]
-    return errors + _local_path(f"{path}.path", token["path"])
+    errors = fact_errors("core.v1.ServiceAccountTokenProjection", at, token)
+    return errors + fact_errors("core.v1.ServiceAccountTokenProjection#path", path, token)
 
 
 def _conflicts(path: str, items: Sequence[Given], paths: set[str], shown: str | None) -> list[FieldError]:
@@ -245,8 +207,7 @@ def _conflicts(path: str, items: Sequence[Given], paths: set[str], shown: str | 
 
 
 def _downward_file(path: str, file: Given) -> list[FieldError]:
-    errors = [] if file.get("path") else [required(f"{path}.path")]
-    errors += _local_path(f"{path}.path", file.get("path", ""))
+    errors = fact_errors("core.v1.DownwardAPIVolumeFile", path, file)
     if (field := file.get("fieldRef")) is not None:
         errors += field_ref_errors(f"{path}.fieldRef", field, _DOWNWARD_PATHS)
         if file.get("resourceFieldRef") is not None:
@@ -256,32 +217,18 @@ def _downward_file(path: str, file: Given) -> list[FieldError]:
         errors += resource_ref_errors(f"{path}.resourceFieldRef", resource, names_container=True)
     else:
         errors.append(required(path, "one of fieldRef and resourceFieldRef is required"))
-    return errors + _mode(f"{path}.mode", file.get("mode"))
-
-
-def _items(path: str, source: Given) -> list[FieldError]:
-    errors: list[FieldError] = []
-    for index, item in enumerate(source.get("items") or ()):
-        at = f"{path}.items[{index}]"
-        errors += [required(f"{at}.{field}") for field in ("key", "path") if not item.get(field)]
-        errors += _local_path(f"{at}.path", item.get("path", ""))
-        errors += _mode(f"{at}.mode", item.get("mode"))
-    return errors
-
-
-def _mode(path: str, mode: int | None) -> list[FieldError]:
-    return [] if mode is None or 0 <= mode <= 0o777 else [invalid_value(path, mode, _BAD_MODE)]
+    return errors + fact_errors("core.v1.DownwardAPIVolumeFile#mode", path, file)
 
 
 def _sub_path_errors(path: str, at: str, mount: Given) -> list[FieldError]:
     errors, sub_path, expression = [], mount.get("subPath"), mount.get("subPathExpr")
     if sub_path:
-        errors += _descending(f"{path}.subPath", sub_path)
+        errors += names.wrong(f"{path}.subPath", sub_path, names.relative_path)
     if expression:
         if sub_path:
             problem = "subPathExpr and subPath are mutually exclusive"
             errors.append(invalid_value(f"{at}.subPathExpr", expression, problem))
-        errors += _descending(f"{path}.subPathExpr", expression)
+        errors += names.wrong(f"{path}.subPathExpr", expression, names.relative_path)
     return errors
 
 
@@ -304,32 +251,10 @@ def _propagation_errors(path: str, mount: Given, privileged: bool) -> list[Field
     return errors
 
 
-def _local_path(path: str, target: str) -> list[FieldError]:
-    errors = _descending(path, target)
-    if target.startswith("..") and not target.startswith("../"):
-        errors.append(invalid_value(path, target, "must not start with '..'"))
-    return errors
-
-
-def _descending(path: str, target: str) -> list[FieldError]:
-    errors = [invalid_value(path, target, "must be a relative path")] if target.startswith("/") else []
-    return errors + no_backsteps(path, target)
-
-
-def no_backsteps(path: str, target: str) -> list[FieldError]:
-    return [invalid_value(path, target, "must not contain '..'")] if ".." in target.split("/") else []
-
-
 _RULES: Mapping[str, Callable[[str, Given], list[FieldError]]] = {
     "emptyDir": _empty_dir,
     "hostPath": host_path_errors,
-    "secret": _secret,
-    "configMap": _config_map,
     "downwardAPI": _downward,
     "projected": _projected,
-    "persistentVolumeClaim": _claim,
-    "nfs": nfs_errors,
-    "csi": _csi,
     "ephemeral": _ephemeral,
-    "image": _image,
 }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
 from kubeshard_apiserver.resources.pod_defaults import SYSTEM_PRIORITIES
 from kubeshard_apiserver.resources.typed import Typed
-from kubeshard_apiserver.status import FieldError, forbidden, forbidden_field, immutable, unsupported
+from kubeshard_apiserver.status import FieldError, forbidden, forbidden_field
 
 PRIORITY_CLASSES = GroupResource("scheduling.k8s.io", "priorityclasses")
 _HIGHEST = 1_000_000_000
-_POLICIES = ("PreemptLowerPriority", "Never")
 _PREFIX = "system-"
 
 
@@ -38,16 +38,14 @@ class PriorityClasses(Typed):
         elif value > _HIGHEST:
             problem = f"maximum allowed value of a user defined priority is {_HIGHEST}"
             errors.append(forbidden_field("value", problem))
-        if obj["preemptionPolicy"] not in _POLICIES:
-            errors.append(unsupported("preemptionPolicy", obj["preemptionPolicy"], _POLICIES))
+        errors += fact_errors("scheduling.v1.PriorityClass", "", obj)
         return errors or self._alone(obj)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         errors: list[FieldError] = []
         if new.get("value", 0) != old.get("value", 0):
             errors.append(forbidden_field("value", "may not be changed in an update."))
-        if new["preemptionPolicy"] != old["preemptionPolicy"]:
-            errors.append(immutable("preemptionPolicy", new["preemptionPolicy"]))
+        errors += changed_errors("", ("preemptionPolicy",), new, old)
         return errors or self._alone(new)
 
     def _alone(self, obj: Object) -> list[FieldError]:

@@ -12,12 +12,12 @@ from kubeshard_apiserver.resources.addresses import (
     family_of,
     parsed_address,
 )
+from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.pod_names import (
     dns_label,
     dns_subdomain,
     in_range,
     labels,
-    port_number,
     port_number_or_name,
     qualified_name,
     wrong,
@@ -37,9 +37,7 @@ NONE = "None"
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _FAMILIES = ("IPv4", "IPv6")
-_FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
 _TRAFFIC_POLICIES = ("Cluster", "Local")
-_DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
 _RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
 _BALANCED = "may only be used when `type` is 'LoadBalancer'"
 _SET_ONCE = "may not change once set"
@@ -97,10 +95,7 @@ def service_errors(service: Given, old: Given | None) -> list[FieldError]:
     errors += _port_numbers(kind, ports)
     errors += _source_ranges(service, old)
     errors += _balancer(spec) + _traffic(spec)
-    distribution = spec.get("trafficDistribution")
-    if distribution is not None and distribution not in _DISTRIBUTIONS:
-        errors.append(unsupported("spec.trafficDistribution", distribution, _DISTRIBUTIONS))
-    return errors
+    return errors + fact_errors("core.v1.ServiceSpec", "spec", spec)
 
 
 def service_update_errors(new: Given, old: Given) -> list[FieldError]:
@@ -125,7 +120,7 @@ def addresses_errors(spec: Given, before: Given) -> list[FieldError]:
     if not needs_addresses(spec):
         return []
     first, addresses = spec.get("clusterIP", ""), spec.get("clusterIPs") or []
-    families, policy = spec.get("ipFamilies") or [], spec.get("ipFamilyPolicy")
+    families = spec.get("ipFamilies") or []
     errors: list[FieldError] = []
     at = "spec.clusterIPs"
     if first and not addresses:
@@ -139,8 +134,7 @@ def addresses_errors(spec: Given, before: Given) -> list[FieldError]:
             errors.append(unsupported(f"spec.ipFamilies[{index}]", family, _FAMILIES))
         if family in families[:index]:
             errors.append(duplicate(f"spec.ipFamilies[{index}]", family))
-    if policy is not None and policy not in _FAMILY_POLICIES:
-        errors.append(unsupported("spec.ipFamilyPolicy", policy, _FAMILY_POLICIES))
+    errors += fact_errors("core.v1.ServiceSpec#families", "spec", spec)
     wrong_ones: list[FieldError] = []
     for index, address in enumerate(addresses):
         if index or address != NONE:
@@ -212,7 +206,7 @@ def _external_name(spec: Given) -> list[FieldError]:
 def _port(path: str, port: Given, names: set[str], *, is_named: bool) -> list[FieldError]:
     """`names` are those of the ports before it."""
     errors: list[FieldError] = []
-    name, protocol = port.get("name", ""), port.get("protocol", "")
+    name = port.get("name", "")
     if name:
         errors += wrong(f"{path}.name", name, dns_label)
         if name in names:
@@ -220,13 +214,9 @@ def _port(path: str, port: Given, names: set[str], *, is_named: bool) -> list[Fi
         names.add(name)
     elif is_named:
         errors.append(required(f"{path}.name"))
-    errors += port_number(f"{path}.port", port.get("port", 0))
-    if protocol not in PROTOCOLS:
-        errors.append(unsupported(f"{path}.protocol", protocol, PROTOCOLS))
+    errors += fact_errors("core.v1.ServicePort", path, port)
     errors += port_number_or_name(f"{path}.targetPort", port["targetPort"])
-    if port.get("appProtocol") is not None:
-        errors += wrong(f"{path}.appProtocol", port["appProtocol"], qualified_name)
-    return errors
+    return errors + fact_errors("core.v1.ServicePort#application", path, port)
 
 
 def _port_numbers(kind: str, ports: Sequence[Given]) -> list[FieldError]:
@@ -296,7 +286,7 @@ def _balancer(spec: Given) -> list[FieldError]:
 
 
 def _traffic(spec: Given) -> list[FieldError]:
-    outside, inside = spec.get("externalTrafficPolicy", ""), spec.get("internalTrafficPolicy")
+    outside = spec.get("externalTrafficPolicy", "")
     errors: list[FieldError] = []
     if not is_reached_from_outside(spec):
         if outside:
@@ -310,8 +300,6 @@ def _traffic(spec: Given) -> list[FieldError]:
     elif port:
         problem = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
         errors.append(invalid_value(at, port, problem))
-    if inside is not None and inside not in _TRAFFIC_POLICIES:
-        errors.append(unsupported("spec.internalTrafficPolicy", inside, _TRAFFIC_POLICIES))
     return errors
 
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kubeshard_apiserver.objects import Object, with_metadata
-from kubeshard_apiserver.resources.pod_names import dns_subdomain, not_negative, qualified_name, wrong
+from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
+from kubeshard_apiserver.resources.pod_names import dns_subdomain, qualified_name, wrong
 from kubeshard_apiserver.resources.pod_selectors import label_selector_errors
 from kubeshard_apiserver.resources.quantity_rules import quantity_errors
 from kubeshard_apiserver.resources.typed import Typed
@@ -21,20 +22,14 @@ from kubeshard_apiserver.status import (
     invalid_value,
     required,
     too_long,
-    unsupported,
 )
 
 Given = Mapping[str, Any]
 ATTRIBUTES_PROTECTION = "kubernetes.io/vac-protection"
 """The finalizer that admission gives to every new class of attributes."""
-_RECLAIM = ("Delete", "Retain")
-_BINDING = ("Immediate", "WaitForFirstConsumer")
-_GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
-_LIFECYCLES = ("Persistent", "Ephemeral")
 _MOST_PARAMETERS, _LONGEST_PARAMETERS = 512, 256 * 1024
 _SHORTEST_TOKEN, _LONGEST_TOKEN = 600, 2**32
-_LONGEST_NODE, _LONGEST_MESSAGE = 256, 1024
-_SHORTEST_PERIOD = 10
+_LONGEST_MESSAGE = 1024
 
 
 class StorageClasses(Typed):
@@ -45,19 +40,14 @@ class StorageClasses(Typed):
     def validate(self, obj: Object) -> list[FieldError]:
         errors = _provisioner("provisioner", obj.get("provisioner", ""))
         errors += _parameters("parameters", obj.get("parameters") or {})
-        if obj["reclaimPolicy"] not in _RECLAIM:
-            errors.append(unsupported("reclaimPolicy", obj["reclaimPolicy"], _RECLAIM))
-        if obj["volumeBindingMode"] not in _BINDING:
-            errors.append(unsupported("volumeBindingMode", obj["volumeBindingMode"], _BINDING))
+        errors += fact_errors("storage.v1.StorageClass", "", obj)
         for index, term in enumerate(obj.get("allowedTopologies") or ()):
             errors += _topology(f"allowedTopologies[{index}]", term.get("matchLabelExpressions") or ())
         return errors
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         fields = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
-        return self.validate(new) + [
-            immutable(field, new.get(field)) for field in fields if new.get(field) != old.get(field)
-        ]
+        return self.validate(new) + changed_errors("", fields, new, old)
 
 
 class AttributesClasses(Typed):
@@ -101,21 +91,9 @@ class Drivers(Typed):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
-        errors: list[FieldError] = []
-        if spec["fsGroupPolicy"] not in _GROUP_POLICIES:
-            errors.append(unsupported("spec.fsGroupPolicy", spec["fsGroupPolicy"], _GROUP_POLICIES))
-        requests = spec.get("tokenRequests") or ()
-        errors += _tokens(requests)
-        for mode in spec["volumeLifecycleModes"]:
-            if mode not in _LIFECYCLES:
-                errors.append(unsupported("spec.volumeLifecycleModes", mode, _LIFECYCLES))
-        period, secrets = (
-            spec.get("nodeAllocatableUpdatePeriodSeconds"),
-            spec.get("serviceAccountTokenInSecrets"),
-        )
-        if period is not None and period < _SHORTEST_PERIOD:
-            problem = f"must be greater than or equal to {_SHORTEST_PERIOD} seconds"
-            errors.append(invalid_value("spec.nodeAllocatableUpdatePeriodSeconds", period, problem))
+        requests, secrets = spec.get("tokenRequests") or (), spec.get("serviceAccountTokenInSecrets")
+        errors = fact_errors("storage.v1.CSIDriverSpec", "spec", spec) + _tokens(requests)
+        errors += fact_errors("storage.v1.CSIDriverSpec#modes", "spec", spec)
         if secrets is not None and not requests:
             problem = "serviceAccountTokenInSecrets is set but no tokenRequests are specified"
             errors.append(invalid_value("spec.serviceAccountTokenInSecrets", secrets, problem))
@@ -138,14 +116,9 @@ class DriverNodes(Typed):
         names = [driver.get("name", "") for driver in drivers]
         errors: list[FieldError] = []
         for index, driver in enumerate(drivers):
-            at, node = f"spec.drivers[{index}]", driver.get("nodeID", "")
+            at = f"spec.drivers[{index}]"
             errors += driver_name_errors(f"{at}.name", names[index])
-            if not node:
-                errors.append(required(f"{at}.nodeID"))
-            if len(node) > _LONGEST_NODE:
-                problem = f"must be {_LONGEST_NODE} characters or less"
-                errors.append(invalid_value(f"{at}.nodeID", node, problem))
-            errors += not_negative(f"{at}.allocatable.count", (driver.get("allocatable") or {}).get("count"))
+            errors += fact_errors("storage.v1.CSINodeDriver", at, driver)
             if names[index] in names[:index]:
                 errors.append(duplicate(f"{at}.name", names[index]))
             errors += _topology_keys(at, driver.get("topologyKeys") or ())
@@ -172,11 +145,7 @@ class Capacities(Typed):
         return errors
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
-        return [
-            immutable(field, new.get(field))
-            for field in ("nodeTopology", "storageClassName")
-            if new.get(field) != old.get(field)
-        ]
+        return changed_errors("", ("nodeTopology", "storageClassName"), new, old)
 
 
 class Attachments(Typed):

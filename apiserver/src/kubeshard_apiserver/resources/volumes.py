@@ -11,10 +11,11 @@ from posixpath import normpath
 from typing import Any
 
 from kubeshard_apiserver.objects import Object, with_metadata
-from kubeshard_apiserver.resources.pod_names import dns_label, dns_subdomain, wrong
+from kubeshard_apiserver.resources.facts import ACCESS_MODES, fact_errors
+from kubeshard_apiserver.resources.pod_names import dns_subdomain, wrong
 from kubeshard_apiserver.resources.pod_resources import positive_quantity
 from kubeshard_apiserver.resources.pod_selectors import node_selector_errors
-from kubeshard_apiserver.resources.pod_volumes import host_path_errors, nfs_errors, no_backsteps
+from kubeshard_apiserver.resources.pod_volumes import host_path_errors
 from kubeshard_apiserver.resources.storage import driver_name_errors
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import (
@@ -28,9 +29,7 @@ from kubeshard_apiserver.status import (
 Given = Mapping[str, Any]
 PROTECTION = "kubernetes.io/pv-protection"
 """The finalizer that admission gives to every new volume."""
-_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-_RECLAIM = ("Delete", "Recycle", "Retain")
-_VOLUME_MODES = ("Block", "Filesystem")
+_SOURCE = "core.v1.PersistentVolumeSpec#source"
 _OTHERS = (
     "accessModes", "capacity", "claimRef", "mountOptions", "nodeAffinity", "persistentVolumeReclaimPolicy",
     "storageClassName", "volumeAttributesClassName", "volumeMode",
@@ -101,9 +100,8 @@ _CHANGED = "spec.persistentvolumesource is immutable after creation"
 
 def volume_errors(path: str, spec: Given) -> list[FieldError]:
     modes, capacity = spec.get("accessModes") or (), spec.get("capacity") or {}
-    errors = [] if modes else [required(f"{path}.accessModes")]
-    errors += [unsupported(f"{path}.accessModes", mode, _MODES) for mode in modes if mode not in _MODES]
-    if "ReadWriteOncePod" in modes and {*modes} & {*_MODES[:3]}:
+    errors = fact_errors("core.v1.PersistentVolumeSpec#modes", path, spec)
+    if "ReadWriteOncePod" in modes and {*modes} & {*ACCESS_MODES[:3]}:
         problem = "may not use ReadWriteOncePod with other access modes"
         errors.append(forbidden_field(f"{path}.accessModes", problem))
     if not capacity:
@@ -112,9 +110,7 @@ def volume_errors(path: str, spec: Given) -> list[FieldError]:
         errors.append(unsupported(f"{path}.capacity", spec.get("capacity"), ("storage",)))
     for name, amount in capacity.items():
         errors += positive_quantity(f"{path}.capacity[{name}]", amount)
-    policy = spec.get("persistentVolumeReclaimPolicy", "")
-    if policy not in _RECLAIM:
-        errors.append(unsupported(f"{path}.persistentVolumeReclaimPolicy", policy, _RECLAIM))
+    errors += fact_errors("core.v1.PersistentVolumeSpec#reclaiming", path, spec)
     if (affinity := spec.get("nodeAffinity")) is not None:
         at = f"{path}.nodeAffinity.required"
         wanted = affinity.get("required")
@@ -125,13 +121,10 @@ def volume_errors(path: str, spec: Given) -> list[FieldError]:
         )
     errors += _source_errors(path, spec)
     host = (spec.get("hostPath") or {}).get("path", "")
-    if host and normpath(host) == "/" and policy == "Recycle":
+    if host and normpath(host) == "/" and spec.get("persistentVolumeReclaimPolicy") == "Recycle":
         problem = "may not be 'recycle' for a hostPath mount of '/'"
         errors.append(forbidden_field(f"{path}.persistentVolumeReclaimPolicy", problem))
-    if name := spec.get("storageClassName"):
-        errors += wrong(f"{path}.storageClassName", name, dns_subdomain)
-    if spec["volumeMode"] not in _VOLUME_MODES:
-        errors.append(unsupported(f"{path}.volumeMode", spec["volumeMode"], _VOLUME_MODES))
+    errors += fact_errors("core.v1.PersistentVolumeSpec", path, spec)
     if (name := spec.get("volumeAttributesClassName")) is not None:
         at = f"{path}.volumeAttributesClassName"
         errors += wrong(at, name, dns_subdomain) if name else [required(at, "an empty string is disallowed")]
@@ -154,7 +147,8 @@ def _source_errors(path: str, spec: Given) -> list[FieldError]:
         return [required(path, "must specify a volume type")]
     first, *more = given
     rule = _RULES.get(first)
-    errors = rule(f"{path}.{first}", spec[first]) if rule else []
+    source = {first: spec[first]}
+    errors = rule(f"{path}.{first}", spec[first]) if rule else fact_errors(_SOURCE, path, source)
     if "local" in given and spec.get("nodeAffinity") is None:
         errors.append(required(f"{path}.nodeAffinity", "Local volume requires node affinity"))
     return errors + [
@@ -162,21 +156,9 @@ def _source_errors(path: str, spec: Given) -> list[FieldError]:
     ]
 
 
-def _local(path: str, source: Given) -> list[FieldError]:
-    target = source.get("path", "")
-    return no_backsteps(f"{path}.path", target) if target else [required(f"{path}.path")]
-
-
 def _csi(path: str, source: Given) -> list[FieldError]:
     errors = driver_name_errors(f"{path}.driver", source.get("driver", ""))
-    if not source.get("volumeHandle"):
-        errors.append(required(f"{path}.volumeHandle"))
-    for field in ("controllerPublish", "controllerExpand", "nodePublish", "nodeExpand"):
-        if (secret := source.get(f"{field}SecretRef")) is not None:
-            for part, rule in (("name", dns_subdomain), ("namespace", dns_label)):
-                at, text = f"{path}.{field}SecretRef.{part}", secret.get(part, "")
-                errors += wrong(at, text, rule) if text else [required(at)]
-    return errors
+    return errors + fact_errors("core.v1.CSIPersistentVolumeSource", path, source)
 
 
 def _now(obj: Object) -> str:
@@ -186,7 +168,5 @@ def _now(obj: Object) -> str:
 
 _RULES: Mapping[str, Callable[[str, Given], list[FieldError]]] = {
     "hostPath": host_path_errors,
-    "local": _local,
-    "nfs": nfs_errors,
     "csi": _csi,
 }

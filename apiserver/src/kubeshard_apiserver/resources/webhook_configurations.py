@@ -16,15 +16,14 @@ from kubeshard_apiserver.resources.admission_rules import (
     condition_errors,
     default_matching,
     default_scopes,
-    one_of,
     rule_errors,
     selector_errors,
 )
+from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.pod_names import dns_subdomain, wrong
 from kubeshard_apiserver.resources.typed import Typed
-from kubeshard_apiserver.status import FieldError, duplicate, invalid_value, required, unsupported
+from kubeshard_apiserver.status import FieldError, duplicate, invalid_value, required
 
-_SIDE_EFFECTS = ("None", "NoneOnDryRun")
 _KNOWN_VERSIONS = ("v1", "v1beta1")
 _DNS_1035 = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 _NO_DNS_1035 = (
@@ -65,19 +64,12 @@ class WebhookConfigurations(Typed):
 
 
 def _webhook_errors(path: str, webhook: Given) -> list[FieldError]:
-    timeout = webhook.get("timeoutSeconds")
     errors = review_version_errors(
         f"{path}.admissionReviewVersions", webhook.get("admissionReviewVersions") or []
     )
     errors += _name_errors(f"{path}.name", webhook.get("name") or "")
     errors += rule_errors(f"{path}.rules", webhook.get("rules"))
-    errors += one_of(f"{path}.failurePolicy", webhook.get("failurePolicy"), ("Fail", "Ignore"))
-    errors += one_of(f"{path}.matchPolicy", webhook.get("matchPolicy"), ("Equivalent", "Exact"))
-    errors += one_of(f"{path}.reinvocationPolicy", webhook.get("reinvocationPolicy"), ("IfNeeded", "Never"))
-    errors += _side_effect_errors(f"{path}.sideEffects", webhook.get("sideEffects"))
-    if timeout is not None and not 1 <= timeout <= 30:
-        problem = "the timeout value must be between 1 and 30 seconds"
-        errors.append(invalid_value(f"{path}.timeoutSeconds", timeout, problem))
+    errors += fact_errors("admissionregistration.v1.MutatingWebhook", path, webhook)
     errors += selector_errors(path, webhook)
     errors += client_errors(f"{path}.clientConfig", webhook.get("clientConfig") or {})
     return errors + condition_errors(f"{path}.matchConditions", webhook.get("matchConditions"), NAMES)
@@ -106,12 +98,6 @@ def review_version_errors(path: str, versions: list[str]) -> list[FieldError]:
         problem = f"must include at least one of {', '.join(_KNOWN_VERSIONS)}"
         errors.append(invalid_value(path, versions, problem))
     return errors
-
-
-def _side_effect_errors(path: str, given: str | None) -> list[FieldError]:
-    if not given:
-        return [required(path, f"must specify one of {', '.join(_SIDE_EFFECTS)}")]
-    return [] if given in _SIDE_EFFECTS else [unsupported(path, given, _SIDE_EFFECTS)]
 
 
 def client_errors(path: str, client: Given) -> list[FieldError]:
@@ -145,10 +131,7 @@ def _url_errors(path: str, url: str) -> list[FieldError]:
 
 
 def _service_errors(path: str, service: Given) -> list[FieldError]:
-    errors = [required(f"{path}.{field}") for field in ("name", "namespace") if not service.get(field)]
-    if not 1 <= (port := service.get("port", 443)) <= 65535:
-        problem = "port is not valid: must be between 1 and 65535, inclusive"
-        errors.append(invalid_value(f"{path}.port", port, problem))
+    errors = fact_errors("admissionregistration.v1.ServiceReference", path, service)
     return errors + _path_errors(f"{path}.path", service.get("path") or "/")
 
 

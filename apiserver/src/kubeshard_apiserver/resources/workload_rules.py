@@ -94,10 +94,6 @@ def at_most_all(path: str, share: int | str) -> list[FieldError]:
     return []
 
 
-def counts_errors(path: str, given: Given, fields: Iterable[str]) -> list[FieldError]:
-    return [error for field in fields for error in not_negative(f"{path}.{field}", given.get(field))]
-
-
 def replicas_errors(status: Given, fields: Iterable[str], ready: str) -> list[FieldError]:
     """Of a status: no count of pods is greater than that of all, and what is available is ready. `ready` is
     what messages call `readyReplicas`.

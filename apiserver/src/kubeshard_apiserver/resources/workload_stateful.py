@@ -9,6 +9,7 @@ from kubeshard_apiserver.metadata import label_name
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources import workload_rules as rules
 from kubeshard_apiserver.resources.claims import claim_spec_errors
+from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.pod_defaults import default_claim_spec, default_template
 from kubeshard_apiserver.resources.pod_names import dns_label, not_negative, wrong
 from kubeshard_apiserver.resources.workloads import Workload
@@ -79,8 +80,7 @@ class StatefulSets(Workload):
     def validate_status(self, new: Object, old: Object) -> list[FieldError]:
         status = new["status"]
         bounded = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
-        counted = ("replicas", *bounded, "observedGeneration", "collisionCount")
-        errors = rules.counts_errors("status", status, counted)
+        errors = fact_errors("apps.v1.StatefulSetStatus", "status", status)
         errors += rules.replicas_errors(status, bounded, "status.readyReplicas")
         return errors + rules.collision_errors(new, old)
 
@@ -96,8 +96,7 @@ def _spec_errors(spec: Given) -> list[FieldError]:
         if choice not in _RETENTIONS:
             at = f"spec.persistentVolumeClaimRetentionPolicy.{moment}"
             errors.append(unsupported(at, choice, _RETENTIONS))
-    errors += rules.counts_errors("spec", spec, ("replicas", "minReadySeconds"))
-    errors += not_negative("spec.ordinals.start", (spec.get("ordinals") or {}).get("start"))
+    errors += fact_errors("apps.v1.StatefulSetSpec", "spec", spec)
     return errors + rules.selector_and_template_errors(
         {**spec, "template": _with_claims(spec)}, "statefulset", "", owner="StatefulSet"
     )

@@ -11,6 +11,7 @@ from typing import Any
 from kubeshard_apiserver.apply.shape import Path
 from kubeshard_apiserver.objects import Object, with_metadata
 from kubeshard_apiserver.resources import workload_rules as rules
+from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
 from kubeshard_apiserver.resources.pod_defaults import default_template
 from kubeshard_apiserver.resources.pod_names import not_negative
 from kubeshard_apiserver.resources.pod_rules import template_errors
@@ -19,7 +20,6 @@ from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import (
     FieldError,
     forbidden_field,
-    immutable,
     invalid_value,
     required,
     unsupported,
@@ -84,9 +84,7 @@ class Deployments(Workload):
         )
         errors += _deployment_strategy("spec.strategy", spec["strategy"])
         deadline, ready = spec.get("progressDeadlineSeconds"), spec.get("minReadySeconds", 0)
-        errors += rules.counts_errors(
-            "spec", spec, ("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
-        )
+        errors += fact_errors("apps.v1.DeploymentSpec", "spec", spec)
         if deadline is not None and deadline <= ready:
             problem = "must be greater than minReadySeconds"
             errors.append(invalid_value("spec.progressDeadlineSeconds", deadline, problem))
@@ -94,11 +92,7 @@ class Deployments(Workload):
 
     def validate_status(self, new: Object, old: Object) -> list[FieldError]:
         status = new["status"]
-        counted = (
-            "observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas",
-            "unavailableReplicas", "terminatingReplicas", "collisionCount",
-        )  # fmt: skip
-        errors = rules.counts_errors("status", status, counted)
+        errors = fact_errors("apps.v1.DeploymentStatus", "status", status)
         bounded = ("updatedReplicas", "readyReplicas", "availableReplicas")
         errors += rules.replicas_errors(status, bounded, "readyReplicas")
         return errors + rules.collision_errors(new, old)
@@ -111,7 +105,7 @@ class ReplicaSets(Workload):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
-        errors = rules.counts_errors("spec", spec, ("replicas", "minReadySeconds"))
+        errors = fact_errors("apps.v1.ReplicaSetSpec", "spec", spec)
         return errors + rules.selector_and_template_errors(
             spec, "deployment", "invalid label selector", owner="ReplicaSet"
         )
@@ -134,7 +128,7 @@ class ReplicationControllers(Workload):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec, template = obj["spec"], obj["spec"].get("template")
-        errors = rules.counts_errors("spec", spec, ("replicas", "minReadySeconds"))
+        errors = fact_errors("apps.v1.ReplicaSetSpec", "spec", spec)
         selector = spec.get("selector")
         if not selector:
             errors.append(required("spec.selector"))
@@ -186,19 +180,17 @@ class DaemonSets(Workload):
         errors += template_errors("spec.template", template)
         errors += rules.always_running("spec.template", template, "DaemonSet")
         errors += _daemon_strategy("spec.updateStrategy", spec["updateStrategy"])
-        return errors + rules.counts_errors("spec", spec, ("minReadySeconds", "revisionHistoryLimit"))
+        return errors + fact_errors("apps.v1.DaemonSetSpec", "spec", spec)
 
     def validate_status(self, new: Object, old: Object) -> list[FieldError]:
-        counted = (
-            "currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady",
-            "observedGeneration", "updatedNumberScheduled", "numberAvailable", "numberUnavailable", "collisionCount",
-        )  # fmt: skip
-        return rules.counts_errors("status", new["status"], counted) + rules.collision_errors(new, old)
+        return fact_errors("apps.v1.DaemonSetStatus", "status", new["status"]) + rules.collision_errors(
+            new, old
+        )
 
 
 class ControllerRevisions(Typed):
     def validate(self, obj: Object) -> list[FieldError]:
-        errors, data = not_negative("revision", obj.get("revision")), obj.get("data")
+        errors, data = fact_errors("apps.v1.ControllerRevision", "", obj), obj.get("data")
         if data is None:
             errors.append(required("data", "data is mandatory"))
         elif not isinstance(data, dict):
@@ -206,17 +198,13 @@ class ControllerRevisions(Typed):
         return errors
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
-        errors = not_negative("revision", new.get("revision"))
-        if new.get("data") != old.get("data"):
-            errors.append(immutable("data", new.get("data")))
-        return errors
+        return fact_errors("apps.v1.ControllerRevision", "", new) + changed_errors("", ("data",), new, old)
 
 
 def replica_status_errors(status: Given) -> list[FieldError]:
     """Of ReplicaSets and ReplicationControllers."""
     bounded = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
-    counted = ("replicas", *bounded, "observedGeneration", "terminatingReplicas")
-    errors = rules.counts_errors("status", status, counted)
+    errors = fact_errors("apps.v1.ReplicaSetStatus", "status", status)
     return errors + rules.replicas_errors(status, bounded, "readyReplicas")
 
 

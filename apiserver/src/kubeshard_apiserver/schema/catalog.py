@@ -6,7 +6,8 @@ lists, `map[string]`, names of structs as `core.v1.Container`, the words of `dec
 known of it: `required`, `always` (written even when empty), `go` (its name, where the notation does not say it),
 `embedded` (the Go struct it is promoted from), `list`, `keys`, `map`, `merge-key`, `strategy`, `default`.
 
-Both are read when they are first asked for; a struct is made when a kind that has it is.
+Both are read when they are first asked for; a struct is made when a kind that has it is. Beside them, and made by hand,
+`facts.json` says what values fields may have (`resources.facts`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,112 @@
+"""What holds for single fields, whatever the rest of the object says: required, enumerations, forms, ranges.
+
+These facts are data, in `schema/facts.json` beside the types: by the type of the struct, in the order in which the
+server tells them. Here they are checked, in one walk along the facts of a struct and into the structs below it. What
+needs a second field, a neighbour in a list or the old object is logic, and is in the module of the kind.
+
+A type stands for those that have the same fields under another name; what it says after a `#` is which part of its
+facts, where rules stand between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from kubeshard_apiserver import schema
+from kubeshard_apiserver.resources import pod_names as forms
+from kubeshard_apiserver.status import FieldError, immutable, invalid_value, required, unsupported
+
+Given = Mapping[str, Any]
+ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+_EMPTY: tuple[Any, ...] = (None, "", 0, [])
+
+
+class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of one field, or of each of several. One that is not given is `absent`, and where that is None nothing else
+    holds for it.
+
+    * `needed`: it must be there and not be empty; nothing else is said of one that is.
+    * `among`: its value, or each one of a list.
+    * `form`: what its text, or each one of a list, must look like: the name of a rule of `pod_names`.
+    * `within`: the lowest and the highest value, or None for no such bound.
+    * `words`: the server's own, of a missing value or of one out of range.
+    * `whole`: an item is told by the path of the list, not by its own.
+    * `of`: the type of the struct, or of the structs in the list, whose facts hold in it.
+    """
+
+    fields: str
+    needed: bool = False
+    words: str = ""
+    among: tuple[str, ...] = ()
+    form: str = ""
+    within: tuple[int | None, int | None] | None = None
+    absent: str | int | None = None
+    whole: bool = False
+    of: str = ""
+
+
+def fact_errors(type_: str, path: str, given: Given) -> list[FieldError]:
+    """`path` is empty for a whole object."""
+    errors: list[FieldError] = []
+    for field, fact in _facts_of(type_):
+        value = given.get(field, fact.absent)
+        if value is not None or fact.needed:
+            errors += _field_errors(fact, f"{path}.{field}" if path else field, value)
+    return errors
+
+
+def changed_errors(path: str, fields: Collection[str], new: Given, old: Given) -> list[FieldError]:
+    """Of fields that never change."""
+    return [
+        immutable(f"{path}.{field}" if path else field, new.get(field))
+        for field in fields
+        if new.get(field) != old.get(field)
+    ]
+
+
+def _field_errors(fact: Fact, at: str, value: Any) -> list[FieldError]:
+    if fact.needed and value in _EMPTY:
+        return [required(at, fact.words)]
+    if not isinstance(value, list):
+        return _value_errors(fact, at, value)
+    errors: list[FieldError] = []
+    for index, one in enumerate(value):
+        errors += _value_errors(fact, at if fact.whole else f"{at}[{index}]", one)
+    return errors
+
+
+def _value_errors(fact: Fact, at: str, value: Any) -> list[FieldError]:
+    if fact.of:
+        return fact_errors(fact.of, at, value)
+    if fact.among and value not in fact.among:
+        return [unsupported(at, value, fact.among)]
+    if fact.form:
+        return forms.wrong(at, value, getattr(forms, fact.form))
+    if fact.within is not None:
+        low, high = fact.within
+        if (low is not None and value < low) or (high is not None and value > high):
+            return [invalid_value(at, value, fact.words or _range(low, high))]
+    return []
+
+
+def _range(low: int | None, high: int | None) -> str:
+    if high is None:
+        return f"must be greater than or equal to {low}"
+    return f"must be between {low} and {high}, inclusive"
+
+
+@cache
+def _facts_of(type_: str) -> list[tuple[str, Fact]]:
+    return [(field, fact) for fact in facts()[type_] for field in fact.fields.split()]
+
+
+@cache
+def facts() -> Mapping[str, list[Fact]]:
+    """All of them, by type."""
+    text = (files(schema) / "facts.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, list[Fact]])
