@@ -51,7 +51,7 @@ async def test_a_view_is_the_same_object_until_what_it_is_made_of_changes() -> N
         get=lambda _, name: spaces.get(name),
         declare=lambda kind: SimpleNamespace(
             add_handler=lambda handler: handlers.update({kind: handler}),
-            store=SimpleNamespace(get=lambda _: ring),
+            store=SimpleNamespace(get=lambda key: ring if kind is ControllerRing else spaces.get(key.name)),
         ),
     )
     views = RingViews(

@@ -6,7 +6,6 @@ and leaves that one as it is.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
@@ -118,8 +117,8 @@ class View:
         return self._counts.unfenced
 
     def _view(self, **changes: Any) -> Self:
-        view = copy.copy(self)
-        view.__dict__.update(changes)
+        view = object.__new__(type(self))  # what copy.copy does, at a fifth of its cost
+        view.__dict__.update(self.__dict__, **changes)
         return view
 
     def _headers(self) -> dict[str, str]:

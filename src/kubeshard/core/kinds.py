@@ -9,6 +9,7 @@ They are tuples because they are keys of tables that every read, write and event
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -64,16 +65,24 @@ class Kind(NamedTuple):
         """
         base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if namespace and self.namespaced:
-            base += f"/namespaces/{quote(namespace, safe='')}"
+            base += f"/namespaces/{_quoted(namespace)}"
         base += f"/{self.plural}"
         if name is not None:
-            base += f"/{quote(name, safe='')}"
+            base += f"/{_quoted(name)}"
         if subresource is not None:
             base += f"/{subresource}"
         return base
 
     def __str__(self) -> str:
         return f"{self.kind}.{self.version}.{self.group}" if self.group else f"{self.kind}.{self.version}"
+
+
+_PLAIN = re.compile("[A-Za-z0-9_.~-]*")
+
+
+def _quoted(part: str) -> str:
+    """As part of a path. Nearly every name is one already."""
+    return part if _PLAIN.fullmatch(part) else quote(part, safe="")
 
 
 def split_api_version(api_version: str) -> tuple[str, str]:

@@ -86,7 +86,7 @@ class Job(NamedTuple):
     read: float | None = None
     """When (monotonic) the object had been read; None: just now."""
     view: RingView | None = None
-    """With which the mover decided; None before it did."""
+    """With which it was decided; None where that is not known."""
 
     @property
     def key(self) -> Key:
@@ -180,6 +180,8 @@ class Mover:
         view, resource = self._view(job.ring), job.entry.resource
         if view is None or resource not in view.resources:
             return None
+        if view is job.view and meta is job.meta and job.entry.main:
+            return job  # nothing else was decided on
         entry, draining = view.resources.entry(resource), job.draining
         if entry != job.entry and not self._strict:
             draining = UnknownOwners()  # nobody has looked at those that own it now

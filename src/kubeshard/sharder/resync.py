@@ -203,7 +203,7 @@ class Resync:
                     look.drains.pending(obj.key, self._clock.monotonic())
                     owners.draining(entry.resource, decision)
             if decision.action in _CARRY_OUT:
-                job = Job(ring, entry, kind, meta, decision, draining, read=objects.read_at)
+                job = Job(ring, entry, kind, meta, decision, draining, objects.read_at, current)
                 await crew.start(self._carry_out(job, look))
             elif decision.action is Action.REFUSED:
                 _not_keyed(ring, entry, meta, decision.reason)

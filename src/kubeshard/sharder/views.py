@@ -12,6 +12,7 @@ namespace where this process never saw one (reliability 4.1).
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
+from typing import NamedTuple
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Delta, Updated
@@ -57,9 +58,8 @@ class RingViews:
         self._calculated = calculated
         self._clock = clock
         self._rings: Store[ControllerRing] = Store()
-        self._views: dict[
-            str, tuple[RingView, ControllerRing, Mapping[GroupResource, frozenset[GroupKind]]]
-        ] = {}
+        self._namespaces: Store[Namespace] = Store()
+        self._views: dict[str, _Known] = {}
         self._hashrings: dict[str, HashRing] = {}
         self._selectors: dict[str, Selector] = {}
         self._owner_kinds: dict[
@@ -71,7 +71,9 @@ class RingViews:
         rings = self._cache.declare(ControllerRing)
         rings.add_handler(self._ring_changed)
         self._rings = rings.store
-        self._cache.declare(Namespace).add_handler(self._namespace_changed)
+        namespaces = self._cache.declare(Namespace)
+        namespaces.add_handler(self._namespace_changed)
+        self._namespaces = namespaces.store
 
     def _ring_changed(self, delta: Delta[ControllerRing]) -> None:
         self._views.pop((delta.new if isinstance(delta, Updated) else delta.object).name, None)
@@ -108,27 +110,36 @@ class RingViews:
 
     def view(self, name: str) -> RingView | None:
         """None for a ring that does not exist, or is not known here yet."""
+        known = self._views.get(name)
+        if (
+            known is not None
+            and known.ring is self._rings.get(known.ring.key)
+            and known.available is self.available(name)
+            and known.learned == self._kinds.learned
+        ):
+            return known.view
         ring = self.ring(name)
         if ring is None:
             self.forget(name)
             return None
-        hashring, owner_kinds = self._hashring(name), self.owner_kinds(ring)
-        known = self._views.get(name)
+        available = self.available(name)
+        hashring, owner_kinds = self._hashring(name, available), self.owner_kinds(ring)
         if (
             known is not None
-            and known[0].hashring is hashring
-            and known[1] is ring
-            and known[2] is owner_kinds
+            and known.ring is ring
+            and known.view.hashring is hashring
+            and known.view.owner_kinds == owner_kinds
         ):
-            return known[0]
-        view = RingView(
-            name=name,
-            resources=RingResources(ring.spec.resources),
-            hashring=hashring,
-            namespaces=self._namespaces(ring),
-            owner_kinds=owner_kinds,
-        )
-        self._views[name] = (view, ring, owner_kinds)
+            view = known.view
+        else:
+            view = RingView(
+                name=name,
+                resources=RingResources(ring.spec.resources),
+                hashring=hashring,
+                namespaces=self._selected(ring),
+                owner_kinds=owner_kinds,
+            )
+        self._views[name] = _Known(view, ring, available, self._kinds.learned)
         return view
 
     def selects(self, ring: ControllerRing, labels: Mapping[str, str] | None) -> bool:
@@ -144,19 +155,18 @@ class RingViews:
         for memory in (self._views, self._hashrings, self._selectors, self._owner_kinds):
             memory.pop(name, None)
 
-    def _hashring(self, name: str) -> HashRing:
-        available = self.available(name)
+    def _hashring(self, name: str, available: tuple[str, ...]) -> HashRing:
         known = self._hashrings.get(name)
         if known is None or known.shards != available:
             known = self._hashrings[name] = HashRing(available)
             self._calculated(name)
         return known
 
-    def _namespaces(self, ring: ControllerRing) -> Container[str] | None:
+    def _selected(self, ring: ControllerRing) -> Container[str] | None:
         selector = self._selector(ring)
         if selector is None:
             return ()
-        selected = _Selected(self._cache, selector)
+        selected = _Selected(self._cache, self._namespaces, selector)
         system = tuple(name for name in sorted(_SYSTEM_NAMESPACES) if name in selected)
         self._reports.system_namespaces(ring.name, system)
         return selected if selector else None
@@ -174,13 +184,31 @@ class RingViews:
         return selector
 
 
-class _Selected:
-    """The namespaces that a selector selects, as they are whenever asked."""
+class _Known(NamedTuple):
+    """A view, and what shows that it is still up to date."""
 
-    def __init__(self, cache: Cache, selector: Selector) -> None:
+    view: RingView
+    ring: ControllerRing
+    available: tuple[str, ...]
+    learned: int
+
+
+class _Selected:
+    """The namespaces that a selector selects, as they are whenever asked. Lists come namespace by namespace, so the
+    last answer is remembered for as long as the namespace is the same object.
+    """
+
+    def __init__(self, cache: Cache, namespaces: Store[Namespace], selector: Selector) -> None:
         self._cache = cache
+        self._namespaces = namespaces
         self._selector = selector
+        self._last: Namespace | None = None
+        self._matches = False
 
     def __contains__(self, name: object) -> bool:
-        namespace = self._cache.get(Namespace, str(name))
-        return namespace is not None and self._selector.matches(namespace.metadata.labels)
+        namespace = self._namespaces.get(Key("", str(name)))
+        if namespace is None:
+            return self._cache.get(Namespace, str(name)) is not None  # raises where nothing is known yet
+        if namespace is not self._last:
+            self._last, self._matches = namespace, self._selector.matches(namespace.metadata.labels)
+        return self._matches
