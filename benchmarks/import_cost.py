@@ -1,0 +1,69 @@
+"""What a program pays before its first line of work: CPU and memory after its imports.
+
+    python benchmarks/import_cost.py [rounds]
+
+Each row is a program in a process of its own; medians. `python` is the interpreter alone, which the other rows
+include.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+PROGRAMS = {
+    "python": "pass",
+    "import kubeshard": "import kubeshard",
+    "a kind, nothing that runs": "from kubeshard import KubeObject, ObjectMeta, Struct, field",
+    "a manager with a controller": "import first_operator; first_operator.Manager([first_operator.pages])",
+    "and its HTTP pages": (
+        "import first_operator; first_operator.Manager([first_operator.pages])\n"
+        "import kubeshard.runtime.http_server_protocol"
+    ),
+    "kubeshard sharder": "import kubeshard.cli.program; from kubeshard.sharder import run_sharder",
+}
+
+_MEASURE = """
+import json, resource, sys
+sys.path.insert(0, {examples!r})
+{program}
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(json.dumps([used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, len(sys.modules)]))
+"""
+
+
+class Cost(NamedTuple):
+    cpu: float
+    """Seconds since the process began."""
+    memory: float
+    """The most that was resident, in MiB."""
+    modules: int
+
+
+def cost(program: str) -> Cost:
+    code = _MEASURE.format(examples=str(EXAMPLES), program=program)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return Cost(*json.loads(ran.stdout))
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 9
+    found: dict[str, list[Cost]] = {name: [] for name in PROGRAMS}
+    for _ in range(rounds + 1):
+        for name, program in PROGRAMS.items():
+            found[name].append(cost(program))
+    print(f"{'program':<30} {'CPU s':>7} {'MiB':>6} {'modules':>8}")
+    for name, costs in found.items():
+        counted = costs[1:]  # the first may still compile
+        cpu, memory = median(each.cpu for each in counted), median(each.memory for each in counted)
+        print(f"{name:<30} {cpu:>7.3f} {memory:>6.1f} {counted[0].modules:>8}")
+
+
+if __name__ == "__main__":
+    main()
