@@ -20,6 +20,15 @@ demo: $(if $(wildcard $(STAMP)),$(STAMP),$(RUNS)) ## Watch a ring of shards work
 test: $(STAMP) ## Run the tests that need neither Go nor a real kube-apiserver (about 15 minutes)
 	$(BIN)/pytest -m "not kube and not interop and not go" $(ARGS)
 
+PYTHONS ?= 3.12 3.13
+test-pythons: $(STAMP) ## Run the tests of each part on other Pythons, as far as they are on this machine
+	$(BIN)/python tools/test_pythons.py $(PYTHONS) -- -m "not kube and not interop and not go" --kube=embedded \
+	  $(addprefix tests/,core runtime sharding workqueue client cache controller manager shard sharder webhook) \
+	  apiserver/tests/apiserver $(ARGS)
+
+wheels: $(STAMP) ## Build both wheels and use them in a new virtual environment, as a user would
+	$(BIN)/python tools/check_wheels.py
+
 test-kube: $(STAMP) kube ## Run the tests against a real kube-apiserver
 	$(BIN)/pytest -m "kube or interop or go" $(ARGS)
 
@@ -74,6 +83,6 @@ $(RUNS): requirements-run.txt
 	@touch $@
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) $(addprefix .venv-,$(PYTHONS)) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
-.PHONY: help demo test test-kube kube cluster types lint bench lock install clean
+.PHONY: help demo test test-pythons wheels test-kube kube cluster types lint bench lock install clean

@@ -131,7 +131,7 @@ def test_large_numbers_beside_a_null_do_no_harm() -> None:
 
 
 def test_what_is_nested_too_deeply_to_look_through_is_undecodable() -> None:
-    deep = b'{"children":[' * 450 + b'{"children":null}' + b"]}" * 450
+    deep = b'{"children":[' * 700 + b'{"children":null}' + b"]}" * 700
     with pytest.raises(UndecodableObject):
         decode(form_of(Forest), b'{"metadata":{"name":"a"},"tree":' + deep + b"}")
 

@@ -1,0 +1,94 @@
+"""Runs tests on other Pythons than the one that runs this program: `make test-pythons`.
+
+    python tools/test_pythons.py 3.12 3.13 -- -m "not kube" tests
+
+An interpreter is looked for on PATH (`python3.12`) and in pyenv. Each has a virtual environment of its own beside this
+file's repository, `.venv-3.12`, with the locked dependencies, which is kept. What is after `--` is pytest's.
+
+An interpreter that is nowhere is said so and is no failure; `--missing` prints those and does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+_INSTALLED_FROM = ("requirements.txt", "pyproject.toml", "apiserver/pyproject.toml")
+
+
+def interpreter(version: str) -> str | None:
+    """The path of `python<version>`. pyenv's shims are on PATH for every version, but work only for active ones."""
+    name = f"python{version}"
+    found = shutil.which(name)
+    if found and "shims" not in Path(found).parts:
+        return found
+    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    installed = sorted(versions.glob(f"{version}.*/bin/{name}"), key=_release)
+    return str(installed[-1]) if installed else None
+
+
+def _release(path: Path) -> tuple[int, ...]:
+    return tuple(int(part) for part in path.parents[1].name.split(".") if part.isdigit())
+
+
+def environment(version: str, python: str) -> Path:
+    """The interpreter of its virtual environment, which is made anew when the locked dependencies have changed."""
+    folder = ROOT / f".venv-{version}"
+    stamp = folder / ".installed"
+    digest = hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in _INSTALLED_FROM)).hexdigest()
+    made = folder / "bin" / "python"
+    if stamp.is_file() and stamp.read_text() == digest:
+        return made
+    print(f"installing locked dependencies into {folder.name}", flush=True)
+    _run(python, "-m", "venv", "--clear", "--without-pip", str(folder))
+    install = (sys.executable, "-m", "pip", "--python", str(made), "install", "--quiet")
+    _run(*install, "--require-hashes", "--requirement", str(ROOT / "requirements.txt"))
+    _run(
+        *install,
+        "--no-deps",
+        "--no-build-isolation",
+        "--editable",
+        str(ROOT),
+        "--editable",
+        str(ROOT / "apiserver"),
+    )
+    stamp.write_text(digest)
+    return made
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True)  # noqa: S603 - venv and pip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Runs tests on other Pythons.")
+    parser.add_argument("versions", nargs="+", metavar="VERSION")
+    parser.add_argument("--missing", action="store_true", help="print which are not on this machine")
+    ours = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+    options = parser.parse_args(ours)
+    pytest = sys.argv[len(ours) + 2 :]
+    found = {version: interpreter(version) for version in options.versions}
+    if options.missing:
+        print(*(version for version, python in found.items() if python is None))
+        return
+    ended: dict[str, str] = {}
+    for version, python in found.items():
+        print(f"\n--- Python {version}", flush=True)
+        if python is None:
+            ended[version] = f"NOT RUN: there is no python{version} on PATH or in pyenv"
+            continue
+        command = [environment(version, python), "-m", "pytest", *pytest]
+        tested = subprocess.run(command, cwd=ROOT, check=False)  # noqa: S603
+        ended[version] = "ok" if tested.returncode == 0 else f"FAILED (exit code {tested.returncode})"
+    print("\n".join(f"Python {version}: {how}" for version, how in ended.items()))
+    sys.exit(any(how.startswith("FAILED") for how in ended.values()))
+
+
+if __name__ == "__main__":
+    main()
