@@ -83,7 +83,7 @@ def main() -> None:
         if python is None:
             ended[version] = f"NOT RUN: there is no python{version} on PATH or in pyenv"
             continue
-        command = [environment(version, python), "-m", "pytest", *pytest]
+        command = [str(environment(version, python)), "-m", "pytest", *pytest]
         tested = subprocess.run(command, cwd=ROOT, check=False)  # noqa: S603
         ended[version] = "ok" if tested.returncode == 0 else f"FAILED (exit code {tested.returncode})"
     print("\n".join(f"Python {version}: {how}" for version, how in ended.items()))
