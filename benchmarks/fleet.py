@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kubeshard.client import Client, load_config
+from kubeshard.client import Bookmark, Changed, Client, load_config
 from kubeshard.core import Kind, KubeObject, Namespace, NotFound, ObjectMeta, Selector, metadata_only
 from kubeshard.examples.webhosting import config as operator_config
 from kubeshard.examples.webhosting import manifests
@@ -159,8 +159,12 @@ class Bench:
         while True:  # the API server ends a watch whose reader falls behind
             async with self.client.watch(form, label_selector=selector, resource_version=since) as events:
                 async for event in events:
-                    since = event.object.metadata.resource_version
-                    count -= event.type == "ADDED"
+                    match event:
+                        case Bookmark(since):
+                            pass
+                        case Changed(type_, obj):
+                            since = obj.metadata.resource_version
+                            count -= type_ == "ADDED"
                     if count <= 0:
                         return time.monotonic()
 

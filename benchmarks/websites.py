@@ -17,6 +17,7 @@ import time
 
 from fleet import Bench, Program, Results, add_go_option, bench, cost_of, programs, progress
 
+from kubeshard.client import Changed
 from kubeshard.examples.webhosting.api import Website
 from kubeshard.testing import Child
 
@@ -76,7 +77,7 @@ async def statuses(cluster: Bench, websites: int, since: str) -> float:
     """Waits until so many websites have a phase; returns the time of the last one."""
     async with cluster.client.watch(Website, resource_version=since) as events:
         async for event in events:
-            if event.type == "MODIFIED" and isinstance(event.object, Website) and event.object.status.phase:
+            if isinstance(event, Changed) and event.type == "MODIFIED" and event.object.status.phase:
                 websites -= 1
                 if not websites:
                     return time.monotonic()

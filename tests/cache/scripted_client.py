@@ -15,7 +15,7 @@ import msgspec
 
 from kubeshard.cache.scope import Scope
 from kubeshard.client import Client
-from kubeshard.client.watching import INITIAL_EVENTS_END, WatchEvent
+from kubeshard.client.watching import Bookmark, Changed, Failed, WatchEvent
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError, Gone, KubeshardError, Timeout
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, PartialObject, Struct
@@ -104,7 +104,7 @@ class ScriptedClient:
 
     def bookmark(self) -> None:
         for stream in self.streams:
-            stream.queue.put_nowait(_bookmark(self.version))
+            stream.queue.put_nowait(Bookmark(str(self.version)))
 
     def send(self, event: WatchEvent[Widget]) -> None:
         for stream in self.streams:
@@ -163,10 +163,10 @@ class ScriptedClient:
         stream = Stream(namespace, Scope(labels=label_selector, fields=field_selector))
         if send_initial_events:
             for obj in self.existing(namespace, stream.scope):
-                stream.queue.put_nowait(WatchEvent(type="ADDED", object=obj))
+                stream.queue.put_nowait(Changed("ADDED", obj))
             for unreadable in self.unreadable:
-                stream.queue.put_nowait(WatchEvent(type="ADDED", object=unreadable))
-            stream.queue.put_nowait(_bookmark(self.version, ends_initial_events=True))
+                stream.queue.put_nowait(Failed("ADDED", unreadable))
+            stream.queue.put_nowait(Bookmark(str(self.version), ends_initial_events=True))
         else:
             for before, after in self._history:
                 if event := _event(stream, before, after, int(resource_version), self.version):
@@ -249,10 +249,10 @@ def _event(
     was = before is not None and _selects(stream.namespace, stream.scope, before)
     is_ = after is not None and _selects(stream.namespace, stream.scope, after)
     if is_ and after is not None:
-        return WatchEvent(type="MODIFIED" if was else "ADDED", object=after)
+        return Changed("MODIFIED" if was else "ADDED", after)
     if was and before is not None:
         gone = msgspec.structs.replace(before.metadata, resource_version=last.metadata.resource_version)
-        return WatchEvent(type="DELETED", object=msgspec.structs.replace(before, metadata=gone))
+        return Changed("DELETED", msgspec.structs.replace(before, metadata=gone))
     return None
 
 
@@ -260,9 +260,3 @@ def _selects(namespace: str | None, scope: Scope, obj: Widget) -> bool:
     return (namespace is None or obj.metadata.namespace == namespace) and scope.labels.matches(
         obj.metadata.labels
     )
-
-
-def _bookmark(version: int, *, ends_initial_events: bool = False) -> WatchEvent[Widget]:
-    annotations = {INITIAL_EVENTS_END: "true"} if ends_initial_events else None
-    metadata = ObjectMeta(resource_version=str(version), annotations=annotations)
-    return WatchEvent(type="BOOKMARK", object=PartialObject(metadata=metadata))

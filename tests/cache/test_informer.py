@@ -14,7 +14,7 @@ from scripted_client import Request, ScriptedClient, Widget, unreadable
 from kubeshard.cache import Added, Cache, Deleted, Delta, Informer, Scope, Updated
 from kubeshard.cache.pace import STEPS
 from kubeshard.cache.reflector import READ_DEADLINE
-from kubeshard.client.watching import WatchEvent
+from kubeshard.client.watching import Failed
 from kubeshard.controller.syncing import SILENCE
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import (
@@ -493,8 +493,8 @@ def test_an_object_that_does_not_fit_is_counted_and_never_fails_the_list(streami
             assert informer.undecodable == 1
             with pytest.raises(UndecodableObject):
                 informer.store.get(Key("x", "bad"))
-            api.send(WatchEvent(type="MODIFIED", object=unreadable("x/fine", 9999)))
-            api.send(WatchEvent(type="ADDED", object=UndecodableObject(informer.form, "no object", None)))
+            api.send(Failed("MODIFIED", unreadable("x/fine", 9999)))
+            api.send(Failed("ADDED", UndecodableObject(informer.form, "no object", None)))
             await settle()
             assert informer.store.list() == []
             assert informer.undecodable == 3

@@ -15,13 +15,20 @@ from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
 from kubeshard.cache.listwatch import (
     Advance,
     Apply,
-    List,
     ListWatch,
     Remove,
     Replace,
-    State,
     StreamingLists,
+)
+from kubeshard.cache.listwatch_states import (
+    List,
+    Listing,
+    Opening,
+    Pausing,
+    Probing,
+    Streaming,
     Watch,
+    Watching,
 )
 from kubeshard.cache.store import Store
 from kubeshard.core.errors import ApiError, Gone, Invalid, Throttled, Timeout, Unavailable
@@ -106,19 +113,19 @@ class Wire:
         self.now += 5.0
         machine = self.machine
         match machine.state:
-            case State.PAUSE:
+            case Pausing():
                 machine.elapsed()
                 self._incoming = None
-            case State.PROBE:
+            case Probing():
                 machine.probed(str(self.server.version), self.now)
                 self._incoming = None
-            case State.STREAM if not self.streaming:
+            case Streaming() if not self.streaming:
                 machine.failed(Invalid("unknown option"), self.now)
-            case State.OPEN if int(machine.resource_version) < self.server.compacted:
+            case Opening() if int(machine.resource_version) < self.server.compacted:
                 machine.failed(Gone("compacted"), self.now)
-            case State.LIST if self._incoming is None:
+            case Listing() if self._incoming is None:
                 self._incoming = self._existing()
-            case State.STREAM | State.OPEN if self._incoming is None:
+            case Streaming() | Opening() if self._incoming is None:
                 machine.opened(self.now)
                 initial = isinstance(machine.request, Watch) and machine.request.initial
                 self._incoming = self._existing() if initial else iter(())
@@ -134,33 +141,33 @@ class Wire:
         self._live_from = len(self.server.history)
 
     def fail(self, error: ApiError, *, in_stream: bool) -> None:
-        if self.machine.state is State.PAUSE:
+        if isinstance(self.machine.state, Pausing):
             return
         self._incoming = None
-        if in_stream and self.machine.state in (State.STREAM, State.WATCH):
+        if in_stream and isinstance(self.machine.state, Streaming | Watching):
             self.machine.error_event(error, self.now)
         else:
             self.machine.failed(error, self.now)
 
     def end(self) -> None:
-        if self.machine.state is State.WATCH:
+        if isinstance(self.machine.state, Watching):
             self._incoming = None
             self.machine.ended(self.now)
 
     def replay(self, count: int) -> None:
         """Messages of the past come again."""
-        if self.machine.state is State.WATCH:
+        if isinstance(self.machine.state, Watching):
             seen = self.server.history[: self._live_from]
             for event in seen[-count:] if count else ():
-                if self.machine.state is State.WATCH:
+                if isinstance(self.machine.state, Watching):
                     self._event(event)
 
     def bookmark(self) -> None:
-        if self.machine.state is State.WATCH and self._live_from == len(self.server.history):
+        if isinstance(self.machine.state, Watching) and self._live_from == len(self.server.history):
             self._change(self.machine.bookmark(str(self.server.version), self.now, ends_initial_events=False))
 
     def catch_up(self) -> None:
-        while self.machine.state is not State.WATCH or self._live_from < len(self.server.history):
+        while not isinstance(self.machine.state, Watching) or self._live_from < len(self.server.history):
             self.step()
 
     def _existing(self) -> Iterator[Event | str]:

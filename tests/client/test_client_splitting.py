@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kubeshard.client import splitting
 from kubeshard.client.splitting import ListSplitter
-from kubeshard.client.watching import EventDecoder
+from kubeshard.client.watching import Bookmark, Changed, EventDecoder, Failed
 from kubeshard.core import (
     Gone,
     KubeObject,
@@ -172,7 +172,7 @@ def test_a_line_may_have_any_length():
     assert [event.object.spec.text for event in events] == [text]
 
 
-def test_a_bookmark_carries_metadata_and_may_end_the_initial_events():
+def test_a_bookmark_carries_a_version_and_may_end_the_initial_events():
     (bookmark, ending) = EventDecoder(FORM).feed(
         line("BOOKMARK", {"metadata": {"resourceVersion": "5"}, "spec": None})
         + line(
@@ -180,8 +180,7 @@ def test_a_bookmark_carries_metadata_and_may_end_the_initial_events():
             {"metadata": {"resourceVersion": "6", "annotations": {"k8s.io/initial-events-end": "true"}}},
         )
     )
-    assert (bookmark.object.metadata.resource_version, bookmark.ends_initial_events) == ("5", False)
-    assert ending.ends_initial_events
+    assert (bookmark, ending) == (Bookmark("5"), Bookmark("6", ends_initial_events=True))
 
 
 def test_an_error_event_is_raised_by_its_cause():
@@ -202,10 +201,11 @@ def test_an_object_that_does_not_fit_does_not_end_the_watch():
         + line("ADDED", {"metadata": {"name": "b"}}, kind="Gadget")
         + line("ADDED", {"metadata": {"name": "c"}})
     )
-    assert isinstance(poison.object, UndecodableObject)
-    assert poison.object.key == ("", "a")
-    assert isinstance(stranger.object, UndecodableObject)
-    assert "its kind is 'Gadget'" in str(stranger.object)
+    assert isinstance(poison, Failed)
+    assert poison.error.key == ("", "a")
+    assert isinstance(stranger, Failed)
+    assert "its kind is 'Gadget'" in str(stranger.error)
+    assert isinstance(sound, Changed)
     assert isinstance(sound.object, Widget)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kubeshard.client import watching
 from kubeshard.client.splitting import ListSplitter
-from kubeshard.client.watching import EventDecoder, WatchEvent
+from kubeshard.client.watching import Bookmark, Changed, EventDecoder, Failed, WatchEvent
 from kubeshard.core import (
     ApiError,
     ConfigMap,
@@ -84,9 +84,9 @@ def test_a_line_that_is_no_event_is_an_unexpected_response(line: bytes) -> None:
 @pytest.mark.parametrize(("raw", "key"), NO_OBJECTS.values(), ids=NO_OBJECTS.keys())
 def test_an_object_that_cannot_be_read_is_an_event_and_keeps_its_name(raw: bytes, key: object) -> None:
     (event,) = read(b'{"type":"MODIFIED","object":' + raw + b"}")
+    assert isinstance(event, Failed)
     assert event.type == "MODIFIED"
-    assert isinstance(event.object, UndecodableObject)
-    assert event.object.key == key
+    assert event.error.key == key
 
 
 def test_an_error_without_a_code_is_an_internal_error_and_its_reason_still_counts() -> None:
@@ -108,8 +108,8 @@ def test_an_error_that_asks_to_wait_in_a_strange_way_is_still_the_error(asked: b
 def test_a_class_that_raises_anything_makes_its_object_undecodable() -> None:
     line = b'{"type":"ADDED","object":{"kind":"ConfigMap","metadata":{"name":"a"},"data":{}}}'
     (event,) = read(line, form_of(Picky))
-    assert isinstance(event.object, UndecodableObject)
-    assert "KeyError: 'must'" in str(event.object)
+    assert isinstance(event, Failed)
+    assert "KeyError: 'must'" in str(event.error)
 
     items = b'{"metadata":{"name":"a"},"data":{}},{"metadata":{"name":"b"},"data":{"must":"1"}}'
     body = b'{"kind":"ConfigMapList","apiVersion":"v1","items":[' + items + b"]}"
@@ -192,13 +192,15 @@ def test_whatever_the_lines_are_an_api_error_is_the_worst(lines: list[bytes], on
     decoder = EventDecoder(form)
     try:
         for event in decoder.feed(b"\n".join(lines)):
-            assert event.type in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
-            if isinstance(event.object, UndecodableObject):
-                assert event.object.key is None or event.object.key.name
-            elif event.type == "BOOKMARK":
-                assert event.object.metadata.resource_version not in ("", "0")
-            else:
-                assert event.object.metadata.name
+            match event:
+                case Bookmark(version):
+                    assert version not in ("", "0")
+                case Changed(type_, obj):
+                    assert type_ in ("ADDED", "MODIFIED", "DELETED")
+                    assert obj.metadata.name
+                case Failed(type_, error):
+                    assert type_ in ("ADDED", "MODIFIED", "DELETED")
+                    assert error.key is None or error.key.name
         decoder.finish()
     except ApiError:
         pass

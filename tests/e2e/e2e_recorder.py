@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from kubeshard.client import Client
+from kubeshard.client import Bookmark, Changed, Client
 from kubeshard.core import Form, Gone, Key, KubeObject, Lease, Selector, form_of, metadata_only
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL, drain_label, shard_label
 
@@ -187,13 +187,15 @@ class Recorder:
             try:
                 async with watch as events:
                     async for event in events:
-                        if event.type != "BOOKMARK":
-                            self._note(event.type if position else "", form, event.object)
-                        elif event.ends_initial_events:
-                            self._synced.add(form)
-                            self._heard.set()
-                        if position or event.type == "BOOKMARK":
-                            position = event.object.metadata.resource_version
+                        match event:
+                            case Changed(type_, obj):
+                                self._note(type_ if position else "", form, obj)
+                                if position:
+                                    position = obj.metadata.resource_version
+                            case Bookmark(position, ends_initial_events):
+                                if ends_initial_events:
+                                    self._synced.add(form)
+                                    self._heard.set()
             except Gone:
                 if position:
                     raise

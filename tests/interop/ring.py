@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from kubeshard.client import Client
+from kubeshard.client import Changed, Client
 from kubeshard.core import Lease, NotFound, metadata_only
 from kubeshard.core.objects import KubeObject
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
@@ -97,6 +97,8 @@ class Ring:
             async with watch as events:
                 opened.set()
                 async for event in events:
+                    if not isinstance(event, Changed):
+                        continue
                     name, labels = event.object.metadata.name, self._of(event.object)
                     if event.type == "MODIFIED" and labels != last.get(name):
                         seen.setdefault(name, []).append(labels)

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import pytest
 
-from kubeshard.client import WriteRecord
+from kubeshard.client import Changed, WriteRecord
 from kubeshard.core import (
     AlreadyExists,
     ApplyPatch,
@@ -199,7 +199,7 @@ async def test_a_watch_may_begin_with_what_there_is(client, namespace):
     seen = []
     async with asyncio.timeout(20), client.watch(ConfigMap, namespace, send_initial_events=True) as stream:
         async for event in stream:
-            if event.ends_initial_events:
+            if not isinstance(event, Changed):
                 break
             seen.append((event.type, event.object.metadata.name))
     assert seen == [("ADDED", "a"), ("ADDED", "b")]

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeshard.client import Client
+from kubeshard.client import Changed, Client
 from kubeshard.core import (
     ConfigMap,
     Lease,
@@ -154,8 +154,8 @@ class Ring:
 
             async def note() -> None:
                 async for event in events:
-                    meta = event.object.metadata
-                    if event.type == "MODIFIED":
+                    if isinstance(event, Changed) and event.type == "MODIFIED":
+                        meta = event.object.metadata
                         seen.setdefault(meta.name, []).append(self._short(meta.labels))
 
             task = asyncio.create_task(note())

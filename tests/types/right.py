@@ -29,6 +29,7 @@ from kubeshard import (
     metadata_only,
     never,
 )
+from kubeshard.client import Bookmark, Changed, Failed, WatchEvent
 from kubeshard.controller.mapping import Reader
 
 
@@ -111,3 +112,18 @@ Controller(name="blocking", reconciler=BlockingSites(), primary=Site)
 Controller(name="anything", reconciler=Anything(), primary=Site)
 assert_type(Controller(name="function", reconciler=reconcile, primary=Site), Controller[Site])
 Controller(name="function", reconciler=looks_again, primary=Watch(Site, when=generation_changed))
+
+
+# Events of a watch are told apart by their class, and these are all of them.
+
+
+def words(event: WatchEvent[Site]) -> str:
+    match event:
+        case Changed("DELETED", site):
+            return f"gone: {site.metadata.name}"
+        case Changed(_, site):
+            return site.spec.theme
+        case Bookmark(version):
+            return version
+        case Failed(_, error):
+            return str(error)

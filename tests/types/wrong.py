@@ -12,6 +12,7 @@ from right import Anything, Site, Sites, Theme, reconcile, sites_of, theme_chang
 
 from kubeshard import BlockingReconciler, ConfigMap, Context, Controller, Index, Key, Reconciler, Result, Watch
 from kubeshard import changed, ensure, generation_changed, matching, run
+from kubeshard.client import Bookmark, Changed, WatchEvent
 from kubeshard.controller import on
 
 from kubeshard import Contoller  # mistake: misspelt
@@ -90,3 +91,22 @@ async def uses(ctx: Context, site: Site) -> None:
     await ensure(ctx, Site)  # mistake: the class, not an object
     (await ctx.get(Theme, "dark")).color  # mistake: it may not be there
     await ctx.client.get("Theme", "dark")  # mistake: a name is no kind
+
+
+# -- events of a watch
+
+
+def careless(event: WatchEvent[Site]) -> str:
+    return event.object.spec.theme  # mistake: not every event has an object
+
+
+def incomplete(event: WatchEvent[Site]) -> str:  # mistake: not every event is answered
+    match event:
+        case Changed(_, site):
+            return site.spec.theme
+        case Bookmark(version):
+            return version
+
+
+Changed("BOOKMARK", Site())  # mistake: that is a Bookmark
+Changed("ADDED")  # mistake: without an object

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kubeshard.client import Client, ClusterConfig
+from kubeshard.client import Bookmark, Client, ClusterConfig
 from kubeshard.core import ConfigMap, Gone, ObjectMeta, Unavailable
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
@@ -103,8 +103,8 @@ async def test_bookmarks_come_every_minute():
         client_of(server, clock=VirtualClock()) as client,
         client.watch(ConfigMap, resource_version="2", timeout_seconds=150, idle_timeout=None) as events,
     ):
-        types = [event.type async for event in events]
-    assert types == ["BOOKMARK", "BOOKMARK"]
+        seen = [event async for event in events]
+    assert [type(event) for event in seen] == [Bookmark, Bookmark]
 
 
 async def test_an_aborted_transport_cuts_its_watches():

@@ -4,6 +4,7 @@ applying.
 
 import pytest
 
+from kubeshard.client import Bookmark
 from kubeshard.core import (
     AlreadyExists,
     ApplyPatch,
@@ -85,7 +86,7 @@ async def test_a_watch_with_initial_events_goes_on_as_a_watch(client, ns):
     seen = []
     async with client.watch(ConfigMap, ns, send_initial_events=True, timeout_seconds=30) as events:
         async for event in events:
-            if event.type == "BOOKMARK":
+            if isinstance(event, Bookmark):
                 assert event.ends_initial_events
                 await client.create(config_map(ns, "b"))
                 continue

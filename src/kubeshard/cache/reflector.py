@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Generic, NoReturn, Protocol, TypeVar, cast
+from typing import Generic, NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -23,20 +23,16 @@ from kubeshard.cache.listwatch import (
     SHORTEST_WATCH,
     Advance,
     Apply,
-    List,
     ListWatch,
-    Pause,
-    Probe,
     Remove,
     Replace,
-    State,
     StreamingLists,
-    Watch,
 )
+from kubeshard.cache.listwatch_states import List, Pause, Pausing, Probe, Streaming, Watch, Watching
 from kubeshard.cache.pace import Pace
 from kubeshard.cache.scope import ALL_NAMESPACES, Scope
 from kubeshard.client.client import Client
-from kubeshard.client.watching import WatchEvent
+from kubeshard.client.watching import Bookmark, Changed, WatchEvent
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import (
     ApiError,
@@ -205,29 +201,27 @@ class Reflector(Generic[T]):
             async for event in stream:
                 self._heard()
                 await self._event(event)
-                if machine.state is State.PAUSE:
+                if isinstance(machine.state, Pausing):
                     return
-                if machine.state is State.WATCH:
+                if isinstance(machine.state, Watching):
                     self._reported = ""  # a list alone mends nothing: the watch may be what is refused
                 await pace.step()
         machine.ended(self._clock.monotonic())
 
     async def _event(self, event: WatchEvent[T]) -> None:
-        machine, obj, now = self._machine, event.object, self._clock.monotonic()
+        machine, now = self._machine, self._clock.monotonic()
         change: Replace[T] | Apply[T] | Remove[T] | Advance | None
-        if event.type == "BOOKMARK":
-            version = obj.metadata.resource_version
-            change = machine.bookmark(version, now, ends_initial_events=event.ends_initial_events)
-        elif not isinstance(obj, UndecodableObject):
-            change = machine.event(
-                event.type, self._arrive(cast("T", obj)), now
-            )  # of a bookmark only: metadata
-        elif self._note(obj):
-            change = machine.event(event.type, obj, now)
-        elif machine.state is State.STREAM:
+        if isinstance(event, Changed):
+            change = machine.event(event.type, self._arrive(event.object), now)
+        elif isinstance(event, Bookmark):
+            ends = event.ends_initial_events
+            change = machine.bookmark(event.resource_version, now, ends_initial_events=ends)
+        elif self._note(event.error):
+            change = machine.event(event.type, event.error, now)
+        elif isinstance(machine.state, Streaming):
             return
         else:
-            raise UnexpectedResponse(f"the watch sent an object that cannot be told by name: {obj}")
+            raise UnexpectedResponse(f"the watch sent an object that cannot be told by name: {event.error}")
         if isinstance(change, Replace):
             await self._replace(change)
         elif change is not None:
@@ -279,11 +273,11 @@ class Reflector(Generic[T]):
     def _failed(self, error: ApiError) -> None:
         machine, now = self._machine, self._clock.monotonic()
         self.unexpected_answers += isinstance(error, UnexpectedResponse)
-        if error.code and machine.state is State.WATCH:
+        if error.code and isinstance(machine.state, Watching):
             machine.error_event(error, now)  # only an ERROR event has a code once the watch is open
         else:
             machine.failed(error, now)
-        if machine.state is not State.PAUSE:
+        if not isinstance(machine.state, Pausing):
             self._log.debug("Continuing at once", error=error)
 
     def _report(self, pause: float) -> None:

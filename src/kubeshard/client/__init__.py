@@ -14,13 +14,16 @@ from kubeshard.client.limiter import Limiter, TokenBucketLimiter
 from kubeshard.client.listing import ListStream
 from kubeshard.client.loading import in_cluster_config, load_config
 from kubeshard.client.retry import RetryPolicy, retry_on_conflict
-from kubeshard.client.watching import WatchEvent, WatchStream
+from kubeshard.client.watching import Bookmark, Changed, Failed, WatchEvent, WatchStream
 from kubeshard.client.writes import WriteRecord
 
 __all__ = [
+    "Bookmark",
+    "Changed",
     "Client",
     "ClusterConfig",
     "Discovery",
+    "Failed",
     "Fence",
     "KindNotServed",
     "Limiter",

@@ -124,9 +124,9 @@ class Reads(View):
         """Events from `resource_version` on: `async with client.watch(Website) as events: async for event in
         events`.
 
-        `""` begins with the objects there are. `send_initial_events` asks for them followed by a bookmark
-        (`event.ends_initial_events`): Invalid from a server that does not know it. Opening has the deadline
-        of a list.
+        See `kubeshard.client.watching` for what events are. `""` begins with the objects there are.
+        `send_initial_events` asks for them followed by a `Bookmark` with `ends_initial_events`: Invalid from a
+        server that does not know it. Opening has the deadline of a list.
         """
         form = form_of(target)
         seconds = self._connection.rng.uniform(*WATCH_SECONDS) if timeout_seconds is None else timeout_seconds

@@ -1,7 +1,15 @@
 """Watches: the events of a stream.
 
+    async with client.watch(Website) as events:
+        async for event in events:
+            match event:
+                case Changed("DELETED", website): ...
+                case Changed(_, website): ...
+                case Bookmark(version): ...
+                case Failed(_, error): ...
+
 Guaranteed: events in the server's order; an object of any size that an API server can store; an object that
-does not fit its class, or is of another kind, is an event with `UndecodableObject` and does not end the watch;
+does not fit its class, or is of another kind, is an event of its own, `Failed`, and does not end the watch;
 an ERROR event is raised as the error by cause (`Gone`: list again); silence longer than `idle_timeout` is
 `Timeout`, a cut connection `Unavailable`. A normal end, which every watch comes to after its
 `timeoutSeconds`, ends the iteration. Nothing is retried: going on where it ended is the reflector's business.
@@ -17,7 +25,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import cache
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -40,27 +48,40 @@ else.
 """
 
 
-class WatchEvent(Struct, Generic[T]):
-    """`type` is ADDED, MODIFIED or DELETED (with the object; a DELETED's is its last state), or BOOKMARK
-    (with metadata only, of which only `resource_version` counts).
+ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
+
+
+class Changed(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """An object came, changed or left. What a selector no longer selects leaves; a DELETED's object is its last
+    state.
     """
 
-    type: str
-    object: T | PartialObject | UndecodableObject
-
-    @property
-    def ends_initial_events(self) -> bool:
-        """Whether this bookmark ends the initial events of a watch with `send_initial_events`."""
-        return (
-            isinstance(self.object, PartialObject)
-            and self.type == "BOOKMARK"
-            and self.object.metadata.annotation(INITIAL_EVENTS_END) == "true"
-        )
-
-
-class _Event(Struct, Generic[T]):
-    type: str
+    type: ChangeType
     object: T
+
+
+class Bookmark(msgspec.Struct, frozen=True, gc=False):
+    """Everything up to the version has been told. `ends_initial_events`: with it, all objects that there were have
+    been, in a watch with `send_initial_events`.
+    """
+
+    resource_version: str
+    ends_initial_events: bool = False
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """A change of an object that does not fit its class; `error` has its metadata, if that much can be read."""
+
+    type: ChangeType
+    error: UndecodableObject
+
+
+WatchEvent = Changed[T] | Bookmark | Failed
+
+
+class _Event(Struct):
+    type: str
+    object: msgspec.Raw
 
 
 class WatchStream(Generic[T]):
@@ -136,25 +157,25 @@ class EventDecoder(Generic[T]):
     def _event(self, line: bytes) -> WatchEvent[T]:
         if line.find(self._kind, 0, _KIND_WITHIN) >= 0:
             try:
-                event = self._typed.decode(line)
+                event: Changed[T] = self._typed.decode(line)
             except Exception:  # also what the class's own code raises; the other way tells it all
                 return self._unusual(line)
-            if event.type in ("ADDED", "MODIFIED", "DELETED") and event.object.metadata.name:
-                return WatchEvent(type=event.type, object=event.object)
+            if event.object.metadata.name:
+                return event
         return self._unusual(line)
 
     def _unusual(self, line: bytes) -> WatchEvent[T]:
         try:
-            event = _events_of(msgspec.Raw).decode(line)
+            event: _Event = decoder(_Event).decode(line)
         except UNREADABLE as error:
             raise UnexpectedResponse(f"the watch of {self._form} sent no event: {error}") from error
         match event.type:
             case "ERROR":
                 raise self._error(event.object)
             case "BOOKMARK":
-                return WatchEvent(type="BOOKMARK", object=self._bookmark(event.object))
-            case "ADDED" | "MODIFIED" | "DELETED":
-                return WatchEvent(type=event.type, object=self._object(event.object))
+                return self._bookmark(event.object)
+            case "ADDED" | "MODIFIED" | "DELETED" as type_:
+                return self._change(type_, event.object)
             case unknown:
                 raise UnexpectedResponse(
                     f"the watch of {self._form} sent an event of unknown type {unknown!r}"
@@ -169,32 +190,37 @@ class EventDecoder(Generic[T]):
             return UnexpectedResponse(f"{where}: an ERROR event without a Status: {error}", code=500)
         return from_status(where, status, status.code if status.code > 0 else 500)
 
-    def _bookmark(self, raw: msgspec.Raw) -> PartialObject:
+    def _bookmark(self, raw: msgspec.Raw) -> Bookmark:
         try:
-            bookmark: PartialObject = decoder(PartialObject).decode(raw)
+            metadata = decoder(PartialObject).decode(raw).metadata
         except UNREADABLE as error:
             raise UnexpectedResponse(
                 f"the watch of {self._form} sent a BOOKMARK that is no object: {error}"
             ) from error
-        if bookmark.metadata.resource_version in ("", "0"):
+        if metadata.resource_version in ("", "0"):
             raise UnexpectedResponse(f"the watch of {self._form} sent a BOOKMARK without a resourceVersion")
-        return bookmark
+        return Bookmark(metadata.resource_version, metadata.annotation(INITIAL_EVENTS_END) == "true")
 
-    def _object(self, raw: msgspec.Raw) -> T | UndecodableObject:
+    def _change(self, type_: ChangeType, raw: msgspec.Raw) -> Changed[T] | Failed:
         try:
-            obj = decode(self._form, raw)
-            kind = decoder(TypeMeta).decode(raw).kind
+            return Changed(type_, self._object(raw))
         except UndecodableObject as error:
-            return error
+            return Failed(type_, error)
+
+    def _object(self, raw: msgspec.Raw) -> T:
+        """Raises UndecodableObject."""
+        obj = decode(self._form, raw)
+        try:
+            kind = decoder(TypeMeta).decode(raw).kind
         except UNREADABLE as error:
-            return UndecodableObject(self._form, str(error), partial(self._form.kind, raw))
+            raise UndecodableObject(self._form, str(error), partial(self._form.kind, raw)) from error
         if not obj.metadata.name:
-            return UndecodableObject(self._form, "it has no name", None)
+            raise UndecodableObject(self._form, "it has no name", None)
         if kind == self._form.kind.kind or (self._form.metadata_only and kind == "PartialObjectMetadata"):
             return obj
-        return UndecodableObject(self._form, f"its kind is {kind!r}", partial(self._form.kind, raw))
+        raise UndecodableObject(self._form, f"its kind is {kind!r}", partial(self._form.kind, raw))
 
 
 @cache
 def _events_of(type_: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(_Event[type_])
+    return msgspec.json.Decoder(Changed[type_])

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Protocol, assert_never
 
 from kubeshard.client.client import Client
+from kubeshard.client.watching import Changed
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import (
     AlreadyExists,
@@ -188,7 +189,7 @@ class LeaseKeeper:
             try:
                 async with client.watch(Lease, self._shard.namespace, field_selector=name) as events:
                     async for event in events:
-                        if isinstance(event.object, Lease):
+                        if isinstance(event, Changed):
                             deleted = event.type == "DELETED"
                             self._machine.observed(event.object, self._clock.boottime(), deleted=deleted)
                             self._tell_if_lost()  # now, though a renewal may be under way

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 
 from kubeshard.cache.backoff import Backoff, BackoffPolicy
 from kubeshard.client.client import Client
-from kubeshard.core.encoding import UndecodableObject
+from kubeshard.client.watching import Bookmark, Changed
 from kubeshard.core.errors import ApiError, Forbidden, NotFound
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import ObjectMeta, metadata_only
@@ -186,12 +186,13 @@ class UnassignedWatches:
             ) as events,
         ):
             async for event in events:
-                if isinstance(event.object, UndecodableObject):
-                    continue
-                meta = event.object.metadata
-                last = meta.resource_version
-                if event.type in ("ADDED", "MODIFIED"):
-                    await self._consider(ring, entry, kind, meta, crew)
+                match event:
+                    case Bookmark(version):
+                        last = version
+                    case Changed(change, obj):
+                        last = obj.metadata.resource_version
+                        if change != "DELETED":
+                            await self._consider(ring, entry, kind, obj.metadata, crew)
         return last
 
     async def _consider(self, ring: str, entry: RingEntry, kind: Kind, meta: ObjectMeta, crew: Crew) -> None:
