@@ -153,3 +153,17 @@ def test_a_wheel_has_every_file_of_its_package_and_nothing_else(
 
 def test_both_distributions_have_one_version() -> None:
     assert kubeshard.__version__ == kubeshard_apiserver.__version__
+    other = tomllib.loads((DISTRIBUTIONS[1] / "pyproject.toml").read_text())["project"]
+    assert f"kubeshard=={kubeshard.__version__}" in other["dependencies"]
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=NAMES)
+def test_the_pythons_that_are_claimed_are_those_that_ci_tests(distribution: Path) -> None:
+    project = tomllib.loads((distribution / "pyproject.toml").read_text())["project"]
+    claimed = set(re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"])))
+    others = re.findall(r"^PYTHONS \?= (.+)", (ROOT / "Makefile").read_text(), re.M)
+    lowest = project["requires-python"].removeprefix(">=")
+    assert claimed == {lowest, *others[0].split()}
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert claimed <= set(re.findall(r"^ +(3\.\d+)$", workflow, re.M))
+    assert f"PYTHON: python{lowest}" in workflow
