@@ -31,7 +31,8 @@ from urllib.parse import urlsplit
 import uvloop
 
 from kubeshard.core import GroupKind, GroupResource, ObjectMeta
-from kubeshard.runtime.clock import SYSTEM_CLOCK
+from kubeshard.runtime.clock import SystemClock
+from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
@@ -69,7 +70,7 @@ class View:
 
 class Certificate:
     async def load(self, serving: ServingCertificate) -> None:
-        serving.install(renewed(None, ("localhost",), SYSTEM_CLOCK.wall()).serving)
+        serving.install(renewed(None, ("localhost",), SystemClock().wall()).serving)
 
     async def run(self, serving: ServingCertificate) -> None:
         await asyncio.Event().wait()
@@ -80,7 +81,9 @@ def serve(shards: int, core: int, loop: str, profile: str, pipe: Connection) -> 
 
     async def run() -> None:
         routes = {WEBHOOK_PATH_PREFIX: Webhook(ShardAdmission(View(shards)), on_failure="Ignore")}
-        async with WebhookServer(routes, Certificate(), host="127.0.0.1", port=0).running() as server:
+        async with WebhookServer(routes, Certificate(), host="127.0.0.1", port=0).running(
+            REAL_WORLD
+        ) as server:
             pipe.send(server.port)
             await asyncio.to_thread(pipe.recv)
 

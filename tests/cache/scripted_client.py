@@ -21,6 +21,8 @@ from kubeshard.core.errors import ApiError, Gone, KubeshardError, Timeout
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, PartialObject, Struct
 from kubeshard.core.objects import field as member
 from kubeshard.core.selectors import FieldSelector, Selector
+from kubeshard.runtime.world import World
+from kubeshard.testing.virtual_world import virtual_world
 
 
 class WidgetSpec(Struct):
@@ -74,6 +76,10 @@ class ScriptedClient:
         self.streams: list[Stream] = []
         self._history: list[tuple[Widget | None, Widget | None]] = []  # before, after
         self._uids = 0
+
+    @property
+    def world(self) -> World:
+        return virtual_world()
 
     @property
     def client(self) -> Client:

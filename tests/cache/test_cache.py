@@ -21,7 +21,7 @@ from kubeshard.core.builtin import Namespace
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import Form, KubeObject, metadata_only
 from kubeshard.core.selectors import Selector
-from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
+from kubeshard.testing.virtual_time import settle, virtual_time
 
 MINE = Scope(labels=Selector.equals("shard", "me"))
 X_ONLY = Scope(namespaces=frozenset({"x"}))
@@ -29,7 +29,7 @@ X_ONLY = Scope(namespaces=frozenset({"x"}))
 
 @virtual_time
 async def test_reading_what_nobody_declared_is_an_error() -> None:
-    cache = Cache(ScriptedClient().client, clock=VirtualClock())
+    cache = Cache(ScriptedClient().client)
     cache.declare(metadata_only(Widget))
     with pytest.raises(UndeclaredKind, match="Widget"):
         cache.get(Widget, "a", "x")
@@ -42,7 +42,7 @@ async def test_reading_what_nobody_declared_is_an_error() -> None:
 
 @virtual_time
 async def test_one_informer_per_form_and_scope() -> None:
-    cache = Cache(ScriptedClient().client, clock=VirtualClock())
+    cache = Cache(ScriptedClient().client)
     informer = cache.declare(Widget)
     assert cache.declare(Widget) is informer
     assert cache.declare(Widget, Scope()) is informer
@@ -59,7 +59,7 @@ class OtherWidget(KubeObject, group="example.com", version="v1", kind="Widget"):
 @pytest.mark.regression
 @virtual_time
 async def test_a_kind_is_cached_as_one_class_in_each_scope() -> None:
-    cache = Cache(ScriptedClient().client, clock=VirtualClock())
+    cache = Cache(ScriptedClient().client)
     informer = cache.declare(Widget)
     both = r"scripted_client\.Widget.*test_cache\.OtherWidget.*use one class"
     with pytest.raises(ConfigurationError, match=both):
@@ -77,14 +77,14 @@ async def test_a_kind_is_cached_as_one_class_in_each_scope() -> None:
 @virtual_time
 async def test_the_scope_of_a_kind_goes_before_the_default_scope() -> None:
     scopes = {Widget.KIND.group_kind: MINE}
-    cache = Cache(ScriptedClient().client, scopes=scopes, default_scope=X_ONLY, clock=VirtualClock())
+    cache = Cache(ScriptedClient().client, scopes=scopes, default_scope=X_ONLY)
     assert cache.declare(Widget).scope == MINE
     assert cache.scope_of(Namespace.KIND) == X_ONLY
 
 
 @virtual_time
 async def test_a_read_finds_the_only_declared_scope_and_refuses_to_guess_between_two() -> None:
-    cache = Cache(ScriptedClient().client, clock=VirtualClock())
+    cache = Cache(ScriptedClient().client)
     mine = cache.declare(Widget, MINE)
     assert cache.informer(Widget) is mine
     cache.declare(Widget, X_ONLY)
@@ -97,7 +97,7 @@ async def test_a_read_finds_the_only_declared_scope_and_refuses_to_guess_between
 
 @virtual_time
 async def test_a_namespace_outside_the_scope_is_an_error_and_not_an_absence() -> None:
-    cache = Cache(ScriptedClient().client, default_scope=X_ONLY, clock=VirtualClock())
+    cache = Cache(ScriptedClient().client, default_scope=X_ONLY)
     cache.declare(Widget)
     cache.declare(Namespace)
     async with cache.running():
@@ -116,7 +116,7 @@ async def test_lists_select_by_namespace_index_and_labels() -> None:
     a = api.put("x/a", "red", labels={"tier": "1"})
     b = api.put("y/b", "red", labels={"tier": "2"})
     c = api.put("y/c", "blue", labels={"tier": "1"})
-    cache = Cache(api.client, clock=VirtualClock())
+    cache = Cache(api.client)
     cache.add_index(Widget, "color", lambda widget: [widget.spec.color])
     async with cache.running():
         await cache.synced()
@@ -133,7 +133,7 @@ async def test_lists_select_by_namespace_index_and_labels() -> None:
 async def test_an_informer_declared_while_the_cache_runs_starts_at_once() -> None:
     api = ScriptedClient()
     a = api.put("x/a")
-    cache = Cache(api.client, clock=VirtualClock())
+    cache = Cache(api.client)
     async with cache.running():
         await cache.synced()
         cache.declare(Widget)
@@ -149,7 +149,7 @@ async def test_an_informer_declared_while_the_cache_runs_starts_at_once() -> Non
 async def test_what_is_waited_for_is_told_once_and_without_what_is_there(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    cache = Cache(ScriptedClient().client, clock=VirtualClock())
+    cache = Cache(ScriptedClient().client)
     late, missing = cache.declare(Widget), cache.declare(Namespace)
     cache.declare(metadata_only(Widget))
     waiting = asyncio.create_task(cache.synced())
@@ -168,7 +168,7 @@ async def test_what_is_waited_for_is_told_once_and_without_what_is_there(
 @virtual_time
 async def test_nothing_runs_after_the_block() -> None:
     api = ScriptedClient()
-    cache = Cache(api.client, clock=VirtualClock())
+    cache = Cache(api.client)
     cache.declare(Widget)
     async with cache.running():
         await cache.synced()
@@ -178,7 +178,7 @@ async def test_nothing_runs_after_the_block() -> None:
 
 @virtual_time
 async def test_an_error_of_the_block_passes_as_it_is() -> None:
-    cache = Cache(ScriptedClient().client, clock=VirtualClock())
+    cache = Cache(ScriptedClient().client)
     cache.declare(Widget)
     with pytest.raises(KeyError):
         async with cache.running():
@@ -194,7 +194,7 @@ async def test_an_index_function_that_raises_ends_nothing_and_names_index_and_ob
         return [widget.metadata.annotations["must"]]  # type: ignore[index]  # the mistake
 
     api = ScriptedClient()
-    cache = Cache(api.client, clock=VirtualClock())
+    cache = Cache(api.client)
     cache.add_index(Widget, "owner", broken)
     async with cache.running():
         await cache.synced()
@@ -229,7 +229,7 @@ def test_a_transform_that_fails_ends_nothing_and_the_object_is_stored_as_it_came
         api = ScriptedClient()
         came = api.put("x/a", "red")
         api.put("x/sound", "red")
-        cache = Cache(api.client, clock=VirtualClock(), transforms={Widget.KIND: transform})
+        cache = Cache(api.client, transforms={Widget.KIND: transform})
         informer = cache.declare(Widget)
         async with cache.running():
             await cache.synced()
@@ -248,7 +248,7 @@ def test_a_transform_that_fails_ends_nothing_and_the_object_is_stored_as_it_came
 @virtual_time
 async def test_a_removed_informer_stops_alone() -> None:
     api = ScriptedClient()
-    cache = Cache(api.client, clock=VirtualClock())
+    cache = Cache(api.client)
     cache.declare(Namespace)
     async with cache.running():
         informer = cache.declare(Widget)
@@ -266,7 +266,7 @@ async def test_a_removed_informer_stops_alone() -> None:
 async def test_a_cache_that_runs_again_reads_everything_again() -> None:
     api = ScriptedClient()
     a = api.put("x/a")
-    cache = Cache(api.client, clock=VirtualClock())
+    cache = Cache(api.client)
     told: list[object] = []
     cache.declare(Widget).add_handler(told.append)
     async with cache.running():
@@ -286,7 +286,7 @@ async def test_transforms_shape_objects_before_they_are_stored() -> None:
     def bare(widget: Widget) -> Widget:
         return msgspec.structs.replace(widget, spec=type(widget.spec)())
 
-    cache = Cache(api.client, transforms={Widget.KIND.group_kind: bare}, clock=VirtualClock())
+    cache = Cache(api.client, transforms={Widget.KIND.group_kind: bare})
     cache.declare(Widget)
     async with cache.running():
         await cache.synced()
@@ -300,7 +300,7 @@ async def test_a_read_is_never_answered_with_absent_before_the_cache_is_filled_o
 ):
     api = ScriptedClient()
     there = api.put("x/a")
-    cache = Cache(api.client, clock=VirtualClock())
+    cache = Cache(api.client)
     cache.declare(Widget)
     with pytest.raises(CacheBehind, match="run the cache"):
         cache.list(Widget)

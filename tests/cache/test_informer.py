@@ -29,13 +29,13 @@ from kubeshard.core.errors import (
 )
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import Selector
-from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
+from kubeshard.testing.virtual_time import settle, virtual_time
 
 Told = list[Delta[Widget]]
 
 
 def cache_of(api: ScriptedClient, **options: object) -> Cache:
-    return Cache(api.client, clock=VirtualClock(), **options)  # type: ignore[arg-type]  # passed on
+    return Cache(api.client, **options)  # type: ignore[arg-type]  # passed on
 
 
 @asynccontextmanager

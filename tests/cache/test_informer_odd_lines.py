@@ -14,9 +14,9 @@ from kubeshard.cache import Cache
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.manager.cache_metrics import CacheMetrics
-from kubeshard.runtime.rng import SYSTEM_RNG
 from kubeshard.runtime.transport import HttpRequest, HttpStream
-from kubeshard.testing.virtual_time import VirtualClock, run_virtual, virtual_time
+from kubeshard.testing.virtual_time import run_virtual, virtual_time
+from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, InMemoryTransport
 from kubeshard_apiserver.front.handlers import Front
 
@@ -81,12 +81,12 @@ class _Mixed:
 
 async def informed_of_nonsense(pieces: list[bytes]) -> dict[str, float]:
     """What the metrics say when the informer has come through it."""
-    clock = VirtualClock()
-    server = ApiServer(clock=clock, rng=SYSTEM_RNG)
+    world = virtual_world()
+    server = ApiServer(clock=world.clock, rng=world.rng)
     transport = Nonsense(InMemoryTransport(Front(server)))
     transport.pieces += pieces
-    client = Client(ClusterConfig("http://sim"), transport=transport, clock=clock)
-    cache = Cache(client, clock=clock)
+    client = Client(ClusterConfig("http://sim"), transport=transport, world=world)
+    cache = Cache(client)
     informer = cache.declare(ConfigMap)
 
     async def write(name: str) -> None:

@@ -24,7 +24,7 @@ class SlowCache:
 
     def __init__(self, scope: Scope | None = None) -> None:
         self.api = ScriptedClient()
-        self.cache = Cache(self.api.client, clock=VirtualClock())
+        self.cache = Cache(self.api.client)
         self.writes = OwnWrites(VirtualClock())
         self.cache.declare(Widget, scope)
         self._late: list[asyncio.Queue[object]] = []

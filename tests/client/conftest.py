@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from aiohttp import web
 
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.runtime.rng import Rng
+from kubeshard.runtime.world import REAL_WORLD
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -93,7 +95,7 @@ def rng() -> Rng:
 
 @pytest.fixture
 async def client(server: Server, rng: Rng) -> AsyncIterator[Client]:
-    async with Client(ClusterConfig(server.url), rng=rng) as made:
+    async with Client(ClusterConfig(server.url), world=replace(REAL_WORLD, rng=rng)) as made:
         yield made
 
 

@@ -1,5 +1,6 @@
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
@@ -43,6 +44,7 @@ from kubeshard.core import (
     UnexpectedResponse,
     metadata_only,
 )
+from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
 
@@ -205,7 +207,7 @@ async def test_the_rate_limit_of_an_impatient_view_is_kept_by_turns_and_never_in
 
     turns = Turns()
     server.answer(web.json_response(config_map()))
-    async with Client(ClusterConfig(server.url), rng=rng, limiter=turns) as client:
+    async with Client(ClusterConfig(server.url), world=replace(REAL_WORLD, rng=rng), limiter=turns) as client:
         impatient = client.impatient()
         await impatient.patch(ConfigMap, "a", "n", MergePatch({}))
         assert turns.taken == 0
@@ -267,9 +269,9 @@ async def test_a_read_change_write_is_done_again_on_conflict_and_given_up_on_not
             raise error
         return "written"
 
-    assert await retry_on_conflict(attempt, rng=rng) == "written"
+    assert await retry_on_conflict(attempt, rng) == "written"
     with pytest.raises(NotOurs):
-        await retry_on_conflict(attempt, rng=rng)
+        await retry_on_conflict(attempt, rng)
     assert len(attempts) == 4
 
 
@@ -596,7 +598,7 @@ async def test_a_limiter_spreads_requests_and_allows_a_burst():
 @virtual_time
 async def test_requests_that_were_given_up_while_they_waited_for_the_rate_limit_delay_nobody():
     clock = VirtualClock()
-    limiter = TokenBucketLimiter(qps=1, clock=clock)
+    limiter = TokenBucketLimiter(qps=1, burst=1, clock=clock)
     await limiter.acquire()
     waiting = [asyncio.create_task(limiter.acquire()) for _ in range(100)]
     await asyncio.sleep(0.5)

@@ -2,6 +2,7 @@
 
 import json
 import ssl
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from kubeshard.client import Client, ClusterConfig
 from kubeshard.client.config import CertificateFiles, ExecPlugin, Tls
 from kubeshard.client.credentials import CERTIFICATE_AGE
 from kubeshard.core import ConfigMap, ConfigurationError, Unavailable
+from kubeshard.runtime.world import REAL_WORLD
 
 pytest.importorskip("cryptography")
 
@@ -161,7 +163,9 @@ async def test_a_client_certificate_in_rotated_files_is_presented_anew(url, ca, 
     clock = StoppedClock()
     cert, key = rotate("alice")
     tls = Tls(ca=ca[0], server_name="kube.example.com", certificate=cert, key=key)
-    async with Client(ClusterConfig(url, tls=tls, certificate_files=files), clock=clock) as client:
+    async with Client(
+        ClusterConfig(url, tls=tls, certificate_files=files), world=replace(REAL_WORLD, clock=clock)
+    ) as client:
 
         async def name():
             return (await client.get(ConfigMap, "a", "n")).metadata.name

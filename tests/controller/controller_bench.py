@@ -32,6 +32,7 @@ from kubeshard.core import (
 )
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.testing.virtual_time import VirtualClock, settle
+from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.workqueue import ItemExponential
 
 NOT_FOUND = HttpResponse(
@@ -171,16 +172,21 @@ class Bench:
     ) -> None:
         self.clock = VirtualClock()
         self.server = FakeServer(answer)
-        self.client = Client(ClusterConfig("http://kube.test"), transport=self.server, clock=self.clock)
-        self.cache = Cache(self.client, clock=self.clock, **(cache_options or {}))
+        self.client = Client(
+            ClusterConfig("http://kube.test"), transport=self.server, world=virtual_world(clock=self.clock)
+        )
+        self.cache = Cache(self.client, **(cache_options or {}))
         self.recorded = Recorded()
         self.gates = gates
-        options = {"limiter": ItemExponential(1.0, 60.0, jitter=0), "primary": Site, **options}
+        options = {
+            "limiter": lambda world: ItemExponential(1.0, 60.0, jitter=0, rng=world.rng),
+            "primary": Site,
+            **options,
+        }
         self.runner = ControllerRunner(
             Controller(name="site", reconciler=Calling(reconcile, gone), **options),
             Cluster(self.client, self.cache, self.recorded),
             metrics=self.recorded,
-            clock=self.clock,
         )
 
     async def synced(self, *objects: KubeObject) -> None:

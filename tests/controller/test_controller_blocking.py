@@ -142,7 +142,6 @@ async def test_a_plain_function_reconciles_in_a_thread_and_ends_at_its_next_wait
         Controller(name="blocking", reconciler=blocking, primary=Site, reconcile_timeout=0.2),
         Cluster(made.client, made.cache, made.recorded),
         metrics=made.recorded,
-        clock=made.clock,
     )
     running = await started(made)
     try:

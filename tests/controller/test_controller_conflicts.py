@@ -30,6 +30,7 @@ from kubeshard.core import (
 )
 from kubeshard.manager import Manager
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, InMemoryTransport
 from kubeshard_apiserver.front.handlers import Front
 
@@ -57,7 +58,7 @@ async def reconciled(
         primary=Watch(Secret, scope=Scope(frozenset({"default"}))),
         **options,
     )
-    manager = Manager([controller], client=client, metrics_address=None, health_address=None, clock=clock)
+    manager = Manager([controller], client=client, metrics_address=None, health_address=None)
     run = asyncio.create_task(manager.run())
     await asyncio.sleep(600)
     manager.stop()
@@ -70,7 +71,9 @@ def scene(act: Callable[[Context], Awaitable[Any]], before: ConfigMap | None = N
     async def run() -> None:
         clock = VirtualClock()
         transport = InMemoryTransport(Front(ApiServer(clock=clock)))
-        async with Client(ClusterConfig("http://sim"), transport=transport, clock=clock) as client:
+        async with Client(
+            ClusterConfig("http://sim"), transport=transport, world=virtual_world(clock=clock)
+        ) as client:
             await client.create(Secret(metadata=ObjectMeta(name="s", namespace="default")))
             if before is not None:
                 await client.with_field_manager("other").apply(before)

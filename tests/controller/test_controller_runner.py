@@ -346,7 +346,6 @@ async def test_a_reconciler_that_is_no_coroutine_is_told_what_to_write() -> None
         Controller(name="site", reconciler=Plain(), primary=Site),
         Cluster(bench.client, bench.cache, bench.recorded),
         metrics=bench.recorded,
-        clock=bench.clock,
     )
     async with bench.running(site("a")):
         (outcome,) = bench.recorded.outcomes
@@ -369,7 +368,6 @@ async def test_a_function_is_called_for_objects_that_are_there_and_not_for_those
         Controller(name="site", reconciler=reconcile, primary=Site),
         Cluster(bench.client, bench.cache, bench.recorded),
         metrics=bench.recorded,
-        clock=bench.clock,
     )
     async with bench.running(site("a")):
         assert runs == [A]

@@ -25,6 +25,7 @@ from kubeshard.examples.webhosting.workload import (
     Service,
     is_ready,
 )
+from kubeshard.testing.virtual_world import SeededRng
 
 CONTROLLER = website_controller()
 META = ObjectMeta(name="a", namespace="ns", uid="1", generation=1, resource_version="1")
@@ -159,7 +160,9 @@ def test_metrics_have_the_references_names_and_labels() -> None:
 
 def test_without_a_file_the_operator_has_the_references_defaults() -> None:
     settings, unknown = load_settings(None, {})
-    election = settings.config.leader_election.election("webhosting-operator", settings.namespace)
+    election = settings.config.leader_election.election(
+        "webhosting-operator", settings.namespace, SeededRng(1)
+    )
     assert election is not None
     assert (election.namespace, election.name) == ("webhosting-system", "webhosting-operator")
     assert (settings.workers, settings.sharded, unknown) == (15, False, ())
@@ -197,11 +200,11 @@ def test_the_environment_configures_sharding_workers_and_election() -> None:
     }
     settings, _ = load_settings(None, environment)
     assert (settings.sharded, settings.workers, settings.shard_name) == (True, 50, "one")
-    election = settings.config.leader_election.election("x", "y")
+    election = settings.config.leader_election.election("x", "y", SeededRng(1))
     assert election is not None
     assert election.identity.startswith("pod-1_")
     elected, _ = load_settings(None, {"LEADER_ELECT": "0"})
-    assert elected.config.leader_election.election("x", "y") is None
+    assert elected.config.leader_election.election("x", "y", SeededRng(1)) is None
 
 
 @pytest.mark.parametrize(

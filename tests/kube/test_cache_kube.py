@@ -27,6 +27,7 @@ from kubeshard.core import ConfigMap, Namespace, ObjectMeta, Selector, metadata_
 from kubeshard.core.errors import NotFound
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.core.patches import MergePatch
+from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream, Transport, TransportError
 
 SHARD = "shard.alpha.sharding.timebertt.dev/cache-test"
@@ -310,7 +311,7 @@ async def test_a_kind_whose_crd_comes_later_is_cached_when_it_is_there(
 async def test_a_writer_reads_its_own_writes_also_those_that_leave_the_selector(
     kube_client: Client, cached_client: Client, namespace: str
 ) -> None:
-    writes = OwnWrites()
+    writes = OwnWrites(SystemClock())
     writer = kube_client.on_write(writes.record)
     scope = Scope(frozenset({namespace}), labels=Selector.equals(SHARD, "me"))
     cache = Cache(cached_client)

@@ -20,6 +20,7 @@ import pytest
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.errors import Forbidden
+from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.testing import RELEASE, ControlPlane, ControlPlaneFailed, is_running, wait_until
 from kubeshard.testing.assets import ASSETS_VARIABLE
 from kubeshard.webhook.certificates import ServingCertificate
@@ -111,7 +112,7 @@ async def test_the_api_server_calls_webhooks_on_loopback(
         host="127.0.0.1",
         port=0,
     )
-    async with server.running():
+    async with server.running(REAL_WORLD):
         configuration = {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingWebhookConfiguration",

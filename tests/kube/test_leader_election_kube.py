@@ -9,6 +9,7 @@ from kubeshard.client import Client
 from kubeshard.controller.events import Event, EventRecorder
 from kubeshard.core import ConfigMap, Lease, ObjectMeta
 from kubeshard.manager.leader_election import LeaderElection, LeaderElector
+from kubeshard.runtime.clock import SystemClock
 
 
 def candidate(client: Client, namespace: str, identity: str = "") -> LeaderElector:
@@ -57,7 +58,7 @@ async def test_a_leader_renews_and_is_lost_when_its_lease_is_taken(
 
 async def test_events_are_accepted_and_counted(kube_client: Client, namespace: str) -> None:
     config = await kube_client.create(ConfigMap(metadata=ObjectMeta(name="config", namespace=namespace)))
-    recorder = EventRecorder(kube_client, "test-controller", "host")
+    recorder = EventRecorder(kube_client, "test-controller", "host", clock=SystemClock())
     async with recorder.running():
         for number in range(5):
             recorder.event(config, "Warning", "Failed", f"try {number} " + "x" * 5000)

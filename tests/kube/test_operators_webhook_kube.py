@@ -14,7 +14,8 @@ from kubeshard.client import Client
 from kubeshard.core import ConfigMap, MergePatch, ObjectMeta
 from kubeshard.core.errors import ApiError, KubeshardError
 from kubeshard.core.patches import add
-from kubeshard.runtime.clock import SYSTEM_CLOCK
+from kubeshard.runtime.clock import SystemClock
+from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.webhook import (
     AdmissionAnswer,
@@ -66,7 +67,7 @@ class Given:
     """A certificate source."""
 
     def __init__(self) -> None:
-        self.identity: Identity = renewed(None, ("127.0.0.1",), SYSTEM_CLOCK.wall())
+        self.identity: Identity = renewed(None, ("127.0.0.1",), SystemClock().wall())
 
     async def load(self, serving: ServingCertificate) -> None:
         serving.install(self.identity.serving)
@@ -87,7 +88,7 @@ async def dry(kube_client: Client, namespace: str) -> AsyncIterator[Dry]:
         "/warns": Webhook(fails, on_failure="Ignore"),
     }
     server = WebhookServer(routes, given, host="127.0.0.1", port=0)
-    async with server.running():
+    async with server.running(REAL_WORLD):
 
         def webhook(path: str, policy: str, *, labelled: bool = True) -> dict[str, Any]:
             selector = {"matchLabels": {"fails": f"{path}-{policy}".lower()}} if labelled else {}

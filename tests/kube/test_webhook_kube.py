@@ -12,6 +12,7 @@ import pytest
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, GroupKind, GroupResource, MergePatch, ObjectMeta
 from kubeshard.core.errors import KubeshardError
+from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.certificate_controller import SharedCertificate, serving_names
 from kubeshard.sharder.config import WebhookClientConfig, WebhookConfig
@@ -64,7 +65,7 @@ async def view(kube_client: Client, namespace: str) -> AsyncIterator[View]:
         port=0,
         server_name=names[0],
     )
-    async with server.running():
+    async with server.running(REAL_WORLD):
         client_config = WebhookClientConfig(
             url=f"https://127.0.0.1:{server.port}", ca_bundle=certificate.ca_bundle
         )

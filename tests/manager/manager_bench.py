@@ -17,6 +17,7 @@ from kubeshard.core import GroupKind, KubeObject, ObjectMeta
 from kubeshard.manager import HealthGate, Manager
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.testing.virtual_time import VirtualClock, settle
+from kubeshard.testing.virtual_world import virtual_world
 
 JSON = {"content-type": "application/json"}
 
@@ -32,8 +33,8 @@ def item(name: str = "a", version: int = 1) -> Item:
 class FilledCache(Cache):
     """Holds `objects` as soon as it runs, and never hears of anything else."""
 
-    def __init__(self, client: Client, objects: Sequence[KubeObject], clock: VirtualClock) -> None:
-        super().__init__(client, clock=clock)
+    def __init__(self, client: Client, objects: Sequence[KubeObject]) -> None:
+        super().__init__(client)
         self._objects = objects
         self.order: list[str] = []
 
@@ -166,14 +167,16 @@ class ManagerBench:
     def __init__(self, *objects: KubeObject) -> None:
         self.clock = VirtualClock()
         self.server = Leases()
-        self.client = Client(ClusterConfig("http://kube.test"), transport=self.server, clock=self.clock)
-        self.cache = FilledCache(self.client, objects, self.clock)
+        self.client = Client(
+            ClusterConfig("http://kube.test"), transport=self.server, world=virtual_world(clock=self.clock)
+        )
+        self.cache = FilledCache(self.client, objects)
         self.order = self.cache.order
 
     def manager(self, controllers: Sequence[Controller[Any]] = (), **options: Any) -> Manager:
         options.setdefault("metrics_address", None)
         options.setdefault("health_address", None)
-        manager = Manager(controllers, client=self.client, clock=self.clock, **options)
+        manager = Manager(controllers, client=self.client, **options)
         # Sharding decides the scopes of a cache, so a manager takes no cache beside it. This one has no scopes.
         manager._given_cache = self.cache
         return manager

@@ -13,6 +13,7 @@ from kubeshard.cache import Scope
 from kubeshard.controller import Context, Controller, Watch
 from kubeshard.core import ConfigurationError, KubeObject, Lease, NotOurs, ObjectMeta, metadata_only
 from kubeshard.manager import LeaderElection, Manager, RightLost, Runnable
+from kubeshard.runtime.world import World
 from kubeshard.testing.virtual_time import settle, virtual_time
 
 ELECTION = LeaderElection(name="leader", namespace="ns", identity="me")
@@ -37,7 +38,10 @@ def noting(order: list[str], name: str, *, fails: BaseException | None = None) -
 
 class NotingServer:
     def __init__(self, order: list[str], fails: BaseException | None = None) -> None:
-        self.run = noting(order, "server", fails=fails)
+        self._run = noting(order, "server", fails=fails)
+
+    async def run(self, world: World) -> None:
+        await self._run()
 
 
 async def started(manager: Manager) -> asyncio.Task[None]:

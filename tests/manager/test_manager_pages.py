@@ -21,6 +21,7 @@ from kubeshard.manager.vitals import Vitals
 from kubeshard.runtime.asgi import AsgiApp
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
+from kubeshard.testing.virtual_world import virtual_world
 
 
 class Got(NamedTuple):
@@ -327,9 +328,9 @@ class Reviews:
 
 
 def guarded() -> tuple[Reviews, AsgiApp]:
-    clock, reviews = VirtualClock(), Reviews()
-    client = Client(ClusterConfig("http://kube.test"), transport=reviews, clock=clock)
-    return reviews, MetricsAuth(client, clock).guard(pages_app(Metrics().page))
+    reviews = Reviews()
+    client = Client(ClusterConfig("http://kube.test"), transport=reviews, world=virtual_world())
+    return reviews, MetricsAuth(client).guard(pages_app(Metrics().page))
 
 
 @pytest.mark.parametrize(
@@ -404,7 +405,7 @@ async def test_one_address_cannot_flood_the_api_server_with_reviews() -> None:
 @virtual_time
 async def test_the_memory_of_answers_is_bounded() -> None:
     reviews = Reviews()
-    auth = MetricsAuth(Client(ClusterConfig("http://kube.test"), transport=reviews), VirtualClock())
+    auth = MetricsAuth(Client(ClusterConfig("http://kube.test"), transport=reviews, world=virtual_world()))
     app = auth.guard(pages_app(Metrics().page))
     for number in range(REMEMBERED + 10):
         await get(app, "/metrics", headers={"Authorization": f"Bearer {number}"}, host=str(number))

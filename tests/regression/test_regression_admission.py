@@ -89,7 +89,7 @@ async def test_where_shards_are_listed_by_their_users_a_drain_is_acknowledged_by
         asked, before = world.draining(), world.owners()
         given_up = {shard_label(world.ring): None, drain_label(world.ring): None}
         transport, config = InMemoryTransport(world.front), world.config("jane")
-        async with Client(config, transport=transport, clock=world.clock, rng=world.rng) as jane:
+        async with Client(config, transport=transport, world=world.outside) as jane:
             for name in asked:
                 await jane.patch(Thing, name, "team", MergePatch({"metadata": {"labels": given_up}}))
         handed_over = {**before, **dict.fromkeys(asked, "s1")}

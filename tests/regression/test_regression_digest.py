@@ -8,7 +8,8 @@ from pathlib import Path
 
 import digest
 import pytest
-from world import SeededRng
+
+from kubeshard.testing.virtual_world import SeededRng
 
 pytestmark = pytest.mark.regression
 

@@ -129,7 +129,9 @@ async def test_webhook_configurations_that_may_not_be_watched_are_applied_and_th
     assert in_place(world)
     await asyncio.sleep(APPLY_AGAIN)
     assert len(applied) <= 2
-    told = [record for record in caplog.records if "may not watch webhook configurations" in record.message]
+    told = [
+        record for record in caplog.records if "Not allowed to watch webhook configurations" in record.message
+    ]
     assert len(told) == 1
     await world.__aexit__(None, None, None)
 

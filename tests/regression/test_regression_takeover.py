@@ -223,7 +223,7 @@ def test_an_object_that_cannot_be_written_holds_a_returning_shard_up_for_half_a_
                 return HttpResponse(403, {"content-type": "application/json"}, body) if refused else None
 
             network.before = refuse
-            client = Client(ClusterConfig("http://sim"), transport=network, clock=world.clock, rng=world.rng)
+            client = Client(ClusterConfig("http://sim"), transport=network, world=world.outside)
             client = client.fenced(ShardFence(ME, {Thing.KIND.group_resource}, lambda: None))
             began = world.loop.time()
             assert not await reclaim(client, ME, PLACES)

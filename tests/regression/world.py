@@ -16,9 +16,9 @@ threads and TLS; a process is a task, a network of its own and a clock of its ow
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -33,7 +33,9 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager import Manager
+from kubeshard.runtime import world as runtime
 from kubeshard.runtime.thread import SameLoop
+from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import (
     HttpRequest,
     HttpResponse,
@@ -54,6 +56,7 @@ from kubeshard.sharding import (
 )
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.testing.virtual_time import VirtualClock, run_virtual
+from kubeshard.testing.virtual_world import VirtualHost, virtual_world
 from kubeshard.webhook.app import AdmissionApp
 from kubeshard.webhook.metrics import WebhookMetrics
 from kubeshard_apiserver import ADMINISTRATOR, ApiServer, Identity, InMemoryTransport, User
@@ -103,17 +106,6 @@ MAIN = RingResource(
     resource="things",
     controlled_resources=(RingGroupResource(group="", resource="configmaps"),),
 )
-
-
-class SeededRng:
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
-
-    def uniform(self, low: float, high: float) -> float:
-        return self._random.uniform(low, high)
-
-    def token(self) -> str:
-        return f"{self._random.getrandbits(128):032x}"
 
 
 class Network:
@@ -271,6 +263,14 @@ class Process:
         self.world = world
         self.name = name
         self.clock = VirtualClock(world.loop)
+        self.inside = replace(
+            world.outside,
+            clock=self.clock,
+            connect=self._connect,
+            watchdog=lambda: VirtualWatchdog(self),
+            host=VirtualHost(name),
+        )
+        """What the process takes for the world."""
         self.networks: list[Network] = []
         self.dead = ""
         self.manager: Manager | None = None
@@ -280,12 +280,14 @@ class Process:
         world.processes[name] = self
 
     def client(self, limiter: Limiter | None = None) -> Client:
+        return Client(self.world.config(self.name), world=self.inside, limiter=limiter)
+
+    def _connect(self, server: str, tls: Tls, /, *, proxy: str | None = None) -> Network:
         network = Network(self, self.world.front)
         self.networks.append(network)
         if self.world.connected:
             self.world.connected(self, network)
-        config, rng = self.world.config(self.name), self.world.rng
-        return Client(config, transport=network, clock=self.clock, rng=rng, limiter=limiter)
+        return network
 
     def start(self, manager: Manager) -> Self:
         self.manager = manager
@@ -385,30 +387,29 @@ class VirtualWebhookServer:
         *,
         after: Callable[[], Awaitable[None]] | None = None,
         registry: Any = None,
-        clock: Any = None,
         **_: object,
     ) -> None:
-        self._app = AdmissionApp(routes, metrics=WebhookMetrics(registry), clock=clock)
+        self._routes, self._registry = routes, registry
         self._after = after
-        self._prefixes = tuple(routes)
         self._listens = False
 
     def ready(self) -> bool:
         return self._listens
 
-    async def run(self) -> None:
+    async def run(self, world: runtime.World) -> None:
         if self._after:
             await self._after()
+        app = AdmissionApp(self._routes, clock=world.clock, metrics=WebhookMetrics(self._registry))
         self._listens = True
         apps = _current_world().caller.apps
-        for prefix in self._prefixes:
-            apps[prefix] = self._app
+        for prefix in self._routes:
+            apps[prefix] = app
         try:
             await asyncio.get_running_loop().create_future()
         finally:
             self._listens = False
-            for prefix in self._prefixes:
-                if apps.get(prefix) is self._app:
+            for prefix in self._routes:
+                if apps.get(prefix) is app:
                     del apps[prefix]
 
 
@@ -450,10 +451,11 @@ class World:
         users: Mapping[str, User] | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.rng = SeededRng(seed)
         self.latency = latency
         self.ring = ring
-        self.clock = VirtualClock(self.loop)
+        self.outside = virtual_world(seed=seed)
+        """Of everybody who is no process."""
+        self.rng, self.clock = self.outside.rng, self.outside.clock
         self.server = ApiServer(clock=self.clock, rng=self.rng)
         self.caller = _Webhooks()
         self._users = dict(users or {})
@@ -498,7 +500,7 @@ class World:
     def admin(self) -> Client:
         """A client without network and faults."""
         transport = InMemoryTransport(self.front)
-        return Client(self.config(), transport=transport, clock=self.clock, rng=self.rng)
+        return Client(self.config(), transport=transport, world=self.outside)
 
     def config(self, process: str = "") -> ClusterConfig:
         token = process if process in self._users else ADMINISTRATOR.name
@@ -584,10 +586,7 @@ class World:
             metrics=replace(config.metrics, bind_address="0"),
             health=replace(config.health, bind_address="0"),
         )
-        manager = sharder_app.build_sharder(
-            config, process.client(limiter), clock=process.clock, rng=self.rng
-        )
-        return process.start(manager)
+        return process.start(sharder_app.build_sharder(config, process.client(limiter)))
 
     def shard(
         self,
@@ -626,8 +625,6 @@ class World:
                 sharding=member,
                 metrics_address=None,
                 health_address=None,
-                clock=started.clock,
-                rng=self.rng,
                 **manager,
             )
         )
@@ -641,8 +638,6 @@ class World:
                 client=process.client(),
                 metrics_address=None,
                 health_address=None,
-                clock=process.clock,
-                rng=self.rng,
                 **manager,
             )
         )

@@ -14,7 +14,7 @@ import pytest
 
 PRELUDE = """
 import os, signal, subprocess, sys, threading, time
-from kubeshard.runtime.clock import SYSTEM_CLOCK
+from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.init_process import leave_init_to_a_parent
 """
 NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child"]
@@ -61,7 +61,7 @@ def test_the_kernels_watchdog_kills_a_program_that_was_started_as_process_1() ->
     code, _ = ended(
         "leave_init_to_a_parent()\n"
         "from kubeshard.runtime.watchdog import KernelWatchdog\n"
-        "dog = KernelWatchdog(); dog.arm(SYSTEM_CLOCK.boottime() + 0.1); time.sleep(60)"
+        "dog = KernelWatchdog(); dog.arm(SystemClock().boottime() + 0.1); time.sleep(60)"
     )
     assert code == 137
 

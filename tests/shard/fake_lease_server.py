@@ -13,6 +13,7 @@ from kubeshard.client import Client, ClusterConfig
 from kubeshard.core.builtin import Lease
 from kubeshard.core.encoding import encode
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError, TransportTimeout
+from kubeshard.testing.virtual_world import virtual_world
 
 JSON = {"content-type": "application/json"}
 
@@ -35,7 +36,7 @@ class LeaseServer:
         self._cut = asyncio.Event()
 
     def client(self) -> Client:
-        return Client(ClusterConfig("https://api"), transport=self)
+        return Client(ClusterConfig("https://api"), transport=self, world=virtual_world())
 
     # What others do to the lease
 

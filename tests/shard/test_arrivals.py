@@ -9,8 +9,10 @@ from kubeshard.cache.listwatch import Apply, Remove, Replace
 from kubeshard.cache.scope import ALL_NAMESPACES
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import Key, KubeObject, ObjectMeta
+from kubeshard.runtime.http import HttpTransport
 from kubeshard.shard import Arrivals
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard.testing.virtual_time import virtual_time
+from kubeshard.testing.virtual_world import virtual_world
 
 A, B, C = Key("x", "a"), Key("x", "b"), Key("y", "c")
 
@@ -36,8 +38,8 @@ def site(key: Key, version: int) -> Site:
 
 
 def a_cache() -> Cache:
-    clock = VirtualClock()
-    return Cache(Client(ClusterConfig("http://nowhere"), clock=clock), clock=clock)
+    world = virtual_world(connect=HttpTransport)
+    return Cache(Client(ClusterConfig("http://nowhere"), world=world))
 
 
 @pytest.mark.regression

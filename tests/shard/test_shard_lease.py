@@ -15,7 +15,7 @@ from fake_lease_server import LeaseServer
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.runtime.clock import SYSTEM_CLOCK
+from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.thread import LoopThread, SameLoop
 from kubeshard.runtime.watchdog import NoWatchdog
 from kubeshard.shard import Incarnation, ShardIdentity, ShardLease, ShardTenure, Takeover, scaled
@@ -432,7 +432,7 @@ async def test_a_blocked_main_loop_can_neither_keep_the_lease_nor_write_after_it
         timing=scaled(4),
         watchdog=NoWatchdog(),
         runner=LoopThread("shard-lease"),
-        clock=SYSTEM_CLOCK,
+        clock=SystemClock(),
     )
     async with lease.held(health) as tenure:
         assert may_write(tenure)

@@ -44,6 +44,7 @@ from kubeshard.runtime.transport import UNDELIVERED, HttpRequest, HttpResponse
 from kubeshard.shard import Floors, Handovers, shard_predicate
 from kubeshard.shard.handover import KEPT
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
+from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.workqueue import ItemExponential
 
 SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.timebertt.dev/ring"
@@ -213,8 +214,10 @@ class Process:
     def __init__(self, when: Predicate[Any] = always) -> None:
         self.server = Server()
         self.clock = VirtualClock()
-        client = Client(ClusterConfig("http://kube.test"), transport=self.server, clock=self.clock)
-        self.cache = Cache(client, clock=self.clock)
+        client = Client(
+            ClusterConfig("http://kube.test"), transport=self.server, world=virtual_world(clock=self.clock)
+        )
+        self.cache = Cache(client)
         sharded = {Site.KIND, ConfigMap.KIND}
         self.handovers = Handovers(SHARD, DRAIN, "me", sharded.__contains__, self.clock)
         self.first, self.second = Script(), Script()
@@ -227,13 +230,12 @@ class Process:
                     reconciler=reconciler,
                     primary=primary,
                     owns=[ConfigMap, Theme],
-                    limiter=ItemExponential(1.0, 60.0, jitter=0),
+                    limiter=lambda world: ItemExponential(1.0, 60.0, jitter=0, rng=world.rng),
                 )
                 .filtered(when)
                 .guarded(self.handovers.sharded, undecodable=self.handovers.draining),
                 cluster,
                 metrics=metrics,
-                clock=self.clock,
             )
             for name, reconciler, primary, metrics in (
                 ("first", self.first, Site, self.seen),

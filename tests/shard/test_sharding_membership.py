@@ -18,6 +18,7 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard import Incarnation, ShardFence, ShardIdentity, Sharding, shard_predicate
 from kubeshard.sharding import RingGroupResource, RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard.testing.virtual_world import virtual_world
 
 SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.timebertt.dev/ring"
 
@@ -62,7 +63,7 @@ class Api:
     def abort(self) -> None: ...
 
     def client(self) -> Client:
-        return Client(ClusterConfig("http://kube.test"), transport=self)
+        return Client(ClusterConfig("http://kube.test"), transport=self, world=virtual_world())
 
 
 def answer(status: int, /, **body: Any) -> HttpResponse:

@@ -19,6 +19,7 @@ from kubeshard.core.errors import Invalid
 from kubeshard.core.patches import apply_json_patch, apply_merge_patch
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
+from kubeshard.testing.virtual_world import virtual_world
 
 Fault = Callable[[HttpRequest], HttpResponse | None]
 
@@ -40,7 +41,7 @@ class SmallApi:
         self.faults: list[Fault] = []
 
     def client(self, clock: Clock) -> Client:
-        return Client(ClusterConfig("http://small"), transport=self, clock=clock)
+        return Client(ClusterConfig("http://small"), transport=self, world=virtual_world(clock=clock))
 
     # The world's side
 

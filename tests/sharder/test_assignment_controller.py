@@ -13,13 +13,13 @@ from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.rng import SYSTEM_RNG
 from kubeshard.sharder.assignment_controller import Assignments, assignment_controller
 from kubeshard.sharder.lanes import Lanes
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.schedule import Outcome, Reach
 from kubeshard.sharding import RING_LABEL, ControllerRing, RingEntry
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard.testing.virtual_world import virtual_world
 
 RING = ControllerRing(metadata=ObjectMeta(name="ring", uid="uid", generation=1))
 
@@ -129,8 +129,9 @@ async def test_a_renewal_is_no_trigger() -> None:
 async def test_a_ring_that_fails_again_and_again_is_tried_every_half_minute(
     sync_period: float, delays: list[float]
 ) -> None:
-    limiter = assignment_controller(World().assignments, sync_period, SYSTEM_RNG).limiter
-    assert limiter is not None
+    make = assignment_controller(World().assignments, sync_period).limiter
+    assert make is not None
+    limiter = make(virtual_world())
     waits = [limiter.when(Key("", "ring")) for _ in delays]
     assert all(delay <= wait <= 1.2 * delay for delay, wait in zip(delays, waits, strict=True))
     assert len({wait / delay for delay, wait in zip(delays, waits, strict=True)}) > 1

@@ -16,7 +16,7 @@ from kubeshard.core.errors import (
     Unavailable,
 )
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.runtime.clock import SYSTEM_CLOCK, SystemClock
+from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.rng import SystemRng
 from kubeshard.sharder.certificate_controller import SECRET_NAME, SharedCertificate, serving_names
 from kubeshard.sharder.config import ServiceReference, WebhookClientConfig
@@ -75,7 +75,7 @@ class Clock(SystemClock):
         self.offset = offset
 
     def wall(self) -> float:
-        return SYSTEM_CLOCK.wall() + self.offset
+        return SystemClock().wall() + self.offset
 
 
 class NoWait(SystemRng):
@@ -88,7 +88,7 @@ def replica(secrets: Secrets, clock: Clock | None = None) -> SharedCertificate:
 
 
 async def served(shared: SharedCertificate) -> ServingCertificate:
-    serving = ServingCertificate(NAMES[0])
+    serving = ServingCertificate(NAMES[0], clock=SystemClock())
     await shared.load(serving)
     return serving
 

@@ -13,7 +13,6 @@ from kubeshard.core.errors import Timeout
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import Selector
-from kubeshard.runtime.rng import SYSTEM_RNG
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.crew import Crew
 from kubeshard.sharder.lease_observer import SHARD_LEASES
@@ -22,6 +21,7 @@ from kubeshard.sharder.moves import Job, Mover, Outcome, Still
 from kubeshard.sharder.repairs import Repairs
 from kubeshard.sharding import HashRing, RingEntry, RingResource, RingResources, RingView, TypeMeta, plan
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard.testing.virtual_world import SeededRng
 
 SHARD = "shard.alpha.sharding.timebertt.dev/ring"
 SECRETS = "/api/v1/namespaces/default/secrets"
@@ -119,7 +119,7 @@ async def test_a_refused_object_is_tried_again_alone_until_it_works() -> None:
         drained=lambda job: None,
         metrics=SharderMetrics(CollectorRegistry()),
         clock=clock,
-        rng=SYSTEM_RNG,
+        rng=SeededRng(1),
     )
     refusals = iter(range(3))
 
@@ -146,7 +146,7 @@ async def test_an_object_that_is_refused_again_and_again_is_tried_again_within_a
     api, clock = SmallApi(), VirtualClock()
     client = api.client(clock)
     view = RingView("ring", RingResources([RingResource(resource="secrets")]), HashRing(["a"]))
-    repairs = Repairs(clock, SYSTEM_RNG)
+    repairs = Repairs(clock, SeededRng(1))
     mover = Mover(
         client,
         view=lambda _: view,
@@ -155,7 +155,7 @@ async def test_an_object_that_is_refused_again_and_again_is_tried_again_within_a
         drained=lambda job: None,
         metrics=SharderMetrics(CollectorRegistry()),
         clock=clock,
-        rng=SYSTEM_RNG,
+        rng=SeededRng(1),
     )
     tries: list[float] = []
 
@@ -193,7 +193,7 @@ async def test_a_throttled_object_is_repaired_when_the_server_asked_to_come_back
         drained=lambda job: None,
         metrics=SharderMetrics(CollectorRegistry()),
         clock=clock,
-        rng=SYSTEM_RNG,
+        rng=SeededRng(1),
     )
     api.put(SECRETS, "foo")
     meta = (await client.get(metadata_only(SECRET), "foo", "default")).metadata
@@ -229,7 +229,7 @@ async def test_an_object_is_not_repaired_after_its_resource_left_the_ring() -> N
         drained=lambda job: None,
         metrics=SharderMetrics(CollectorRegistry()),
         clock=clock,
-        rng=SYSTEM_RNG,
+        rng=SeededRng(1),
     )
     api.put(SECRETS, "foo")
     meta = (await client.get(metadata_only(SECRET), "foo", "default")).metadata

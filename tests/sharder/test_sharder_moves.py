@@ -13,7 +13,6 @@ from kubeshard.core.errors import ApiError, Throttled
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.manager.rights import LeaderFence
-from kubeshard.runtime.rng import SYSTEM_RNG
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.moves import TAKEN, Job, Mover, Outcome, Still
@@ -29,6 +28,7 @@ from kubeshard.sharding import (
     plan,
 )
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard.testing.virtual_world import SeededRng, virtual_world
 
 SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.timebertt.dev/ring"
 SECRETS = "/api/v1/namespaces/default/secrets"
@@ -60,7 +60,7 @@ class World:
             drained=lambda job: None,
             metrics=SharderMetrics(self.registry),
             clock=VirtualClock(),
-            rng=SYSTEM_RNG,
+            rng=SeededRng(1),
             strict=strict,
         )
 
@@ -177,7 +177,7 @@ async def test_a_sharder_that_leads_no_longer_leaves_the_job_to_others() -> None
         drained=lambda job: None,
         metrics=SharderMetrics(CollectorRegistry()),
         clock=VirtualClock(),
-        rng=SYSTEM_RNG,
+        rng=SeededRng(1),
     )
     before = len(world.api.requests)
     assert await mover.carry_out(job) is Outcome.WAITING
@@ -437,7 +437,7 @@ async def test_the_rate_limit_is_kept_before_the_proof_and_not_behind_it() -> No
     limited = Client(
         ClusterConfig("http://small"),
         transport=world.api,
-        clock=clock,
+        world=virtual_world(clock=clock),
         limiter=TokenBucketLimiter(0.1, 1, clock),
     )
     events: list[tuple[str, float]] = []
@@ -458,7 +458,7 @@ async def test_the_rate_limit_is_kept_before_the_proof_and_not_behind_it() -> No
         drained=lambda job: None,
         metrics=SharderMetrics(CollectorRegistry()),
         clock=clock,
-        rng=SYSTEM_RNG,
+        rng=SeededRng(1),
     )
     for name in ("foo", "bar"):
         world.api.put(SECRETS, name, labels={SHARD: "gone"})

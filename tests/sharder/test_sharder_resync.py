@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from small_api import SmallApi, ok, status
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard.runtime.rng import SYSTEM_RNG
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.metrics import SharderMetrics
@@ -24,6 +23,7 @@ from kubeshard.sharder.schedule import Outcome, Reach
 from kubeshard.sharder.unknown_namespaces import UnknownNamespaces
 from kubeshard.sharding import HashRing, RingGroupResource, RingResource, RingResources, RingView
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard.testing.virtual_world import SeededRng
 
 SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.timebertt.dev/ring"
 SECRETS, CONFIG_MAPS = "/api/v1/namespaces/default/secrets", "/api/v1/namespaces/default/configmaps"
@@ -59,7 +59,7 @@ class World:
             drained=lambda job: None,
             metrics=metrics,
             clock=clock,
-            rng=SYSTEM_RNG,
+            rng=SeededRng(1),
         )
         self.resync = Resync(
             client,

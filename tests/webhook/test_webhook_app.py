@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from kubeshard.core import ConfigMap
 from kubeshard.runtime.asgi import Message
+from kubeshard.runtime.clock import SystemClock
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.webhook.app import AdmissionApp, Webhook
 from kubeshard.webhook.metrics import WebhookMetrics
@@ -26,7 +27,7 @@ def let_through(request: AdmissionRequest) -> AdmissionAnswer:
 
 
 def app(**options: Any) -> AdmissionApp:
-    return AdmissionApp({"/hook/": let_through}, **options)
+    return AdmissionApp({"/hook/": let_through}, clock=SystemClock(), **options)
 
 
 def response(answer: Answer) -> dict[str, Any]:
@@ -45,7 +46,7 @@ async def test_the_longest_matching_prefix_counts() -> None:
     def inner(request: AdmissionRequest) -> AdmissionAnswer:
         return AdmissionAnswer(message="inner")
 
-    both = AdmissionApp({"/hook/": let_through, "/hook/in/": inner})
+    both = AdmissionApp({"/hook/": let_through, "/hook/in/": inner}, clock=SystemClock())
     assert response(await call(both, REVIEW, path="/hook/in/x"))["status"]["message"] == "inner"
     assert response(await call(both, REVIEW, path="/hook/x"))["status"]["message"] == "seen /hook/x"
 
@@ -124,7 +125,9 @@ async def test_a_failing_handler_lets_the_request_through_with_a_warning_and_is_
         raise RuntimeError("secret")
 
     metrics = WebhookMetrics()
-    ignoring = AdmissionApp({"/hook/": Webhook(broken, on_failure="Ignore")}, metrics=metrics)
+    ignoring = AdmissionApp(
+        {"/hook/": Webhook(broken, on_failure="Ignore")}, clock=SystemClock(), metrics=metrics
+    )
     answer = response(await call(ignoring, REVIEW))
     assert answer["allowed"] is True
     assert answer["uid"] == "u-1"
@@ -178,11 +181,13 @@ async def test_a_handler_that_fails_fails_the_call_so_that_the_registration_deci
     secret = {"metadata": {"name": "a"}, "apiVersion": "v1", "kind": "Secret"}
     request = {"uid": "u-1", "operation": "CREATE", "name": "a", "object": secret}
     body = json.dumps({"apiVersion": "admission.k8s.io/v1", "request": request}).encode()
-    answer = await call(AdmissionApp({"/hook/": handler}, metrics=metrics), body)
+    answer = await call(AdmissionApp({"/hook/": handler}, clock=SystemClock(), metrics=metrics), body)
     assert answer.status == 500
     assert answer.body.decode() == f"the webhook's handler failed: {name}"
     assert metrics.panics == 1
-    ignoring = AdmissionApp({"/hook/": Webhook(handler, on_failure="Ignore")}, metrics=metrics)
+    ignoring = AdmissionApp(
+        {"/hook/": Webhook(handler, on_failure="Ignore")}, clock=SystemClock(), metrics=metrics
+    )
     allowed = response(await call(ignoring, body))
     assert allowed["allowed"] is True
     assert allowed["warnings"] == [f"admission webhook failed, request was let through: {name}"]
@@ -198,11 +203,13 @@ async def test_an_async_handler_answers_and_is_given_up_when_the_api_server_no_l
         await asyncio.sleep(1)
         return AdmissionAnswer(allowed=False, code=403, message="not today", warnings=(str(request.dry_run),))
 
-    answer = response(await call(AdmissionApp({"/hook/": denies}), REVIEW, query=query))
+    answer = response(await call(AdmissionApp({"/hook/": denies}, clock=SystemClock()), REVIEW, query=query))
     assert answer["allowed"] is False
     assert answer["status"] == {"code": 403, "message": "not today"}
     began = asyncio.get_running_loop().time()
-    assert (await call(AdmissionApp({"/hook/": hangs}), REVIEW, query=query)).status == 500
+    assert (
+        await call(AdmissionApp({"/hook/": hangs}, clock=SystemClock()), REVIEW, query=query)
+    ).status == 500
     assert asyncio.get_running_loop().time() - began == pytest.approx(seconds)
 
 
@@ -249,9 +256,12 @@ async def test_the_direct_way_gives_the_same_answers_and_counts_the_same(
     usual, direct = WebhookMetrics(), WebhookMetrics()
     for url in (path, f"{path}?timeout=5s"):
         expected = await call(
-            AdmissionApp({"/hook/": handler}, metrics=usual, max_body=1000), body, path=path, headers=headers
+            AdmissionApp({"/hook/": handler}, clock=SystemClock(), metrics=usual, max_body=1000),
+            body,
+            path=path,
+            headers=headers,
         )
-        other = AdmissionApp({"/hook/": handler}, metrics=direct, max_body=1000)
+        other = AdmissionApp({"/hook/": handler}, clock=SystemClock(), metrics=direct, max_body=1000)
         found = await directly(other, body, url, headers=headers)
         assert (found.status, found.headers, found.body) == (expected.status, expected.headers, expected.body)
     assert direct.panics == usual.panics

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.runtime.clock import SYSTEM_CLOCK, SystemClock
+from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.issuing import new_authority, new_server_leaf
 from kubeshard.runtime.tls import CertificatePair
 from kubeshard.testing.virtual_time import virtual_time
@@ -23,7 +23,7 @@ from kubeshard.webhook.certificates import (
 from kubeshard.webhook.selfsigned import DAY, renewed
 
 NAME = "sharder.sharding-system.svc"
-NOW = SYSTEM_CLOCK.wall()
+NOW = SystemClock().wall()
 
 
 def pair(name: str = NAME, at: float = NOW) -> CertificatePair:
@@ -56,7 +56,7 @@ UNUSABLE = {
 def test_an_unusable_pair_is_refused_with_a_reason_and_the_last_good_one_stays(
     bad: CertificatePair, reason: str
 ) -> None:
-    serving = ServingCertificate(NAME)
+    serving = ServingCertificate(NAME, clock=SystemClock())
     assert not serving.ready()
     serving.install(GOOD)
     with pytest.raises(UnusableCertificate, match=reason):
@@ -66,7 +66,7 @@ def test_an_unusable_pair_is_refused_with_a_reason_and_the_last_good_one_stays(
 
 
 def test_a_new_pair_is_served_in_place_of_the_old_one() -> None:
-    serving = ServingCertificate(NAME)
+    serving = ServingCertificate(NAME, clock=SystemClock())
     assert serving.install(GOOD) is True
     assert serving.install(GOOD) is False
     assert serving.install(OTHER) is True
@@ -96,7 +96,7 @@ def test_readiness_is_lost_only_when_the_served_certificate_expires() -> None:
 
 @pytest.mark.parametrize(("allow", "outcome"), [(False, None), (True, "TLSv1.2")])
 def test_tls_1_2_is_spoken_only_where_it_is_allowed(allow: bool, outcome: str | None) -> None:
-    serving = ServingCertificate(NAME, allow_tls_1_2=allow)
+    serving = ServingCertificate(NAME, clock=SystemClock(), allow_tls_1_2=allow)
     serving.install(GOOD)
     if outcome is None:
         with pytest.raises(ssl.SSLError):
@@ -106,7 +106,7 @@ def test_tls_1_2_is_spoken_only_where_it_is_allowed(allow: bool, outcome: str | 
 
 
 def test_only_http_1_1_is_negotiated() -> None:
-    serving = ServingCertificate(NAME)
+    serving = ServingCertificate(NAME, clock=SystemClock())
     serving.install(GOOD)
     handshake(serving, GOOD, alpn=["h2", "http/1.1"], negotiated="http/1.1")
 
@@ -143,7 +143,7 @@ async def test_changed_files_are_served_and_unusable_ones_are_counted_and_passed
     mounted = Mounted(tmp_path)
     mounted.write(GOOD)
     registry = CollectorRegistry()
-    serving = ServingCertificate(NAME, registry=registry)
+    serving = ServingCertificate(NAME, clock=SystemClock(), registry=registry)
     files = CertificateFiles(mounted.certificate, mounted.key, interval=0.01)
     await files.load(serving)
     assert handshake(serving, GOOD)
@@ -181,7 +181,7 @@ async def test_files_that_were_refused_are_read_again_without_a_change_and_serve
             return super().install(pair)
 
     registry = CollectorRegistry()
-    serving = Serving(NAME, registry=registry)
+    serving = Serving(NAME, clock=SystemClock(), registry=registry)
     files = CertificateFiles(mounted.certificate, mounted.key, interval=10.0)
     await files.load(serving)
     watching = asyncio.ensure_future(files.run(serving))
@@ -202,10 +202,10 @@ async def test_missing_or_unusable_files_at_the_start_are_a_configuration_error(
     mounted = Mounted(tmp_path)
     files = CertificateFiles(mounted.certificate, mounted.key)
     with pytest.raises(ConfigurationError, match=r"tls\.crt"):
-        await files.load(ServingCertificate(NAME))
+        await files.load(ServingCertificate(NAME, clock=SystemClock()))
     mounted.write(pair("other.svc"))
     with pytest.raises(ConfigurationError, match="mismatch"):
-        await files.load(ServingCertificate(NAME))
+        await files.load(ServingCertificate(NAME, clock=SystemClock()))
 
 
 def test_an_encrypted_key_is_refused_and_asks_nobody(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_an_encrypted_key_is_refused_and_asks_nobody(tmp_path: Path) -> None:
         serialization.BestAvailableEncryption(b"x"),
     )
     with pytest.raises(UnusableCertificate, match="encrypted"):
-        ServingCertificate(NAME).install(CertificatePair(GOOD.certificate, encrypted))
+        ServingCertificate(NAME, clock=SystemClock()).install(CertificatePair(GOOD.certificate, encrypted))
 
 
 def handshake(

@@ -11,6 +11,7 @@ from asgi_client import Answer, call
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from kubeshard.runtime.clock import SystemClock
 from kubeshard.webhook.app import AdmissionApp, Webhook
 from kubeshard.webhook.review import AdmissionAnswer, AdmissionRequest
 
@@ -53,7 +54,7 @@ def careless(request: AdmissionRequest) -> AdmissionAnswer:
     return AdmissionAnswer(patch=({"op": "add", "path": "/", "value": request.object.metadata.name},))
 
 
-APP = AdmissionApp({"/hook/": Webhook(careless, on_failure="Ignore")})
+APP = AdmissionApp({"/hook/": Webhook(careless, on_failure="Ignore")}, clock=SystemClock())
 
 
 def answer_to(body: bytes | list[bytes], headers: list[tuple[bytes, bytes]] | None = None) -> Answer:

@@ -5,14 +5,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from kubeshard.runtime.clock import SYSTEM_CLOCK
+from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.issuing import new_authority, new_server_leaf
 from kubeshard.runtime.tls import CertificatePair
 from kubeshard.webhook.certificates import Identity, ServingCertificate
 from kubeshard.webhook.selfsigned import AUTHORITY_LIFETIME, DAY, LEAF_LIFETIME, renewed
 
 NAMES = ("sharder.sharding-system.svc", "sharder.sharding-system", "10.0.0.1")
-NOW = SYSTEM_CLOCK.wall()
+NOW = SystemClock().wall()
 
 
 def leaf(identity: Identity) -> x509.Certificate:
@@ -41,7 +41,7 @@ def test_a_first_identity_is_one_authority_and_a_leaf_for_the_names() -> None:
     assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
     assert 89 * DAY < certificate.not_valid_after_utc.timestamp() - NOW < 91 * DAY
     assert authority.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    assert ServingCertificate(NAMES[0]).install(identity.serving)
+    assert ServingCertificate(NAMES[0], clock=SystemClock()).install(identity.serving)
 
 
 def test_nothing_changes_before_two_thirds_of_the_leafs_life() -> None:

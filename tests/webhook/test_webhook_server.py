@@ -9,14 +9,15 @@ import pytest
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.asgi import Limits
-from kubeshard.runtime.clock import SYSTEM_CLOCK
+from kubeshard.runtime.clock import SystemClock
+from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.webhook.certificates import Identity, ServingCertificate
 from kubeshard.webhook.review import AdmissionAnswer, AdmissionRequest
 from kubeshard.webhook.selfsigned import renewed
 from kubeshard.webhook.server import WebhookServer
 
 NAME = "sharder.sharding-system.svc"
-IDENTITY = renewed(None, (NAME,), SYSTEM_CLOCK.wall())
+IDENTITY = renewed(None, (NAME,), SystemClock().wall())
 REVIEW = json.dumps({"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u-1"}}).encode()
 
 
@@ -85,7 +86,7 @@ class Connection:
 
 
 async def test_reviews_are_answered_over_https_on_a_kept_connection() -> None:
-    async with server().running() as running:
+    async with server().running(REAL_WORLD) as running:
         assert running.ready()
         connection = await Connection.open(running)
         for _ in range(3):
@@ -98,8 +99,8 @@ async def test_reviews_are_answered_over_https_on_a_kept_connection() -> None:
 
 async def test_a_new_certificate_is_served_to_new_connections_while_old_ones_go_on() -> None:
     source = Given()
-    other = renewed(None, (NAME,), SYSTEM_CLOCK.wall())
-    async with server(source).running() as running:
+    other = renewed(None, (NAME,), SystemClock().wall())
+    async with server(source).running(REAL_WORLD) as running:
         old = await Connection.open(running)
         await source.later.put(other)
         await source.later.join()
@@ -114,7 +115,7 @@ async def test_a_new_certificate_is_served_to_new_connections_while_old_ones_go_
 async def test_the_port_opens_only_after_the_caches_are_synced() -> None:
     synced = asyncio.Event()
     waiting = server(after=synced.wait)
-    task = asyncio.ensure_future(waiting.run())
+    task = asyncio.ensure_future(waiting.run(REAL_WORLD))
     await asyncio.sleep(0)
     assert waiting.port == 0
     assert not waiting.ready()
@@ -129,17 +130,17 @@ async def test_the_port_opens_only_after_the_caches_are_synced() -> None:
 
 
 async def test_a_taken_port_is_a_configuration_error() -> None:
-    async with server().running() as running:
+    async with server().running(REAL_WORLD) as running:
         second = WebhookServer({"/": let_through}, Given(), host="127.0.0.1", port=running.port)
         with pytest.raises(
             ConfigurationError,
             match=f"webhook server: cannot listen on 127.0.0.1:{running.port}: another process",
         ):
-            await second.run()
+            await second.run(REAL_WORLD)
 
 
 async def test_a_client_that_does_not_finish_its_handshake_is_cut_off() -> None:
-    async with server(limits=Limits(header_timeout=0.05)).running() as running:
+    async with server(limits=Limits(header_timeout=0.05)).running(REAL_WORLD) as running:
         reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
         writer.write(b"\x16\x03\x01")
         async with asyncio.timeout(5):
@@ -148,7 +149,7 @@ async def test_a_client_that_does_not_finish_its_handshake_is_cut_off() -> None:
 
 
 async def test_plain_http_is_not_spoken() -> None:
-    async with server().running() as running:
+    async with server().running(REAL_WORLD) as running:
         reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
         writer.write(b"GET /hook/r HTTP/1.1\r\nhost: x\r\n\r\n")
         async with asyncio.timeout(5):
@@ -157,7 +158,7 @@ async def test_plain_http_is_not_spoken() -> None:
 
 
 async def test_too_large_a_body_is_refused_before_it_was_sent() -> None:
-    async with server().running() as running:
+    async with server().running(REAL_WORLD) as running:
         connection = await Connection.open(running)
         connection.writer.write(
             b"POST /hook/r HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99999999\r\n\r\n"
@@ -168,7 +169,7 @@ async def test_too_large_a_body_is_refused_before_it_was_sent() -> None:
 
 
 async def test_an_endless_chunked_body_is_refused() -> None:
-    async with server().running() as running:
+    async with server().running(REAL_WORLD) as running:
         connection = await Connection.open(running)
         connection.writer.write(
             b"POST /hook/r HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from kubeshard.testing.virtual_time import VirtualClock, VirtualTimeLoop, settle, virtual_time
-from kubeshard.workqueue import FastSlow, Queue, ShutDown, WorkQueue
+from kubeshard.testing.virtual_world import SeededRng
+from kubeshard.workqueue import FastSlow, ItemExponential, Queue, ShutDown, WorkQueue
 
 
 def new_queue(**options: object) -> WorkQueue[str]:
+    options.setdefault("limiter", ItemExponential(rng=SeededRng(1)))
     return WorkQueue("test", clock=VirtualClock(), **options)  # type: ignore[arg-type]
 
 
@@ -354,7 +356,9 @@ class AgainstModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = VirtualTimeLoop()
-        self.queue: WorkQueue[int] = WorkQueue("model", clock=VirtualClock(self.loop))
+        self.queue: WorkQueue[int] = WorkQueue(
+            "model", clock=VirtualClock(self.loop), limiter=ItemExponential(rng=SeededRng(1))
+        )
         self.pending: set[int] = set()
         """Keys added since they were last handed out."""
         self.delayed: dict[int, float] = {}

@@ -8,6 +8,7 @@ from kubeshard.client import Bookmark, Client, ClusterConfig
 from kubeshard.core import ConfigMap, Gone, ObjectMeta, Unavailable
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, ApiServerApp, InMemoryTransport
 from kubeshard_apiserver.model import Target
 from kubeshard_apiserver.reading import ListOptions
@@ -100,7 +101,7 @@ def test_a_refused_write_changes_nothing():
 async def test_bookmarks_come_every_minute():
     server = ApiServer(clock=VirtualClock())
     async with (
-        client_of(server, clock=VirtualClock()) as client,
+        client_of(server, world=virtual_world()) as client,
         client.watch(ConfigMap, resource_version="2", timeout_seconds=150, idle_timeout=None) as events,
     ):
         seen = [event async for event in events]

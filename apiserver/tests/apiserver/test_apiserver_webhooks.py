@@ -12,6 +12,7 @@ from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard.runtime.clock import SystemClock
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.webhook_config import webhook_configuration
@@ -56,7 +57,7 @@ async def register(client: Client, **fields: Any) -> None:
 
 
 async def test_the_sharder_assigns_objects_through_the_embedded_server():
-    app = AdmissionApp({"/webhooks/sharder": ShardAdmission(View())})
+    app = AdmissionApp({"/webhooks/sharder": ShardAdmission(View())}, clock=SystemClock())
     async with client_of(ApiServer(), AppCaller({"/webhooks/sharder": app})) as client:
         await register(client)
         ring = HashRing(("a", "b", "c"))

@@ -23,7 +23,7 @@ from conformance_webhooks import Hooks, running_hooks
 
 from kubeshard.client import Client, ClusterConfig, load_config
 from kubeshard.client.config import BearerToken, Tls
-from kubeshard.runtime.clock import SYSTEM_CLOCK
+from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.http import HttpTransport
 from kubeshard.runtime.issuing import new_client_leaf
 from kubeshard.runtime.tls import CertificatePair
@@ -60,7 +60,7 @@ class Target:
 
 @pytest.fixture(scope="session")
 def credentials() -> Credentials:
-    return Credentials.made(SYSTEM_CLOCK.wall())
+    return Credentials.made(SystemClock().wall())
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ async def target(
 
 
 def _issued(authority: CertificatePair, user: str, groups: Sequence[str]) -> CertificatePair:
-    return new_client_leaf(authority, user, groups, SYSTEM_CLOCK.wall(), 3600.0)
+    return new_client_leaf(authority, user, groups, SystemClock().wall(), 3600.0)
 
 
 def _guarded(token: str, caller: HttpCaller) -> Front:

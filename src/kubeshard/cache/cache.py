@@ -28,9 +28,7 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.objects import Form, Key, KubeObject, form_of, two_classes
 from kubeshard.core.selectors import Selector
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.rng import SYSTEM_RNG, Rng
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -54,16 +52,12 @@ class Cache:
         default_scope: Scope | None = None,
         transforms: Mapping[GroupKind | Kind, Transform[Any]] | None = None,
         streaming_lists: bool = True,
-        clock: Clock = SYSTEM_CLOCK,
-        rng: Rng = SYSTEM_RNG,
     ) -> None:
         self._client = client
         self._scopes = dict(scopes or {})
         self._default_scope = default_scope or Scope()
         self._transforms = dict(transforms or {})
         self._streaming = StreamingLists(enabled=streaming_lists)
-        self._clock = clock
-        self._rng = rng
         self._informers: dict[tuple[Form[Any], Scope], Informer[Any]] = {}
         self.declarations = 0
         """Grows with every change of what is declared: who remembers informers looks again then."""
@@ -90,8 +84,8 @@ class Cache:
                 place[1],
                 self._client,
                 streaming=self._streaming,
-                clock=self._clock,
-                rng=self._rng,
+                clock=self._client.world.clock,
+                rng=self._client.world.rng,
                 transform=self._transforms.get(form.kind) or self._transforms.get(form.kind.group_kind),
             )
             self.declarations += 1

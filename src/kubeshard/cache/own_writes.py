@@ -35,7 +35,7 @@ from kubeshard.client.writes import WriteRecord
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of
 from kubeshard.core.versions import at_least, newest
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.clock import Clock
 
 K = TypeVar("K")
 
@@ -53,7 +53,7 @@ class _Answered(NamedTuple):
 class OwnWrites:
     """The writes of one reconciled key that the cache may not have seen yet."""
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._pending: dict[GroupKind, dict[Key, list[_Answered]]] = {}
 
@@ -139,7 +139,7 @@ class WriteBook(Generic[K]):
         await writes.settled(cache, Deployment)    # before reading that kind
     """
 
-    def __init__(self, cache: Cache, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, cache: Cache, clock: Clock) -> None:
         self._cache = cache
         self._clock = clock
         self._books: OrderedDict[K, OwnWrites] = OrderedDict()

@@ -61,6 +61,7 @@ def checksum_controller(
     from kubeshard.examples.checksum.operator import connected_checksum_controller
     from kubeshard.manager.running import run
     from kubeshard.runtime.environ import pod_namespace
+    from kubeshard.runtime.world import REAL_WORLD
 
     if not controllerring:
         raise click.BadParameter("must not be empty", param_hint="--controllerring")
@@ -72,6 +73,7 @@ def checksum_controller(
         connected_checksum_controller(
             kubeconfig,
             context,
+            REAL_WORLD,
             ring=controllerring,
             namespace=namespace,
             shard_name=shard_name,

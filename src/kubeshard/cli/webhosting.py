@@ -64,12 +64,13 @@ def operator(
     from kubeshard.examples.webhosting.config import load_settings
     from kubeshard.examples.webhosting.operator import connected_operator
     from kubeshard.manager.running import run
+    from kubeshard.runtime.world import REAL_WORLD
 
     settings, unknown = load_settings(path, os.environ)
     report_unknown(unknown, strict=strict_config)
     changes = {"shard_name": shard_name, "namespace": namespace}
     settings = msgspec.structs.replace(settings, **{name: value for name, value in changes.items() if value})
-    run(connected_operator(settings, kubeconfig, context))
+    run(connected_operator(settings, kubeconfig, context, REAL_WORLD))
 
 
 @click.group()
@@ -106,9 +107,10 @@ def apply(kubeconfig: str | None, context: str | None) -> None:
     from kubeshard.client.installing import install
     from kubeshard.examples.webhosting import manifests
     from kubeshard.manager.connecting import connected
+    from kubeshard.runtime.world import REAL_WORLD
 
     async def do() -> None:
-        async with connected(kubeconfig, context, patient=False) as client:
+        async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
             async for manifest in install(client, [*manifests.crds(), *manifests.samples()]):
                 click.echo(f"applied {manifest['kind']} {manifest['metadata']['name']}")
 
@@ -153,11 +155,12 @@ def generate(
     """
     from kubeshard.examples.webhosting import generator
     from kubeshard.manager.connecting import connected
+    from kubeshard.runtime.world import REAL_WORLD
 
     chosen = {name for given in namespaces for name in given.split(",") if name}
 
     async def do() -> None:
-        async with connected(kubeconfig, context, patient=False) as client:
+        async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
             async for made in generator.generate(
                 client, count=count, namespaces=chosen, skip_workload=skip_workload
             ):

@@ -16,6 +16,7 @@ resource (`apply` and patches: `patch`; an apply that creates: `create` too).
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from types import TracebackType
 
@@ -32,10 +33,9 @@ from kubeshard.client.writes import SERVERS_PATIENCE, entered
 from kubeshard.client.writing import Writes
 from kubeshard.core.encoding import encode
 from kubeshard.core.objects import form_of
-from kubeshard.runtime.clock import Clock
-from kubeshard.runtime.rng import Rng
+from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpResponse, Transport
-from kubeshard.runtime.world import REAL_WORLD, World
+from kubeshard.runtime.world import REAL_WORLD, Connect, World
 
 _READS = ("GET", "HEAD", "OPTIONS")
 
@@ -47,31 +47,33 @@ class Client(Reads, Writes):
         self,
         config: ClusterConfig,
         *,
-        world: World = REAL_WORLD,
         transport: Transport | None = None,
-        clock: Clock | None = None,
-        rng: Rng | None = None,
         limiter: Limiter | None = None,
         retry: RetryPolicy | None = None,
+        world: World = REAL_WORLD,
     ) -> None:
         """Raises ConfigurationError for unusable certificates. `limiter` bounds the request rate (default: no
-        limit). `transport`, `clock` and `rng` replace those of the world.
+        limit). `transport` is used in place of connections that the world makes.
         """
-        connection = Connection(
-            config,
-            connect=world.connect,
-            transport=transport,
-            clock=clock or world.clock,
-            rng=rng or world.rng,
-            limiter=limiter,
-            retry=retry or RetryPolicy(),
-        )
-        super().__init__(connection)
+        if transport is not None:
+            world = dataclasses.replace(world, connect=_always(transport))
+        super().__init__(Connection(config, world=world, limiter=limiter, retry=retry or RetryPolicy()))
 
     @classmethod
-    async def connect(cls, kubeconfig: str | Path | None = None, context: str | None = None) -> Client:
+    async def connect(
+        cls,
+        kubeconfig: str | Path | None = None,
+        context: str | None = None,
+        *,
+        world: World = REAL_WORLD,
+    ) -> Client:
         """A client of the configuration that `load_config` finds. Nothing is sent yet."""
-        return cls(await load_config(kubeconfig, context))
+        return cls(await load_config(kubeconfig, context), world=world)
+
+    @property
+    def world(self) -> World:
+        """Where it lives. Another client made in it has connections of its own, of the same making."""
+        return self._connection.world
 
     async def __aenter__(self) -> Client:
         return self
@@ -124,3 +126,10 @@ class Client(Reads, Writes):
         if not 200 <= answer.status < 300:
             raise error_of(where(request), answer.status, answer.headers, answer.body)
         return answer
+
+
+def _always(transport: Transport) -> Connect:
+    def connect(server: str, tls: Tls, /, *, proxy: str | None = None) -> Transport:
+        return transport
+
+    return connect

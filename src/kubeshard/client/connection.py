@@ -36,9 +36,7 @@ from kubeshard.client.retry import RetryPolicy
 from kubeshard.client.status import check, error_of, is_json, unexpected
 from kubeshard.core.errors import ApiError, ConfigurationError, Timeout, Unauthorized, Unavailable
 from kubeshard.runtime.clock import Clock
-from kubeshard.runtime.http import HttpTransport
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.rng import Rng
 from kubeshard.runtime.transport import (
     HttpRequest,
     HttpResponse,
@@ -47,7 +45,7 @@ from kubeshard.runtime.transport import (
     TransportError,
     TransportTimeout,
 )
-from kubeshard.runtime.world import Connect
+from kubeshard.runtime.world import Connect, World
 
 log = get_logger("kubeshard.client")
 
@@ -64,33 +62,31 @@ _WARNINGS_REMEMBERED = 256
 
 
 class Connection:
-    """The transport, which `connect` makes unless one is given, and what surrounds every request."""
+    """The transport, which the world makes, and what surrounds every request."""
 
     def __init__(
         self,
         config: ClusterConfig,
         *,
-        connect: Connect,
-        transport: Transport | None,
-        clock: Clock,
-        rng: Rng,
+        world: World,
         limiter: Limiter | None,
         retry: RetryPolicy,
     ) -> None:
         self.config = config
-        self.clock = clock
-        self.rng = rng
+        self.world = world
+        self.clock = world.clock
+        self.rng = world.rng
         self.observers: list[Observer] = []
         self._host = urlsplit(config.server).netloc
         self._limiter = limiter
         self._retry = retry
-        self._credentials = _credentials(config, clock)
+        self._credentials = _credentials(config, self.clock)
         if config.certificate_files:
             files = config.certificate_files
-            self._credentials = CertificateFileCredentials(self._credentials, files, config.tls, clock)
+            self._credentials = CertificateFileCredentials(self._credentials, files, config.tls, self.clock)
         self._patient = True
         self._seen = _Seen(presented=(config.tls.certificate or "", config.tls.key or ""))
-        self.transport = transport or _connected(config, connect)
+        self.transport = _connected(config, world.connect)
 
     def impatient(self) -> Connection:
         """The same connections and credentials; but each call is one attempt that leaves at once. 429 and 503
@@ -193,11 +189,7 @@ class Connection:
 
     def _present(self, credential: Credential) -> None:
         """Uses a client certificate that changed, on new connections."""
-        if (
-            credential.certificate is None
-            or credential.certificate == self._seen.presented
-            or not isinstance(self.transport, HttpTransport)
-        ):
+        if credential.certificate is None or credential.certificate == self._seen.presented:
             return
         certificate, key = credential.certificate
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.clock import Clock
 
 
 class Limiter(Protocol):
@@ -25,7 +25,7 @@ class TokenBucketLimiter:
     as one.
     """
 
-    def __init__(self, qps: float, burst: int = 1, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, qps: float, burst: int, clock: Clock) -> None:
         if qps <= 0 or burst < 1:
             raise ValueError(f"a limiter needs qps > 0 and burst >= 1, not {qps} and {burst}")
         self._interval = 1.0 / qps

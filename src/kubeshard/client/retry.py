@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from kubeshard.client.status import retry_after_of
 from kubeshard.core.errors import Conflict, NotOurs
-from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.runtime.rng import Rng
 
 R = TypeVar("R")
 
@@ -43,13 +43,13 @@ class RetryPolicy:
 
 
 async def retry_on_conflict(
-    attempt: Callable[[], Awaitable[R]], *, tries: int = 5, delay: float = 0.01, rng: Rng = SYSTEM_RNG
+    attempt: Callable[[], Awaitable[R]], rng: Rng, *, tries: int = 5, delay: float = 0.01
 ) -> R:
     """Runs `attempt` (get, change, write: the get must be inside) until it meets no Conflict; the last one is
     raised.
 
-    NotOurs is final: reading again does not make the object ours. Waits `delay` seconds and a tenth of jitter
-    in between.
+    NotOurs is final: reading again does not make the object ours. Waits `delay` seconds and a tenth of jitter,
+    drawn from `rng` (that of the client's world), in between.
     """
     for _ in range(tries - 1):
         try:

@@ -23,7 +23,7 @@ from kubeshard.core.objects import Form, Key, KubeObject, form_of
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
-from kubeshard.runtime.threads import Threads
+from kubeshard.runtime.threads import CallRunner
 
 T = TypeVar("T", bound=KubeObject)
 R = TypeVar("R")
@@ -68,7 +68,7 @@ class Context:
         log: Logger,
         clock: Clock,
         run: Run,
-        threads: Threads,
+        threads: CallRunner,
         reconcile_id: str = "",
         reasons: tuple[str, ...] = (),
         rewrites: Rewrites | None = None,

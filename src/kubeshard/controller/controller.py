@@ -19,6 +19,7 @@ from kubeshard.controller.reconciler import (
 from kubeshard.controller.sources import Source
 from kubeshard.controller.watch import AnyIndex, AnyWatch, Index, Watch, as_watch
 from kubeshard.core.objects import Form, KubeObject, ObjectMeta, form_of
+from kubeshard.runtime.world import World
 from kubeshard.workqueue.limits import Limiter
 
 T = TypeVar("T", bound=KubeObject)
@@ -46,11 +47,11 @@ class Controller(Generic[T]):
     changes trigger what `Watch.to` gives. A kind that is only read: `Watch(Secret, when=never)` in `owns`. `sources`:
     other triggers. `indexes`: for `ctx.list`.
 
-    `workers`: how many objects at once. `limiter`: delays of retries (default: 0.2 s doubling to 60 s, plus
-    jitter); one limiter belongs to one controller. `reconcile_timeout`: seconds after which a run is
-    cancelled and counts as failed. `needs_leadership`: run in one process at a time; has no effect on
-    controllers of a sharding ring, each of whose objects is reconciled by one shard anyway. `wrappers`:
-    around every run, the first one outermost; `guards` around those.
+    `workers`: how many objects at once. `limiter` makes what says how long a retry waits, as in
+    `lambda world: ItemExponential(1.0, 30.0, rng=world.rng)`; default: 0.2 s doubling to 60 s, plus jitter.
+    `reconcile_timeout`: seconds after which a run is cancelled and counts as failed. `needs_leadership`: run in one
+    process at a time; has no effect on controllers of a sharding ring, each of whose objects is reconciled by one shard
+    anyway. `wrappers`: around every run, the first one outermost; `guards` around those.
 
     Raises ValueError and TypeError for what cannot work.
     """
@@ -63,7 +64,7 @@ class Controller(Generic[T]):
     sources: Sequence[Source] = ()
     indexes: Sequence[AnyIndex] = ()
     workers: int = 1
-    limiter: Limiter | None = None
+    limiter: Callable[[World], Limiter] | None = None
     reconcile_timeout: float = 600.0
     needs_leadership: bool = True
     wrappers: tuple[ReconcilerWrapper, ...] = ()

@@ -29,7 +29,7 @@ from kubeshard.core.errors import AlreadyExists, Forbidden, NotFound, Throttled,
 from kubeshard.core.objects import KubeObject, ObjectMeta, form_of
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import micro_time
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 
 __all__ = ["Event", "EventRecorder", "EventWriter", "ObjectReference", "reference_to"]
@@ -69,9 +69,7 @@ class EventRecorder:
     processes.
     """
 
-    def __init__(
-        self, client: EventWriter, controller: str, instance: str, *, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
+    def __init__(self, client: EventWriter, controller: str, instance: str, *, clock: Clock) -> None:
         self._controller = controller
         self._outbox = _Outbox(client, instance, clock)
 

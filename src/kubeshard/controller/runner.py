@@ -46,10 +46,7 @@ from kubeshard.controller.triggers import Trigger
 from kubeshard.controller.watch import Watch, narrowed
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Key, KubeObject
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import context, get_logger
-from kubeshard.runtime.rng import SYSTEM_RNG, Rng
-from kubeshard.runtime.threads import Threads
 from kubeshard.workqueue.limits import ItemExponential
 from kubeshard.workqueue.metrics import QueueMetrics
 from kubeshard.workqueue.queue import ShutDown, WorkQueue
@@ -68,8 +65,6 @@ class ControllerRunner:
         *,
         metrics: ControllerMetrics | None = None,
         queue_metrics: QueueMetrics | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-        rng: Rng = SYSTEM_RNG,
     ) -> None:
         self.controller = controller
         self.name = controller.name
@@ -81,8 +76,9 @@ class ControllerRunner:
         )
         self._events = cluster.events.reporting_as(f"{controller.name}-controller")
         self._metrics = metrics or NoMetrics()
-        self._clock = clock
-        self._rng = rng
+        world = cluster.client.world
+        self._clock = world.clock
+        self._rng = world.rng
         self._log = get_logger(f"kubeshard.controller.{controller.name}")
         self._form = controller.primary_watch.form
         kind = self._form.kind
@@ -92,25 +88,25 @@ class ControllerRunner:
             "controller_kind": kind.kind,
         }
         self._reader = ControllerReader(cluster.cache, controller.watches, controller.declared_indexes)
-        self._writes: WriteBook[Key] = WriteBook(cluster.cache, clock)
+        self._writes: WriteBook[Key] = WriteBook(cluster.cache, world.clock)
         self._informers = [self._declare(watch) for watch in controller.watches]
         for index in controller.declared_indexes:
             cluster.add_index(self._reader.informer(index.target), index)
-        self._inputs = Inputs(self._informers, clock)
+        self._inputs = Inputs(self._informers, world.clock)
         self._parked: dict[Key, None] = {}
         """Keys that came while a kind was missing."""
         self._rewrites = Rewrites()
         self._reconcile = composed(controller, self._inputs.check)
         self.queue: WorkQueue[Key] = WorkQueue(
             controller.name,
-            clock=clock,
-            limiter=controller.limiter or ItemExponential(rng=rng),
+            clock=world.clock,
+            limiter=controller.limiter(world) if controller.limiter else ItemExponential(rng=world.rng),
             metrics=queue_metrics,
         )
         self._workers: list[asyncio.Task[None]] = []
         self._limits: dict[Key, float] = {}
         """When each present run has to have ended."""
-        self._threads = Threads(controller.name, controller.workers)
+        self._threads = world.threads(controller.name, controller.workers)
         self._draining = False
 
     @property

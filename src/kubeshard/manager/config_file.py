@@ -26,7 +26,8 @@ from kubeshard.core.objects import Struct, field
 from kubeshard.manager.elector import ElectionTiming
 from kubeshard.manager.leader_election import LeaderElection
 from kubeshard.manager.listener import check_bind_address
-from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.rng import Rng
 
 C = TypeVar("C", bound=msgspec.Struct)
 
@@ -58,10 +59,9 @@ class ClientConnection(Struct):
     qps: float = 0
     burst: int = 0
 
-    @property
-    def limiter(self) -> TokenBucketLimiter | None:
+    def limiter(self, clock: Clock) -> TokenBucketLimiter | None:
         """A new one, for one client."""
-        return TokenBucketLimiter(self.qps, max(1, self.burst)) if self.qps > 0 else None
+        return TokenBucketLimiter(self.qps, max(1, self.burst), clock) if self.qps > 0 else None
 
 
 class LeaderElectionConfig(Struct):
@@ -77,7 +77,7 @@ class LeaderElectionConfig(Struct):
     instance: str = ""
     """What this process is called in the Lease, before a unique part; default: the host's name. Not the reference's."""
 
-    def election(self, name: str, namespace: str, rng: Rng = SYSTEM_RNG) -> LeaderElection | None:
+    def election(self, name: str, namespace: str, rng: Rng) -> LeaderElection | None:
         """None where it is off. `name` and `namespace`: the Lease of a file that names none. Raises
         ConfigurationError.
         """

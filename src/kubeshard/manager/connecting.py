@@ -11,6 +11,7 @@ from kubeshard.client.limiter import TokenBucketLimiter
 from kubeshard.client.loading import load_config
 from kubeshard.core.errors import ApiError, Unauthorized
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.world import World
 
 _log = get_logger("kubeshard.manager")
 
@@ -20,6 +21,7 @@ async def connected(
     kubeconfig: str | Path | None = None,
     context: str | None = None,
     *,
+    world: World,
     limiter: TokenBucketLimiter | None = None,
     patient: bool = True,
 ) -> AsyncIterator[Client]:
@@ -30,7 +32,7 @@ async def connected(
     for by those who ask it; where nobody is `patient`, that is raised too.
     """
     config = await load_config(kubeconfig, context)
-    async with Client(config, limiter=limiter) as client:
+    async with Client(config, limiter=limiter, world=world) as client:
         try:
             await client.raw("GET", "/version")
         except ApiError as error:

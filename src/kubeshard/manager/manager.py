@@ -50,6 +50,7 @@ from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
 from kubeshard.client.config import ClusterConfig
+from kubeshard.client.loading import load_config
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.events import EventRecorder
@@ -72,10 +73,8 @@ from kubeshard.manager.rights import LeaderFence, holding
 from kubeshard.manager.runnable import Runnable, RunnableWork, Server, Work
 from kubeshard.manager.shift import Shift, Stop
 from kubeshard.manager.vitals import Hearing, Vitals
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
-from kubeshard.runtime.environ import hostname
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.runtime.world import REAL_WORLD, World
 
 _log = get_logger("kubeshard.manager")
 
@@ -92,6 +91,8 @@ class Manager:
     Pages: `metrics_address` and `health_address` are `host:port` or `:port`; None or `"0"` for none. `metrics_ssl`
     makes metrics HTTPS, `metrics_auth` asks the API server who may read them. `liveness` and `readiness` are further
     checks by name. `graceful_timeout`: seconds for reconciles to end after a stop; 0 none, negative any number.
+
+    `world`: that of a client of the manager's own; a given client brings its own world, and all parts live in it.
 
     Raises ValueError for controllers of one name, ConfigurationError for an address that is none and for controllers
     that read one kind as two classes.
@@ -118,8 +119,7 @@ class Manager:
         readiness: Mapping[str, Check] | None = None,
         graceful_timeout: float = 30.0,
         registry: CollectorRegistry | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-        rng: Rng = SYSTEM_RNG,
+        world: World = REAL_WORLD,
     ) -> None:
         names = [controller.name for controller in controllers]
         if doubles := sorted({name for name in names if names.count(name) > 1}):
@@ -142,8 +142,7 @@ class Manager:
         self._health_page = Listener("health_address", health_address)
         self._liveness = dict(liveness or {})
         self._readiness = dict(readiness or {})
-        self._clock = clock
-        self._rng = rng
+        self._world = client.world if isinstance(client, Client) else world
         self._stop = Stop(graceful_timeout)
         self._cache: Cache | None = None
         self.metrics.registry.register(CacheMetrics(lambda: self._cache.informers if self._cache else ()))
@@ -154,6 +153,7 @@ class Manager:
         self._runners: list[ControllerRunner] = []
         self._main: list[ControllerRunner] = []
         """Those of what the ring shards."""
+        clock = self._world.clock
         hearing = Hearing(clock)
         self._vitals = Vitals(clock, lambda: hearing.of(runner.primary for runner in self._main), self._due)
         self.metrics.watch_loop(self._vitals.longest_lag)
@@ -212,12 +212,12 @@ class Manager:
     async def _run(self) -> None:
         async with AsyncExitStack() as stack:
             client = await self._connect(stack)
-            events = EventRecorder(client, "manager", hostname(), clock=self._clock)
+            events = EventRecorder(client, "manager", self._world.host.name(), clock=self._world.clock)
             await stack.enter_async_context(events.running())
             await stack.enter_async_context(self._background("vitals", self._vitals.run()))
             await self._open_pages(stack, client)
             for server in self._servers:
-                await stack.enter_async_context(self._background("server", server.run()))
+                await stack.enter_async_context(self._background("server", server.run(self._world)))
             if self._sharding is not None:
                 await self._sharding.prepare(client, self._controllers)
             shared = self._given_cache.informers if self._given_cache else ()
@@ -267,8 +267,8 @@ class Manager:
         if isinstance(self._given_client, Client):
             client = self._given_client
         else:
-            own = Client(self._given_client) if self._given_client else await Client.connect()
-            client = await stack.enter_async_context(own)
+            config = self._given_client or await load_config()
+            client = await stack.enter_async_context(Client(config, world=self._world))
         client.observers.append(self.metrics.request)
         stack.callback(client.observers.remove, self.metrics.request)
         return client
@@ -286,7 +286,7 @@ class Manager:
         await self._health_page.open(stack, health)
         metrics = pages_app(self.metrics.page)
         if self._metrics_auth:
-            metrics = MetricsAuth(client, self._clock).guard(metrics)
+            metrics = MetricsAuth(client).guard(metrics)
         await self._metrics_page.open(stack, metrics)
 
     def _assemble(self, client: Client, events: EventRecorder) -> Cluster:
@@ -296,15 +296,13 @@ class Manager:
             for kind, share in self._sharding.scopes().items():
                 scopes[kind] = narrowed(scopes.get(kind) or self._default_scope or Scope(), share)
             writing = self._sharding.client(client)
-        self._cache = self._given_cache or Cache(
-            client, scopes=scopes, default_scope=self._default_scope, clock=self._clock, rng=self._rng
-        )
+        self._cache = self._given_cache or Cache(client, scopes=scopes, default_scope=self._default_scope)
         cluster = leading = Cluster(writing, self._cache, events)
         if self._election is not None:
             # A renewal that queues behind the rate limit, or waits as a throttling server asked, comes too late.
             leases = client.with_user_agent("leader-election").impatient()
             self._elector = LeaderElector(
-                leases, self._election, clock=self._clock, rng=self._rng, metrics=self.metrics
+                leases, self._election, clock=self._world.clock, rng=self._world.rng, metrics=self.metrics
             )
             if self._sharding is None:
                 leading = dataclasses.replace(cluster, client=client.fenced(self._leader_fence))
@@ -341,8 +339,6 @@ class Manager:
             cluster,
             metrics=self.metrics.controller(controller.name, controller.workers),
             queue_metrics=self.metrics.queue(controller.name),
-            clock=self._clock,
-            rng=self._rng,
         )
         self.metrics.watch_queue(runner.queue)
         return runner

@@ -29,7 +29,6 @@ from kubeshard.core.errors import KubeshardError
 from kubeshard.core.objects import KubeObject, Struct, field
 from kubeshard.manager.http import Page, respond
 from kubeshard.runtime.asgi import AsgiApp, Receive, Scope, Send
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.workqueue.limits import TokenBucket
 
@@ -101,9 +100,9 @@ class _Remembered(NamedTuple):
 class MetricsAuth:
     """`auth.guard(app)` is the application behind authentication and authorization."""
 
-    def __init__(self, client: Client, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._clock = clock
+        self._clock = client.world.clock
         self._remembered: OrderedDict[tuple[bytes, str, str], _Remembered] = OrderedDict()
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import ssl
 
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
-from kubeshard.runtime.environ import hostname
+from kubeshard.runtime.world import World
 from kubeshard.webhook.certificates import ServingCertificate
 
 
-def self_signed(clock: Clock = SYSTEM_CLOCK) -> ssl.SSLContext:
+def self_signed(world: World) -> ssl.SSLContext:
     """A server's context, with a certificate for this host."""
     from kubeshard.webhook.selfsigned import renewed  # loads cryptography
 
-    serving = ServingCertificate(clock=clock)
-    serving.install(renewed(None, (hostname(),), clock.wall()).serving)
+    serving = ServingCertificate(clock=world.clock)
+    serving.install(renewed(None, (world.host.name(),), world.clock.wall()).serving)
     return serving.context

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kubeshard.controller.gate import Gate
+from kubeshard.runtime.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Runnable:
 class Server(Protocol):
     """Something that listens, such as a webhook server: starts before the caches, ends after them."""
 
-    async def run(self) -> None:
+    async def run(self, world: World) -> None:
         """Serves until cancelled."""
         ...
 

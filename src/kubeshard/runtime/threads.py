@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -21,6 +21,14 @@ Call = Future
 
 _LOOKUPS = (socket.getaddrinfo, socket.getnameinfo)
 """What event loops themselves do in their default executor. It changes nothing anywhere."""
+
+
+class CallRunner(Protocol):
+    """Where calls run that block."""
+
+    async def begin(self, function: Callable[[], T]) -> Call[T]:
+        """Waits for its turn, begins, and returns what will have the result when the call has ended."""
+        ...
 
 
 def in_daemon(function: Callable[[], T], name: str) -> Call[T]:

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
+from kubeshard.runtime.tls import Tls
+
 UNDELIVERED = 4.0
 """Seconds for which the kernel goes on sending what the other end does not acknowledge, also after the
 connection was closed and after the process has died.
@@ -74,6 +76,10 @@ class Transport(Protocol):
     async def request(self, request: HttpRequest) -> HttpResponse: ...
 
     def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpStream]: ...
+
+    def renew(self, tls: Tls) -> None:
+        """Later requests use these settings, on new connections. Raises ValueError for settings that cannot work."""
+        ...
 
     def abort(self) -> None:
         """Resets all connections: what was written and not yet delivered never arrives. From any thread."""

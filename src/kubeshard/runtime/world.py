@@ -1,7 +1,12 @@
 """Everything a program takes from outside, as one value: the clock, randomness, connections, threads, its host.
 
-Who makes the outermost object (a Manager, a Client, an API server) may leave the world out and gets the real one; it
-hands the world on whole. Nothing below has a default: a default is a way past the simulation.
+Who makes the outermost object (a Manager, a Client, an API server) may leave the world out and gets the real one.
+Nothing below has a default: a default is a way past the simulation. How the world comes down:
+
+- It travels with the client. What is given a client lives in `client.world`, and so does all that it makes.
+- What has no client and listens, starts threads, or makes several parts, is given the world.
+- A leaf is given the one or two fields that it reads, under their names: a queue its `clock`, a list/watch its `clock`
+  and `rng`.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from kubeshard.runtime.clock import Clock, SystemClock
 from kubeshard.runtime.http import HttpTransport
 from kubeshard.runtime.rng import Rng, SystemRng
 from kubeshard.runtime.thread import LoopRunner, LoopThread
+from kubeshard.runtime.threads import CallRunner, Threads
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import Transport
 from kubeshard.runtime.watchdog import Watchdog, default_watchdog
@@ -62,6 +68,8 @@ class World:
     connect: Connect
     thread: Callable[[str], LoopRunner]
     """Where what a blocked event loop must not delay runs, in a thread of that name."""
+    threads: Callable[[str, int], CallRunner]
+    """Where calls run that would block the event loop: at most so many at once, in threads of that name."""
     watchdog: Callable[[], Watchdog]
     """A fresh watchdog of this process."""
     host: Host
@@ -72,6 +80,7 @@ REAL_WORLD = World(
     rng=SystemRng(),
     connect=HttpTransport,
     thread=LoopThread,
+    threads=Threads,
     watchdog=default_watchdog,
     host=SystemHost(),
 )

@@ -26,8 +26,9 @@ from kubeshard.manager.metrics_certificate import self_signed
 from kubeshard.manager.rights import LeaderFence
 from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.running import run
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
-from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.rng import Rng
+from kubeshard.runtime.world import REAL_WORLD, World
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.assignment_controller import Assignments, assignment_controller
 from kubeshard.sharder.certificate_controller import SharedCertificate, serving_names
@@ -55,18 +56,13 @@ from kubeshard.webhook.certificates import CertificateFiles, CertificateSource
 from kubeshard.webhook.server import WebhookServer
 
 
-def build_sharder(
-    config: SharderConfig,
-    client: Client,
-    *,
-    clock: Clock = SYSTEM_CLOCK,
-    rng: Rng = SYSTEM_RNG,
-) -> Manager:
+def build_sharder(config: SharderConfig, client: Client) -> Manager:
     """The sharder, ready to run. The client stays the caller's. Raises ConfigurationError."""
+    clock, rng = client.world.clock, client.world.rng
     registry = CollectorRegistry()
     sharder = client.with_user_agent("sharder").with_field_manager("sharder")
     metrics = SharderMetrics(registry)
-    cache = Cache(sharder, clock=clock, rng=rng)
+    cache = Cache(sharder)
     reports = RingReports()
     kinds = ResourceKinds(sharder)
     observer = LeaseObserver(sharder, clock=clock)
@@ -114,7 +110,6 @@ def build_sharder(
                 server_name=serving_names(config.webhook.config.client_config)[0],
                 after=prepared,
                 registry=registry,
-                clock=clock,
             )
         )
     ca = certificates if isinstance(certificates, SharedCertificate) else None
@@ -147,7 +142,7 @@ def build_sharder(
         ],
         servers=servers,
         metrics_address=config.metrics_address,
-        metrics_ssl=self_signed(clock) if secure and config.metrics_address != "0" else None,
+        metrics_ssl=self_signed(client.world) if secure and config.metrics_address != "0" else None,
         metrics_auth=secure,
         health_address=config.health_address,
         readiness={
@@ -155,25 +150,30 @@ def build_sharder(
         },
         graceful_timeout=config.graceful_shut_down,
         registry=registry,
-        clock=clock,
-        rng=rng,
     )
 
 
 @asynccontextmanager
 async def connected_sharder(
-    config: SharderConfig, kubeconfig: str | None = None, context: str | None = None
+    config: SharderConfig, kubeconfig: str | None, context: str | None, world: World
 ) -> AsyncIterator[Manager]:
     """The sharder with a client of its own, found as `load_config` finds the cluster; closed when the block
     is left. Raises ConfigurationError, Unauthorized.
     """
-    async with connected(kubeconfig, context, limiter=config.client_connection.limiter) as client:
+    limiter = config.client_connection.limiter(world.clock)
+    async with connected(kubeconfig, context, world=world, limiter=limiter) as client:
         yield build_sharder(config, client)
 
 
-def run_sharder(config: SharderConfig, kubeconfig: str | None = None, context: str | None = None) -> None:
+def run_sharder(
+    config: SharderConfig,
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    *,
+    world: World = REAL_WORLD,
+) -> None:
     """Runs the sharder until it is told to stop. Raises SystemExit as `kubeshard.manager.run`."""
-    run(connected_sharder(config, kubeconfig, context))
+    run(connected_sharder(config, kubeconfig, context, world))
 
 
 def _assignments(
@@ -240,7 +240,7 @@ def _assignments(
         permissions,
         clock=clock,
     )
-    return assignment_controller(assignments, sharder.sync_period, rng)
+    return assignment_controller(assignments, sharder.sync_period)
 
 
 def _forget(delta: Delta[ControllerRing], forgetful: Iterable[Callable[[str], None]]) -> None:

@@ -31,7 +31,6 @@ from kubeshard.controller.watch import Watch
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
-from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.lanes import Lanes
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Mover
@@ -49,9 +48,7 @@ from kubeshard.workqueue.limits import ItemExponential
 NAME = "sharder"
 
 
-def assignment_controller(
-    assignments: Assignments, sync_period: float, rng: Rng
-) -> Controller[ControllerRing]:
+def assignment_controller(assignments: Assignments, sync_period: float) -> Controller[ControllerRing]:
     """The controller. Triggers: new or changed ControllerRings, shards gained or lost, Namespaces whose
     labels change a ring's selection, time.
     """
@@ -61,8 +58,8 @@ def assignment_controller(
         primary=Watch(ControllerRing, when=generation_changed),
         sources=[assignments],
         workers=5,
-        limiter=ItemExponential(
-            min(RETRY_FIRST, sync_period), min(RETRY_LAST, sync_period), jitter=0.2, rng=rng
+        limiter=lambda world: ItemExponential(
+            min(RETRY_FIRST, sync_period), min(RETRY_LAST, sync_period), jitter=0.2, rng=world.rng
         ),
     )
 

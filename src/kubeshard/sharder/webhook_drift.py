@@ -44,7 +44,7 @@ class WebhookDrift:
     def __init__(self, client: Client, clock: Clock, rng: Rng) -> None:
         self._client = client
         self._clock = clock
-        self._cache = Cache(client, clock=clock, rng=rng)
+        self._cache = Cache(client)
         self._informer = self._cache.declare(MutatingWebhookConfiguration, OUR_WEBHOOKS)
         self._applied: dict[str, tuple[Mapping[str, Any], float]] = {}
         self._known = asyncio.Event()

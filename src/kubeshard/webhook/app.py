@@ -31,7 +31,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Message, Receive, Scope, Send
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.webhook.metrics import RouteMetrics, WebhookMetrics
 from kubeshard.webhook.review import (
@@ -81,10 +81,10 @@ class AdmissionApp:
         self,
         routes: Routes,
         *,
+        clock: Clock,
         metrics: WebhookMetrics | None = None,
         max_body: int = MAX_BODY,
         max_in_flight: int = MAX_IN_FLIGHT,
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._metrics = metrics or WebhookMetrics()
         self._elsewhere = self._metrics.route("")

@@ -29,7 +29,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from kubeshard.core.errors import ConfigurationError, KubeshardError
 from kubeshard.core.times import second_time
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.tls import CertificatePair, load_pair, server_context
 
@@ -80,8 +80,8 @@ class ServingCertificate:
         self,
         server_name: str = "",
         *,
+        clock: Clock,
         allow_tls_1_2: bool = False,
-        clock: Clock = SYSTEM_CLOCK,
         registry: CollectorRegistry | None = None,
     ) -> None:
         self._server_name = server_name

@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.asgi import AsgiServer, Limits, ListenError
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.world import World
 from kubeshard.webhook.app import AdmissionApp, Routes
 from kubeshard.webhook.certificates import CertificateSource, ServingCertificate
 from kubeshard.webhook.metrics import WebhookMetrics
@@ -45,47 +45,53 @@ class WebhookServer:
         after: Callable[[], Awaitable[object]] | None = None,
         registry: CollectorRegistry | None = None,
         limits: Limits | None = None,
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._app = AdmissionApp(routes, metrics=WebhookMetrics(registry), clock=clock)
+        self._routes = routes
         self._certificates = certificates
-        self._serving = ServingCertificate(
-            server_name, allow_tls_1_2=allow_tls_1_2, clock=clock, registry=registry
-        )
-        self._http = AsgiServer(self._app, host, port, self._serving.context, limits, reuse_port=reuse_port)
+        self._server_name = server_name
+        self._allow_tls_1_2 = allow_tls_1_2
+        self._registry = registry
+        self._place = host, port
+        self._limits = limits
+        self._reuse_port = reuse_port
         self._after = after
-        self._listening = False
+        self._listening: tuple[AsgiServer, ServingCertificate] | None = None
 
     @property
     def port(self) -> int:
-        """The real port; 0 before the server listened."""
-        return self._http.port
+        """The real port; 0 while the server does not listen."""
+        return self._listening[0].port if self._listening else 0
 
     def ready(self) -> bool:
         """Whether API servers can call: the port is open and the served certificate has not expired."""
-        return self._listening and self._serving.ready()
+        return self._listening is not None and self._listening[1].ready()
 
-    async def run(self) -> None:
+    async def run(self, world: World) -> None:
         """Serves until cancelled. Raises ConfigurationError for a port that cannot be listened on, a missing
         extra, or no usable certificate to begin with.
         """
-        async with self.running():
+        async with self.running(world):
             await asyncio.Event().wait()
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[WebhookServer]:
+    async def running(self, world: World) -> AsyncIterator[WebhookServer]:
         """Serves while the block runs. Raises as `run`."""
-        await self._certificates.load(self._serving)
+        serving = ServingCertificate(
+            self._server_name, clock=world.clock, allow_tls_1_2=self._allow_tls_1_2, registry=self._registry
+        )
+        await self._certificates.load(serving)
         if self._after is not None:
             await self._after()
-        async with _configuration_errors(), self._http, asyncio.TaskGroup() as tasks:
-            renewal = tasks.create_task(self._certificates.run(self._serving))
-            self._listening = True
+        app = AdmissionApp(self._routes, clock=world.clock, metrics=WebhookMetrics(self._registry))
+        http = AsgiServer(app, *self._place, serving.context, self._limits, reuse_port=self._reuse_port)
+        async with _configuration_errors(), http, asyncio.TaskGroup() as tasks:
+            renewal = tasks.create_task(self._certificates.run(serving))
+            self._listening = http, serving
             _LOG.info("Webhook server is listening", port=self.port)
             try:
                 yield self
             finally:
-                self._listening = False
+                self._listening = None
                 renewal.cancel()
 
 

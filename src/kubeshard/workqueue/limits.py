@@ -8,8 +8,8 @@
 | `MaxOf` | the longest delay of several limiters | |
 | `MaxWait` | another limiter's delay, at most `cap` | |
 
-A controller's default is `ItemExponential()`: 0.2-0.4 s, 0.4-0.8 s, ... 60-120 s. client-go begins at 5 ms,
-too early for any API outside the cluster, and ends at 16 min, too late for people who wait for it (framework
+A controller's default is `ItemExponential` with these numbers: 0.2-0.4 s, 0.4-0.8 s, ... 60-120 s. client-go begins
+at 5 ms, too early for any API outside the cluster, and ends at 16 min, too late for people who wait for it (framework
 2.3).
 """
 
@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Protocol
 
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
-from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.rng import Rng
 
 
 class Limiter(Protocol):
@@ -44,9 +44,7 @@ class ItemExponential:
     `cap` bounds the doubling, jitter comes on top: keys that failed together do not come back together.
     """
 
-    def __init__(
-        self, base: float = 0.2, cap: float = 60.0, *, jitter: float = 1.0, rng: Rng = SYSTEM_RNG
-    ) -> None:
+    def __init__(self, base: float = 0.2, cap: float = 60.0, *, jitter: float = 1.0, rng: Rng) -> None:
         if not 0 < base <= cap:
             raise ValueError(f"base {base} s must be positive and at most the cap {cap} s")
         self._base = base
@@ -72,7 +70,7 @@ class ItemExponential:
 class TokenBucket:
     """Lets `burst` through at once and `rate` per second from then on, whatever the keys."""
 
-    def __init__(self, rate: float = 10.0, burst: int = 100, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, rate: float = 10.0, burst: int = 100, *, clock: Clock) -> None:
         if rate <= 0 or burst < 1:
             raise ValueError(f"rate {rate} and burst {burst} must be positive")
         self._rate = rate

@@ -20,10 +20,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Generic
 
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.clock import Clock
 from kubeshard.workqueue.core import K, KeyState, QueueCore
 from kubeshard.workqueue.delays import Delays
-from kubeshard.workqueue.limits import ItemExponential, Limiter
+from kubeshard.workqueue.limits import Limiter
 from kubeshard.workqueue.metrics import NoMetrics, QueueMetrics, Stopwatch
 from kubeshard.workqueue.reasons import Reasons
 
@@ -35,21 +35,20 @@ class ShutDown(Exception):
 class WorkQueue(Generic[K]):
     """A first-in-first-out `Queue`; its contract is in `protocols`.
 
-    `limiter` gives the delays of `add_rate_limited` (default: ItemExponential, 0.2 s doubling to 60 s, plus
-    jitter).
+    `limiter` gives the delays of `add_rate_limited`; it belongs to this queue alone.
     """
 
     def __init__(
         self,
         name: str = "",
         *,
-        clock: Clock = SYSTEM_CLOCK,
-        limiter: Limiter | None = None,
+        clock: Clock,
+        limiter: Limiter,
         metrics: QueueMetrics | None = None,
     ) -> None:
         self.name = name
         self._clock = clock
-        self._limiter: Limiter = limiter or ItemExponential()
+        self._limiter = limiter
         self._metrics: QueueMetrics = metrics or NoMetrics()
         self._core: QueueCore[K] = QueueCore()
         self._delays: Delays[K] = Delays()

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
+from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import (
     HttpRequest,
     HttpResponse,
@@ -57,6 +58,9 @@ class InMemoryTransport:
         finally:
             self._streams.pop(stream, None)
             await stream.close()
+
+    def renew(self, tls: Tls) -> None:
+        """There is nothing to verify."""
 
     def abort(self) -> None:
         """To be called on the event loop of the streams."""

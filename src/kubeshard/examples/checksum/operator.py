@@ -15,6 +15,7 @@ from kubeshard.cache.scope import Scope
 from kubeshard.core.builtin import Secret
 from kubeshard.examples.checksum.reconciler import SecretChecksums
 from kubeshard.manager.connecting import connected
+from kubeshard.runtime.world import World
 
 WORKERS = 5
 GRACEFUL_TIMEOUT = 5.0
@@ -45,12 +46,12 @@ def build_checksum_controller(
 
 @asynccontextmanager
 async def connected_checksum_controller(
-    kubeconfig: str | None = None, context: str | None = None, **options: Any
+    kubeconfig: str | None, context: str | None, world: World, **options: Any
 ) -> AsyncIterator[Manager]:
     """The same with a client of its own; `options` as of `build_checksum_controller`. Raises ConfigurationError,
     Unauthorized.
     """
-    async with connected(kubeconfig, context) as client:
+    async with connected(kubeconfig, context, world=world) as client:
         yield build_checksum_controller(client, **options)
 
 

@@ -14,7 +14,7 @@ from kubeshard.core.builtin import Namespace
 from kubeshard.core.errors import ConfigurationError, NotFound
 from kubeshard.core.selectors import Selector
 from kubeshard.examples.webhosting.api import PROJECT_LABEL, SKIP_WORKLOAD_LABEL, Theme, Website, WebsiteSpec
-from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.runtime.rng import Rng
 
 _PARALLEL = 8
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -32,13 +32,13 @@ async def generate(
     count: int | None = None,
     namespaces: Collection[str] = (),
     skip_workload: bool = False,
-    rng: Rng = SYSTEM_RNG,
 ) -> AsyncIterator[Generated]:
     """Create `count` Websites (default: 1 to 50, by chance) in each project, or only in those of
     `namespaces`.
 
     Raises ConfigurationError where there is no Theme, no project, or a named namespace is no project.
     """
+    rng = client.world.rng
     themes = [theme.metadata.name for theme in await _themes(client)]
     if not themes:
         raise ConfigurationError("there is no Theme: create one, for example with `kubeshard samples apply`")

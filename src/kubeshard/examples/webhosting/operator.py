@@ -16,6 +16,7 @@ from kubeshard.examples.webhosting.metrics import StateMetrics
 from kubeshard.manager.connecting import connected
 from kubeshard.manager.metrics_certificate import self_signed
 from kubeshard.manager.runnable import Runnable
+from kubeshard.runtime.world import World
 from kubeshard.shard.timing import scaled
 
 
@@ -35,10 +36,12 @@ def build_operator(settings: OperatorSettings, client: Client) -> Manager:
         [website_controller(config.ingress, workers=settings.workers)],
         client=client,
         sharding=_membership(settings) if settings.sharded else None,
-        leader_election=None if settings.sharded else election.election(OPERATOR, settings.namespace),
+        leader_election=None
+        if settings.sharded
+        else election.election(OPERATOR, settings.namespace, client.world.rng),
         runnables=[Runnable("state-metrics", export_state)],
         metrics_address=config.metrics_address,
-        metrics_ssl=self_signed() if secure else None,
+        metrics_ssl=self_signed(client.world) if secure else None,
         metrics_auth=secure,
         health_address=config.health_address,
         graceful_timeout=config.graceful_shut_down,
@@ -48,13 +51,13 @@ def build_operator(settings: OperatorSettings, client: Client) -> Manager:
 
 @asynccontextmanager
 async def connected_operator(
-    settings: OperatorSettings, kubeconfig: str | None = None, context: str | None = None
+    settings: OperatorSettings, kubeconfig: str | None, context: str | None, world: World
 ) -> AsyncIterator[Manager]:
     """The operator with a client of its own, closed when the block is left. Raises ConfigurationError,
     Unauthorized.
     """
-    limiter = settings.config.client_connection.limiter
-    async with connected(kubeconfig, context, limiter=limiter) as client:
+    limiter = settings.config.client_connection.limiter(world.clock)
+    async with connected(kubeconfig, context, world=world, limiter=limiter) as client:
         yield build_operator(settings, client)
 
 

@@ -1,0 +1,84 @@
+"""A world without a machine: virtual time, seeded randomness, one thread, and the connections that a test gives.
+
+    @virtual_time
+    async def test_a_client_backs_off() -> None:
+        world = virtual_world(seed=7, connect=lambda *_, **__: transport)
+        client = Client(ClusterConfig("http://sim"), world=world)
+
+Guaranteed: two runs of a test draw the same numbers and names. Not guaranteed: anything about calls that block, which
+run in real threads here too. Make worlds inside the running loop.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from dataclasses import dataclass
+
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.pod import Pod
+from kubeshard.runtime.thread import SameLoop
+from kubeshard.runtime.threads import Threads
+from kubeshard.runtime.tls import Tls
+from kubeshard.runtime.transport import Transport
+from kubeshard.runtime.watchdog import NoWatchdog
+from kubeshard.runtime.world import Connect, World
+from kubeshard.testing.virtual_time import VirtualClock
+
+__all__ = ["SeededRng", "VirtualHost", "virtual_world"]
+
+
+class SeededRng:
+    """An `Rng` that repeats itself."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)  # noqa: S311 - repeatable, not secret
+
+    def uniform(self, low: float, high: float) -> float:
+        return self._random.uniform(low, high)
+
+    def token(self) -> str:
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualHost:
+    """A `Host` of that name."""
+
+    hostname: str = "virtual"
+    in_pod: Pod | None = None
+    boot: str = "boot"
+
+    def name(self) -> str:
+        return self.hostname
+
+    def pod(self) -> Pod | None:
+        return self.in_pod
+
+    def boot_id(self) -> str:
+        return self.boot
+
+
+def virtual_world(
+    *,
+    clock: Clock | None = None,
+    seed: int = 1,
+    connect: Connect | None = None,
+    hostname: str = "virtual",
+) -> World:
+    """`clock`: default that of the running loop. Without `connect` nobody can be reached. For other parts use
+    `dataclasses.replace`.
+    """
+    return World(
+        clock=clock or VirtualClock(),
+        rng=SeededRng(seed),
+        connect=connect or _nowhere,
+        thread=lambda name: SameLoop(),
+        threads=Threads,
+        watchdog=NoWatchdog,
+        host=VirtualHost(hostname),
+    )
+
+
+def _nowhere(server: str, tls: Tls, /, *, proxy: str | None = None) -> Transport:
+    raise ValueError(f"this world has no way to {server}")
