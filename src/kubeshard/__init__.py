@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same to the interpreter
+    from kubeshard.cache.watchers import watcher
     from kubeshard.client.client import Client
     from kubeshard.controller.context import Context
     from kubeshard.controller.controller import Controller
@@ -70,9 +71,11 @@ __all__ = [
     "metadata_only",
     "never",
     "run",
+    "watcher",
 ]
 
 _HOMES = {
+    "cache.watchers": ("watcher",),
     "client.client": ("Client",),
     "controller.context": ("Context",),
     "controller.controller": ("Controller",),

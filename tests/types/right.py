@@ -7,6 +7,7 @@ from typing import assert_type
 
 from kubeshard import (
     BlockingReconciler,
+    Client,
     ConfigMap,
     Context,
     Controller,
@@ -28,7 +29,9 @@ from kubeshard import (
     matching,
     metadata_only,
     never,
+    watcher,
 )
+from kubeshard.cache import WatcherEvent
 from kubeshard.client import Bookmark, Changed, Failed, WatchEvent
 from kubeshard.controller.mapping import Reader
 
@@ -127,3 +130,10 @@ def words(event: WatchEvent[Site]) -> str:
             return version
         case Failed(_, error):
             return str(error)
+
+
+async def listen(client: Client) -> None:
+    async for event in watcher(client, Site, label_selector=None):
+        assert_type(event, WatcherEvent[Site])
+        if isinstance(event, Changed):
+            assert_type(event.object, Site)

@@ -7,7 +7,7 @@ read is the latest state (`OwnWrites` covers this process's own writes), interme
 kinds.
 
 The way of an event: `reflector` (drives `listwatch`, the state machine) -> `store` -> `deltas` -> handlers of
-the `informer`. `cache` shares informers, `own_writes` waits for them.
+the `informer`. `cache` shares informers, `own_writes` waits for them; `watchers` tells events without a cache.
 """
 
 from kubeshard.cache.cache import Cache
@@ -19,16 +19,19 @@ from kubeshard.cache.reflector import Transform
 from kubeshard.cache.registration import Handler, Registration
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import IndexFunction, Store, UndeclaredIndex
+from kubeshard.cache.watchers import Complete, Interrupted, Vanished, WatcherEvent, watcher
 
 __all__ = [
     "Added",
     "Cache",
     "CacheBehind",
+    "Complete",
     "Deleted",
     "Delta",
     "Handler",
     "IndexFunction",
     "Informer",
+    "Interrupted",
     "OutsideScope",
     "OwnWrites",
     "Registration",
@@ -38,6 +41,9 @@ __all__ = [
     "UndeclaredIndex",
     "UndeclaredKind",
     "Updated",
+    "Vanished",
+    "WatcherEvent",
     "WriteBook",
     "record_own_write",
+    "watcher",
 ]

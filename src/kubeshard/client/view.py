@@ -19,6 +19,8 @@ from kubeshard.client.writes import WriteLedger, WriteObserver
 from kubeshard.core.encoding import UNREADABLE, decode, decoder
 from kubeshard.core.errors import UnexpectedResponse
 from kubeshard.core.objects import Form, KubeObject
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.rng import Rng
 from kubeshard.runtime.transport import HttpRequest, Transport
 from kubeshard.version import __version__
 
@@ -103,6 +105,14 @@ class View:
     @property
     def transport(self) -> Transport:
         return self._connection.transport
+
+    @property
+    def clock(self) -> Clock:
+        return self._connection.clock
+
+    @property
+    def rng(self) -> Rng:
+        return self._connection.rng
 
     @property
     def observers(self) -> list[Observer]:
