@@ -82,7 +82,7 @@ class _Mixed:
 async def informed_of_nonsense(pieces: list[bytes]) -> dict[str, float]:
     """What the metrics say when the informer has come through it."""
     world = virtual_world()
-    server = ApiServer(clock=world.clock, rng=world.rng)
+    server = ApiServer(world=world)
     transport = Nonsense(InMemoryTransport(Front(server)))
     transport.pieces += pieces
     client = Client(ClusterConfig("http://sim"), transport=transport, world=world)

@@ -29,7 +29,7 @@ from kubeshard.core import (
     form_of,
 )
 from kubeshard.manager import Manager
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, InMemoryTransport
 from kubeshard_apiserver.front.handlers import Front
@@ -41,9 +41,7 @@ def config(name: str, **data: str) -> ConfigMap:
     return ConfigMap(metadata=ObjectMeta(name=name, namespace="default"), data=data)
 
 
-async def reconciled(
-    client: Client, clock: VirtualClock, act: Callable[[Context], Awaitable[Any]], **options: Any
-) -> int:
+async def reconciled(client: Client, act: Callable[[Context], Awaitable[Any]], **options: Any) -> int:
     """Reconciles one Secret for ten minutes; how often."""
     runs = 0
 
@@ -69,15 +67,13 @@ async def reconciled(
 def scene(act: Callable[[Context], Awaitable[Any]], before: ConfigMap | None = None, **options: Any) -> None:
     @virtual_time
     async def run() -> None:
-        clock = VirtualClock()
-        transport = InMemoryTransport(Front(ApiServer(clock=clock)))
-        async with Client(
-            ClusterConfig("http://sim"), transport=transport, world=virtual_world(clock=clock)
-        ) as client:
+        world = virtual_world()
+        transport = InMemoryTransport(Front(ApiServer(world=world)))
+        async with Client(ClusterConfig("http://sim"), transport=transport, world=world) as client:
             await client.create(Secret(metadata=ObjectMeta(name="s", namespace="default")))
             if before is not None:
                 await client.with_field_manager("other").apply(before)
-            assert await reconciled(client, clock, act, **options) > 5
+            assert await reconciled(client, act, **options) > 5
 
     run()
 

@@ -456,7 +456,7 @@ class World:
         self.outside = virtual_world(seed=seed)
         """Of everybody who is no process."""
         self.rng, self.clock = self.outside.rng, self.outside.clock
-        self.server = ApiServer(clock=self.clock, rng=self.rng)
+        self.server = ApiServer(world=self.outside)
         self.caller = _Webhooks()
         self._users = dict(users or {})
         tokens = {ADMINISTRATOR.name: ADMINISTRATOR, **self._users}

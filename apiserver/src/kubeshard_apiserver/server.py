@@ -8,8 +8,7 @@ listed in docs/apiserver.md.
 from __future__ import annotations
 
 from kubeshard.core.objects import Key
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
-from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.runtime.world import REAL_WORLD, World
 from kubeshard_apiserver.deleting import Deletions
 from kubeshard_apiserver.model import Target, WriteOptions
 from kubeshard_apiserver.objects import version_of
@@ -31,12 +30,12 @@ class ApiServer(Deletions, Watches):
     def __init__(
         self,
         *,
-        clock: Clock = SYSTEM_CLOCK,
-        rng: Rng = SYSTEM_RNG,
         window: int = WINDOW,
         journal: Journal | None = None,
+        world: World = REAL_WORLD,
     ) -> None:
-        super().__init__(clock=clock, rng=rng, window=window)
+        self.world = world
+        super().__init__(clock=world.clock, rng=world.rng, window=window)
         if journal is not None:
             self._resume(journal)
         namespaces = self.registry.find("", "v1", "namespaces")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from kubeshard.core.objects import Key
 from kubeshard.runtime.issuing import new_authority, new_client_leaf
 from kubeshard.runtime.tls import CertificatePair
 from kubeshard.runtime.transport import HttpRequest
+from kubeshard.runtime.world import REAL_WORLD
 from kubeshard_apiserver import ADMINISTRATOR, ApiServer, Front, Identity, InMemoryTransport, User
 from kubeshard_apiserver.front.gate import UNKNOWN, Peer
 from kubeshard_apiserver.identity import rules
@@ -164,7 +166,7 @@ async def test_a_client_certificate_of_the_masters_may_do_everything():
 
 async def test_a_token_ends_with_its_time_by_the_servers_clock():
     clock = SetClock()
-    asked = Asked(ApiServer(clock=clock))
+    asked = Asked(ApiServer(world=replace(REAL_WORLD, clock=clock)))
     token = await asked.token(expirationSeconds=600)
     clock.now += 600
     assert (await asked("GET", "/version", token=token))[0] == 200, "there is a minute of leeway"
@@ -176,7 +178,7 @@ async def test_a_token_ends_with_its_time_by_the_servers_clock():
 
 async def test_a_token_is_not_valid_before_its_time():
     clock = SetClock()
-    asked = Asked(ApiServer(clock=clock))
+    asked = Asked(ApiServer(world=replace(REAL_WORLD, clock=clock)))
     token = await asked.token()
     clock.now -= 61
     verdict = asked.gate.authentication.verdict(token)

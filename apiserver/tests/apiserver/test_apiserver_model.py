@@ -1,13 +1,15 @@
 """The model without HTTP: expiry, determinism, streams."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from kubeshard.client import Bookmark, Client, ClusterConfig
 from kubeshard.core import ConfigMap, Gone, ObjectMeta, Unavailable
 from kubeshard.runtime.transport import HttpRequest
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard.runtime.world import REAL_WORLD
+from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, ApiServerApp, InMemoryTransport
 from kubeshard_apiserver.model import Target
@@ -83,7 +85,7 @@ def test_the_same_calls_make_the_same_state():
 
     states = []
     for _ in range(2):
-        server = ApiServer(clock=Stopped(), rng=Counting())
+        server = ApiServer(world=replace(REAL_WORLD, clock=Stopped(), rng=Counting()))
         server.create(maps(server), {"metadata": {"generateName": "x-"}})
         states.append(server.list(maps(server)).items)
     assert states[0] == states[1]
@@ -99,7 +101,7 @@ def test_a_refused_write_changes_nothing():
 
 @virtual_time
 async def test_bookmarks_come_every_minute():
-    server = ApiServer(clock=VirtualClock())
+    server = ApiServer(world=virtual_world())
     async with (
         client_of(server, world=virtual_world()) as client,
         client.watch(ConfigMap, resource_version="2", timeout_seconds=150, idle_timeout=None) as events,

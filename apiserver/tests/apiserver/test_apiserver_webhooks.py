@@ -13,6 +13,7 @@ from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.runtime.clock import SystemClock
+from kubeshard.runtime.http import HttpTransport
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.webhook_config import webhook_configuration
@@ -69,7 +70,7 @@ async def test_the_sharder_assigns_objects_through_the_embedded_server():
 
 
 async def test_a_service_is_nowhere_unless_the_caller_is_told():
-    async with client_of(ApiServer(), HttpCaller()) as client:
+    async with client_of(ApiServer(), HttpCaller(HttpTransport)) as client:
         await register(client, failurePolicy="Fail")
         with pytest.raises(
             ApiError, match=r"no cluster network.*sharder\.sharding-system\.svc:443 is nowhere"
@@ -84,7 +85,7 @@ async def test_a_service_is_called_where_the_resolver_says():
         asked.append((namespace, name, port))
         return "127.0.0.1:1"
 
-    caller = HttpCaller(resolve)
+    caller = HttpCaller(HttpTransport, resolve)
     service = {"namespace": "n", "name": "s", "path": "/p", "port": 8443}
     reply = await caller.call(WebhookCall("w", {"service": service}, {}, 1.0))
     await caller.close()
@@ -93,7 +94,7 @@ async def test_a_service_is_called_where_the_resolver_says():
 
 
 async def test_a_bundle_without_certificates_is_said():
-    caller = HttpCaller()
+    caller = HttpCaller(HttpTransport)
     client = {"url": "https://127.0.0.1:1/", "caBundle": base64.b64encode(b"nothing").decode()}
     reply = await caller.call(WebhookCall("w", client, {}, 1.0))
     assert "root certificates" in reply.problem

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +12,8 @@ from cluster_api import condition, template, workload
 
 from kubeshard.core.errors import NotFound
 from kubeshard.core.patches import MergePatch
-from kubeshard.testing.virtual_time import SleepsForever, VirtualClock, run_virtual, settle, virtual_time
+from kubeshard.testing.virtual_time import SleepsForever, run_virtual, settle, virtual_time
+from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer
 from kubeshard_apiserver.controllers import Controllers
 from kubeshard_apiserver.controllers.agenda import Agenda
@@ -35,7 +37,7 @@ class CountingRng:
 
 class Cluster:
     def __init__(self) -> None:
-        self.server = ApiServer(clock=VirtualClock(), rng=CountingRng())
+        self.server = ApiServer(world=replace(virtual_world(), rng=CountingRng()))
 
     def at(self, path: str) -> Target:
         """`v1/pods/a` in the namespace `default`; `v1/nodes//a` without one."""

@@ -66,7 +66,7 @@ def credentials() -> Credentials:
 @pytest.fixture
 async def caller() -> AsyncIterator[HttpCaller]:
     """Carries the calls of admission webhooks out, where the server is ours."""
-    caller = HttpCaller()
+    caller = HttpCaller(HttpTransport)
     yield caller
     await caller.close()
 

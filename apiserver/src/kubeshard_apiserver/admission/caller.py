@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kubeshard.runtime.asgi import AsgiApp, Message
-from kubeshard.runtime.http import HttpTransport
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest, Transport, TransportError, TransportTimeout
+from kubeshard.runtime.world import Connect
 from kubeshard_apiserver.steps import WebhookCall, WebhookReply
 
 Resolver = Callable[[str, str, int], str]
@@ -31,9 +31,10 @@ def no_services(namespace: str, name: str, port: int) -> str:
 
 
 class HttpCaller:
-    """Belongs to the event loop of its first call; close it."""
+    """Connections are made by `connect`, as a world's. Belongs to the event loop of its first call; close it."""
 
-    def __init__(self, resolve: Resolver = no_services) -> None:
+    def __init__(self, connect: Connect, resolve: Resolver = no_services) -> None:
+        self._connect = connect
         self._resolve = resolve
         self._transports: dict[tuple[str, str, str], Transport] = {}
 
@@ -65,7 +66,7 @@ class HttpCaller:
             server_name = name.rpartition(":")[0] if name != host else None
             try:
                 ca = base64.b64decode(ca_bundle, validate=True).decode() or None
-                self._transports[key] = HttpTransport(f"https://{host}", Tls(ca=ca, server_name=server_name))
+                self._transports[key] = self._connect(f"https://{host}", Tls(ca=ca, server_name=server_name))
             except ValueError as error:  # not base64, not text, not certificates
                 raise ValueError(f"unable to load root certificates: {error}") from None
         return self._transports[key]

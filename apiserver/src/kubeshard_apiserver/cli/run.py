@@ -19,9 +19,9 @@ from kubeshard.client.loading import load_config
 from kubeshard.core.errors import ConfigurationError, KubeshardError
 from kubeshard.runtime.asgi import ListenError
 from kubeshard.runtime.environ import home
-from kubeshard.runtime.http import HttpTransport
 from kubeshard.runtime.loop import loop_factory
 from kubeshard.runtime.transport import HttpRequest, TransportError
+from kubeshard.runtime.world import REAL_WORLD
 from kubeshard_apiserver.serving.credentials import CLUSTER
 from kubeshard_apiserver.serving.embedded import EmbeddedServer
 
@@ -133,7 +133,7 @@ async def _refuse_to_lead_away(path: Path) -> None:
     """
     try:
         config = await load_config(path)
-        transport = HttpTransport(config.server, config.tls)
+        transport = REAL_WORLD.connect(config.server, config.tls)
     except ConfigurationError:
         return
     try:

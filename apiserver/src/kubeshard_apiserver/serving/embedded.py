@@ -72,7 +72,7 @@ class EmbeddedServer:
             rbac=rbac,
             signing_key=self.credentials.signing_key,
         )
-        self._own_caller = HttpCaller()
+        self._own_caller = HttpCaller(self.server.world.connect)
         self.caller = caller or self._own_caller
         self._worker = Worker("kubeshard-bodies")
         self.front = Front(self.server, gate=gate, caller=self.caller, aside=self._worker.call)

@@ -37,7 +37,7 @@ class MemoryApi:
 
     def client(self) -> Client:
         """A new one, for `async with`."""
-        return Client(ClusterConfig("http://in-memory"), transport=self.transport())
+        return Client(ClusterConfig("http://in-memory"), transport=self.transport(), world=self.server.world)
 
     async def install(self, *manifests: Mapping[str, Any]) -> None:
         """Applies manifests, CustomResourceDefinitions first."""

@@ -77,6 +77,7 @@ def demo(
     try:
         from kubeshard.cli.demo.play import play
         from kubeshard.runtime.loop import loop_factory
+        from kubeshard.runtime.world import REAL_WORLD
         from kubeshard.testing.folders import TemporaryFolder
     except ModuleNotFoundError as error:
         raise ConfigurationError(
@@ -91,6 +92,7 @@ def demo(
                 _until_interrupted(
                     play(
                         folder,
+                        REAL_WORLD,
                         real=real,
                         websites=websites,
                         lease_seconds=lease_seconds or (6 if real else 4),

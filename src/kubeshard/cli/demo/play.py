@@ -19,7 +19,8 @@ from kubeshard.cli.demo.table import summary
 from kubeshard.client.client import Client
 from kubeshard.client.loading import load_config
 from kubeshard.examples.webhosting.api import RING
-from kubeshard.runtime.clock import SYSTEM_CLOCK
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.world import World
 from kubeshard.sharding.names import shard_label
 from kubeshard.testing.control_plane import ControlPlane
 from kubeshard_apiserver.controllers.controllers import Controllers
@@ -36,23 +37,32 @@ class Server(NamedTuple):
 
 
 async def play(
-    folder: Path, *, real: bool, websites: int, lease_seconds: int, patience: int, keep: bool
+    folder: Path,
+    world: World,
+    *,
+    real: bool,
+    websites: int,
+    lease_seconds: int,
+    patience: int,
+    keep: bool,
 ) -> None:
     """The whole demo, with data and logs in `folder`; on a `real` control plane or the embedded API server.
     Cancelling stops everything that it started. Raises KubeshardError when something did not work.
     """
     console = Console(highlight=False)
     serving = (
-        _control_plane(console, folder / "control-plane", patience) if real else _embedded(console, folder)
+        _control_plane(console, folder / "control-plane", patience, world.clock)
+        if real
+        else _embedded(console, folder, world.clock)
     )
     async with serving as kube:
         fleet = Fleet(kube.kubeconfig, folder, lease_seconds)
         try:
-            async with Client(await load_config(kubeconfig=kube.kubeconfig)) as client:
+            async with Client(await load_config(kubeconfig=kube.kubeconfig), world=world) as client:
                 await install(client)
                 observer = Observer(client, RING, *await sharded_kinds(client))
                 scenario = Scenario(client, fleet, observer, count=websites, patience=patience)
-                screen = Screen(console, observer, scenario.titles)
+                screen = Screen(console, observer, scenario.titles, world.clock)
                 steps: list[Step] = []
                 async with observer.running(), screen.showing():
                     async for step in scenario.steps():
@@ -66,13 +76,16 @@ async def play(
 
 
 @asynccontextmanager
-async def _embedded(console: Console, folder: Path) -> AsyncIterator[Server]:
+async def _embedded(console: Console, folder: Path, clock: Clock) -> AsyncIterator[Server]:
     """In this process and event loop."""
-    began = SYSTEM_CLOCK.monotonic()
-    async with EmbeddedServer() as served, Controllers(served.server, caller=served.caller):
+    began = clock.monotonic()
+    async with (
+        EmbeddedServer() as served,
+        Controllers(served.server, caller=served.caller),
+    ):
         kubeconfig = folder / "kubeconfig"
         served.write_kubeconfig(kubeconfig)
-        seconds = SYSTEM_CLOCK.monotonic() - began
+        seconds = clock.monotonic() - began
         console.print(
             f"kubeshard's own API server runs in this process: {seconds:.1f} s (--real: etcd and kube-apiserver)",
             soft_wrap=True,
@@ -81,17 +94,19 @@ async def _embedded(console: Console, folder: Path) -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
-async def _control_plane(console: Console, folder: Path, patience: float) -> AsyncIterator[Server]:
+async def _control_plane(
+    console: Console, folder: Path, patience: float, clock: Clock
+) -> AsyncIterator[Server]:
     """Started without blocking the event loop, so that it can be cancelled."""
     kube = ControlPlane(folder=folder)
-    began = SYSTEM_CLOCK.monotonic()
+    began = clock.monotonic()
     try:
         with console.status("starting etcd and kube-apiserver on this machine ..."):
             kube.spawn()
             async with asyncio.timeout(patience):
                 while not kube.ready():  # noqa: ASYNC110 - another process, there is nothing to wait on
                     await asyncio.sleep(_LOOK)
-        seconds = SYSTEM_CLOCK.monotonic() - began
+        seconds = clock.monotonic() - began
         console.print(f"etcd and kube-apiserver run on this machine: {seconds:.1f} s", soft_wrap=True)
         yield Server(kube.kubeconfig, str(kube.kubectl_path))
     except TimeoutError:

@@ -14,7 +14,6 @@ from kubeshard.cli.demo.picture import Picture
 from kubeshard.client.client import Client
 from kubeshard.core.errors import KubeshardError
 from kubeshard.examples.webhosting.generator import create_all
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 
 SHARDERS = ("sharder-1", "sharder-2")
 SHARDS = ("shard-1", "shard-2", "shard-3")
@@ -49,14 +48,13 @@ class Scenario:
         *,
         count: int,
         patience: float,
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client = client
         self._fleet = fleet
         self._observer = observer
         self._count = count
         self._patience = patience
-        self._clock = clock
+        self._clock = client.world.clock
         self._acts: Sequence[tuple[str, Callable[[], Awaitable[None]]]] = (
             ("two sharders and three shards start", self._start),
             (f"{count} Websites are created", self._create),

@@ -12,7 +12,7 @@ from rich.live import Live
 from kubeshard.cli.demo import table
 from kubeshard.cli.demo.observer import Observer
 from kubeshard.cli.demo.scenario import Step
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.clock import Clock
 
 _REFRESH = 0.1
 
@@ -20,9 +20,7 @@ _REFRESH = 0.1
 class Screen:
     """Of a scenario with these `titles`."""
 
-    def __init__(
-        self, console: Console, observer: Observer, titles: Sequence[str], clock: Clock = SYSTEM_CLOCK
-    ) -> None:
+    def __init__(self, console: Console, observer: Observer, titles: Sequence[str], clock: Clock) -> None:
         self._console = console
         self._observer = observer
         self._titles = titles
