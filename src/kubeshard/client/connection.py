@@ -176,7 +176,9 @@ class Connection:
         self._present(attempts.used)
         if attempts.used.authorization is None:
             return request
-        return request._replace(headers={**request.headers, "Authorization": attempts.used.authorization})
+        method, target, headers, body, timeout, idle = request  # `_replace` takes ten times as long
+        headers = {**headers, "Authorization": attempts.used.authorization}
+        return HttpRequest(method, target, headers, body, timeout, idle)
 
     async def _credential(self, asked: Awaitable[R]) -> R:
         """Credentials that never worked are the user's to correct; those that did may work again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar, Unpack, overload
 
 import msgspec
@@ -43,6 +43,8 @@ from kubeshard.core.selectors import FieldSelector, Selector
 T = TypeVar("T", bound=KubeObject)
 
 COLLECTION_TIMEOUT = 60.0
+
+_NOT_ENTERED: AbstractContextManager[None] = nullcontext()
 
 
 class Writes(View):
@@ -328,7 +330,9 @@ class Writes(View):
         return written
 
     def _entered(self, dry_run: bool, seconds: float | None = None) -> AbstractContextManager[None]:
-        return entered(None if dry_run else self._ledger, math.ceil(seconds or self._timeout))
+        if dry_run or self._ledger is None:
+            return _NOT_ENTERED
+        return entered(self._ledger, math.ceil(seconds or self._timeout))
 
     def _tell(self, record: WriteRecord) -> None:
         for observer in self._write_observers:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import lru_cache
 
 import pycurl
 
@@ -29,6 +30,9 @@ class Sending:
         self._refused = False
         """Whether libcurl wanted to send the request once more."""
         self._request = HttpRequest("GET", "/", {})
+        self._method = ""
+        self._set: tuple[dict[str, str], list[str]] | None = None
+        """The headers that the handle has already, where they are in a dict."""
         curl.setopt(pycurl.PREREQFUNCTION, self._leaves)
 
     def prepare(self, request: HttpRequest, url: str, headers: list[str]) -> None:
@@ -36,14 +40,8 @@ class Sending:
         self._request = request
         self._left = self._refused = False
         curl = self.curl
-        lines = [
-            *headers,
-            *(f"{name}: {value}" if value else f"{name};" for name, value in request.headers.items()),
-        ]
-        written = "".join(lines)
-        if "\r" in written or "\n" in written or "\0" in written:
-            raise self.error("a header has a line break in it")
-        curl.setopt(pycurl.HTTPHEADER, lines if written.isascii() else [line.encode() for line in lines])
+        if type(request.headers) is not dict or self._set != (request.headers, headers):
+            self._set_headers(request.headers, headers)
         curl.setopt(pycurl.URL, url)
         if request.method == "HEAD":
             curl.setopt(pycurl.NOBODY, 1)
@@ -51,7 +49,17 @@ class Sending:
             curl.setopt(pycurl.HTTPGET, 1)
         else:
             curl.setopt(pycurl.POSTFIELDS, request.body)
-        curl.setopt(pycurl.CUSTOMREQUEST, request.method)
+        if request.method != self._method:
+            curl.setopt(pycurl.CUSTOMREQUEST, request.method)
+            self._method = request.method
+
+    def _set_headers(self, given: Mapping[str, str], always: list[str]) -> None:
+        lines = [*always, *(f"{name}: {value}" if value else f"{name};" for name, value in given.items())]
+        written = "".join(lines)
+        if "\r" in written or "\n" in written or "\0" in written:
+            raise self.error("a header has a line break in it")
+        self.curl.setopt(pycurl.HTTPHEADER, lines if written.isascii() else [line.encode() for line in lines])
+        self._set = (dict(given), always) if type(given) is dict else None
 
     def _leaves(self, *_: object) -> int:
         """libcurl's call before the request is written to a connection."""
@@ -226,13 +234,22 @@ def _read_head(lines: list[bytes]) -> tuple[int, dict[str, str]]:
     status = 0
     headers: dict[str, str] = {}
     for line in lines:
-        name, colon, value = line.partition(b":")
         if not status:
             status = int(line.split(None, 2)[1])
-        elif colon:
-            headers[name.decode("latin-1").lower()] = value.strip().decode("latin-1")
+        elif (header := _header(line) if len(line) <= _REMEMBERED_LENGTH else _read_header(line)) is not None:
+            headers[header[0]] = header[1]
         elif _is_final(status):
             break
         else:
             status, headers = 0, {}
     return status, headers
+
+
+def _read_header(line: bytes) -> tuple[str, str] | None:
+    name, colon, value = line.partition(b":")
+    return (name.decode("latin-1").lower(), value.strip().decode("latin-1")) if colon else None
+
+
+_REMEMBERED_LENGTH = 100
+_header = lru_cache(maxsize=128)(_read_header)
+"""A server says the same in nearly every answer."""

@@ -16,11 +16,12 @@ import contextlib
 import os
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pycurl
 
+from kubeshard.runtime.readiness import readiness
 from kubeshard.runtime.threads import Call, in_daemon
 from kubeshard.runtime.transport import UNDELIVERED
 
@@ -28,6 +29,7 @@ Ended = Callable[[int, str], None]
 """Called with libcurl's code (`pycurl.E_OK` is success) and its words for it."""
 
 IDLE_CONNECTIONS = 256
+_TIMEOUT = ((pycurl.SOCKET_TIMEOUT, 0),)
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _SOCKET_OPTIONS = (
     (socket.IPPROTO_TCP, "TCP_NODELAY", 1),
@@ -80,7 +82,7 @@ class Transfers:
         self._multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_NOTHING)
         self._multi.setopt(pycurl.M_MAXCONNECTS, IDLE_CONNECTIONS)
         self._running: dict[Any, Ended] = {}
-        self._watched: dict[int, int] = {}
+        self._sockets = readiness(self._loop, self._ready)
         self._timer: asyncio.Handle | None = None
         self._halted = False
         self._closed = False
@@ -118,8 +120,7 @@ class Transfers:
             ended(pycurl.E_ABORTED_BY_CALLBACK, why)
         if self._timer is not None:
             self._timer.cancel()
-        for descriptor in list(self._watched):
-            self._watch(pycurl.POLL_REMOVE, descriptor, None, None)
+        self._sockets.close()
         self._closed = True
         return in_daemon(self._multi.close, "closing connections")
 
@@ -127,18 +128,8 @@ class Transfers:
         """libcurl's call for what it waits for at a socket."""
         if self._closed:  # in the thread that closes
             return
-        before = self._watched.pop(descriptor, 0)
-        after = 0 if wanted == pycurl.POLL_REMOVE else wanted
-        if after:
-            self._watched[descriptor] = after
-        if after & pycurl.POLL_IN and not before & pycurl.POLL_IN:
-            self._loop.add_reader(descriptor, self._ready, descriptor, pycurl.CSELECT_IN)
-        elif before & pycurl.POLL_IN and not after & pycurl.POLL_IN:
-            self._loop.remove_reader(descriptor)
-        if after & pycurl.POLL_OUT and not before & pycurl.POLL_OUT:
-            self._loop.add_writer(descriptor, self._ready, descriptor, pycurl.CSELECT_OUT)
-        elif before & pycurl.POLL_OUT and not after & pycurl.POLL_OUT:
-            self._loop.remove_writer(descriptor)
+        # Its bits are those of `Readiness`, both ways.
+        self._sockets.watch(descriptor, 0 if wanted == pycurl.POLL_REMOVE else wanted)
 
     def _wake(self, milliseconds: int) -> None:
         """libcurl's call for when it wants to be woken; below 0: not at all."""
@@ -148,14 +139,15 @@ class Transfers:
             self._timer.cancel()
             self._timer = None
         if milliseconds == 0:
-            self._timer = self._loop.call_soon(self._ready, pycurl.SOCKET_TIMEOUT, 0)
+            self._timer = self._loop.call_soon(self._ready, _TIMEOUT)
         elif milliseconds > 0:
-            self._timer = self._loop.call_later(milliseconds / 1000, self._ready, pycurl.SOCKET_TIMEOUT, 0)
+            self._timer = self._loop.call_later(milliseconds / 1000, self._ready, _TIMEOUT)
 
-    def _ready(self, descriptor: int, events: int) -> None:
-        if self._halted:
-            return
-        self._multi.socket_action(descriptor, events)
+    def _ready(self, sockets: Iterable[tuple[int, int]]) -> None:
+        for descriptor, events in sockets:
+            if self._halted:
+                return
+            self._multi.socket_action(descriptor, events)
         left = 1
         while left:
             left, succeeded, failed = self._multi.info_read()

@@ -1,0 +1,108 @@
+"""Which sockets are ready."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from kubeshard.runtime.readiness import READ, WRITE, EpollReadiness, LoopReadiness, Readiness, Ready
+
+Made = Callable[[asyncio.AbstractEventLoop, Ready], Readiness]
+WAYS = [LoopReadiness, *([EpollReadiness] if hasattr(select, "epoll") else [])]
+
+pytestmark = pytest.mark.parametrize("made", WAYS)
+
+
+class Told:
+    """What the loop was told, and a wait for the next of it."""
+
+    def __init__(self, made: Made) -> None:
+        self.events: list[tuple[int, int]] = []
+        self._news = asyncio.Event()
+        self.readiness = made(asyncio.get_running_loop(), self._ready)
+
+    def _ready(self, sockets: Iterable[tuple[int, int]]) -> None:
+        self.events += sockets
+        self._news.set()
+
+    async def next(self) -> list[tuple[int, int]]:
+        self.events.clear()
+        self._news.clear()
+        await asyncio.wait_for(self._news.wait(), 5)
+        return self.events
+
+
+async def turns() -> None:
+    """As many turns of the loop as any of this needs."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_a_socket_is_told_for_what_is_waited_for_and_nothing_else(made: Made) -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        told = Told(made)
+        told.readiness.watch(one.fileno(), READ)
+        await turns()
+        assert told.events == []
+        other.send(b"x")
+        assert (one.fileno(), READ) in await told.next()
+        told.readiness.watch(one.fileno(), WRITE)
+        assert set(await told.next()) == {(one.fileno(), WRITE)}
+        told.readiness.close()
+
+
+async def test_a_socket_nobody_waits_for_is_not_told_until_somebody_does_again(made: Made) -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        told = Told(made)
+        told.readiness.watch(one.fileno(), READ)
+        told.readiness.watch(one.fileno(), 0)
+        other.send(b"x")
+        await turns()
+        assert told.events == []
+        told.readiness.watch(one.fileno(), READ)
+        assert (one.fileno(), READ) in await told.next()
+        told.readiness.close()
+        told.events.clear()
+        await turns()
+        assert told.events == []
+
+
+async def test_a_number_that_means_another_socket_now_is_watched_as_that_one(made: Made) -> None:
+    """libcurl closes sockets that it does not wait for without a word."""
+    one, other = socket.socketpair()
+    told = Told(made)
+    number = one.fileno()
+    told.readiness.watch(number, READ)
+    told.readiness.watch(number, 0)
+    one.close()
+    other.close()
+    new, peer = socket.socketpair()
+    with peer:
+        if new.fileno() != number:
+            os.dup2(new.fileno(), number)
+            new.close()
+            new = socket.socket(fileno=number)
+        with new:
+            told.readiness.watch(number, READ)
+            await turns()
+            assert told.events == []
+            peer.send(b"x")
+            assert (number, READ) in await told.next()
+            told.readiness.close()
+
+
+async def test_a_connection_that_broke_is_told_to_whoever_waits(made: Made) -> None:
+    one, other = socket.socketpair()
+    with one:
+        told = Told(made)
+        told.readiness.watch(one.fileno(), READ)
+        other.close()
+        assert any(events & READ for _, events in await told.next())
+        told.readiness.close()
