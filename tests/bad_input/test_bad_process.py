@@ -12,7 +12,8 @@ from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.times import parse_time
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.incarnation import Incarnation
-from kubeshard.shard.lease_record import released, renewed
+from kubeshard.shard.shard_claim import ShardClaim, Takeover
+from kubeshard.shard.timing import LeaseTiming
 from kubeshard.sharding import LeaseBook
 
 ME = ShardIdentity("ring", "a", "ns", Incarnation("", "", "x"))
@@ -21,17 +22,17 @@ ME = ShardIdentity("ring", "a", "ns", Incarnation("", "", "x"))
 @pytest.mark.parametrize("wall", [0.0, 1.5, 946_684_800.0, 4_070_908_800.0])
 def test_a_shard_whose_clock_is_wrong_by_decades_holds_its_lease(wall: float) -> None:
     """Its times are well formed, and only that they change counts."""
-    book = LeaseBook()
+    book, claim = LeaseBook(), ShardClaim(ME, LeaseTiming(), Takeover.AFTER_RECORD)
     lease = Lease()
     for second in range(0, 60, 2):
-        lease = renewed(lease, ME, 15.0, wall + second, returning=False)
+        lease = claim.held(lease, wall + second)
         assert parse_time(lease.spec.renew_time) == wall + second
         lease = msgspec.structs.replace(
             lease, metadata=msgspec.structs.replace(lease.metadata, resource_version=str(second + 1), uid="u")
         )
         book.observe(lease, 1000.0 + second)
     assert str(book.shard(Key("ns", "a"), 1060.0).state) == "ready"  # type: ignore[union-attr]  # it was observed
-    gone = released(lease, ME, wall)
+    gone = claim.released(lease, wall)
     assert gone.spec.renew_time is not None
     assert gone.spec.renew_time.endswith(".500000Z" if wall == 1.5 else ".000000Z")
 

@@ -15,7 +15,7 @@ from kubeshard.cache import Cache
 from kubeshard.cache.listwatch import Apply, Remove, Replace
 from kubeshard.cache.scope import ALL_NAMESPACES
 from kubeshard.client import Client, ClusterConfig
-from kubeshard.controller import Context, Controller, Gate, Reconciler, Result
+from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.outcomes import Outcome
 from kubeshard.controller.runner import ControllerRunner
@@ -31,6 +31,7 @@ from kubeshard.core import (
     form_of,
 )
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.tenure import Gate
 from kubeshard.testing.virtual_time import VirtualClock, settle
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.workqueue import ItemExponential

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import importlib.util
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from kubeshard.client import Client
 from kubeshard.core import ConfigMap, MergePatch, NotFound, ObjectMeta, controller_of
 from kubeshard.manager import Manager
 from kubeshard.runtime.watchdog import NoWatchdog
+from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.shard import Sharding
 from kubeshard.sharding import shard_label
 from kubeshard.sharding.crd import controller_ring_crd
@@ -101,7 +103,8 @@ async def test_as_a_shard_it_works_on_its_own_pages_only(
     manager = Manager(
         [example.pages],
         client=kube_client.config,
-        sharding=Sharding("pages", "a", namespace, watchdog=NoWatchdog()),
+        sharding=Sharding("pages", "a", namespace),
+        world=dataclasses.replace(REAL_WORLD, watchdog=NoWatchdog),
         metrics_address=None,
         health_address=None,
     )

@@ -10,19 +10,25 @@ from kubeshard.controller.events import Event, EventRecorder
 from kubeshard.core import ConfigMap, Lease, ObjectMeta
 from kubeshard.manager.leader_election import LeaderElection, LeaderElector
 from kubeshard.runtime.clock import SystemClock
+from kubeshard.tenure import NoTenureMetrics
 
 
 def candidate(client: Client, namespace: str, identity: str = "") -> LeaderElector:
-    return LeaderElector(client, LeaderElection(name="lock", namespace=namespace, identity=identity))
+    election = LeaderElection(name="lock", namespace=namespace, identity=identity)
+    return LeaderElector(client, election, NoTenureMetrics())
+
+
+def fit() -> str | None:
+    return None
 
 
 async def test_one_candidate_leads_and_hands_over_after_a_clean_stop(
     kube_client: Client, namespace: str
 ) -> None:
     async with AsyncExitStack() as stack:
-        first = await stack.enter_async_context(candidate(kube_client, namespace, "a").held())
+        first = await stack.enter_async_context(candidate(kube_client, namespace, "a").held(fit))
         waiting = asyncio.create_task(
-            stack.enter_async_context(candidate(kube_client, namespace, "b").held())
+            stack.enter_async_context(candidate(kube_client, namespace, "b").held(fit))
         )
         await asyncio.sleep(0)
         lease = await kube_client.get(Lease, "lock", namespace)
@@ -35,7 +41,7 @@ async def test_one_candidate_leads_and_hands_over_after_a_clean_stop(
         first.stopped_cleanly()
     lease = await kube_client.get(Lease, "lock", namespace)
     assert (lease.spec.holder_identity, lease.spec.lease_duration_seconds) == ("", 1)
-    async with asyncio.timeout(5), candidate(kube_client, namespace, "b").held() as second:
+    async with asyncio.timeout(5), candidate(kube_client, namespace, "b").held(fit) as second:
         lease = await kube_client.get(Lease, "lock", namespace)
         assert (lease.spec.holder_identity, lease.spec.lease_transitions) == ("b", 1)
         assert second.holds()
@@ -44,7 +50,7 @@ async def test_one_candidate_leads_and_hands_over_after_a_clean_stop(
 async def test_a_leader_renews_and_is_lost_when_its_lease_is_taken(
     kube_client: Client, namespace: str
 ) -> None:
-    async with candidate(kube_client, namespace, "a").held() as leadership:
+    async with candidate(kube_client, namespace, "a").held(fit) as leadership:
         taken = await kube_client.get(Lease, "lock", namespace)
         spec = taken.spec
         stolen = Lease(

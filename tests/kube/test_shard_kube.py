@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from kubeshard.core.patches import JsonPatch, MergePatch, add
 from kubeshard.core.versions import compare
 from kubeshard.manager import Manager, RightLost
 from kubeshard.runtime.watchdog import NoWatchdog
+from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.shard import INCARNATION_ANNOTATION, Incarnation, ShardFence, ShardIdentity, Sharding
 from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.crd import controller_ring_crd
@@ -84,6 +86,9 @@ class Script(Reconciler[Widget]):
         return None
 
 
+WITHOUT_WATCHDOG = dataclasses.replace(REAL_WORLD, watchdog=NoWatchdog)
+
+
 class Ring:
     """One ring in one namespace, and the sharder's part in it."""
 
@@ -96,7 +101,7 @@ class Ring:
 
     def sharding(self, name: str, **options: Any) -> Sharding:
         options.setdefault("resources", RESOURCES)
-        return Sharding(self.name, name, self.namespace, watchdog=NoWatchdog(), **options)
+        return Sharding(self.name, name, self.namespace, **options)
 
     def manager(self, name: str = "shard-a", **options: Any) -> Manager:
         return Manager(
@@ -106,6 +111,7 @@ class Ring:
             ],
             client=self.client.config,
             sharding=self.sharding(name, **options),
+            world=WITHOUT_WATCHDOG,
             metrics_address=None,
             health_address=None,
         )

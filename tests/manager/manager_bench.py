@@ -12,10 +12,11 @@ import msgspec
 from kubeshard.cache import Cache, Scope
 from kubeshard.cache.listwatch import Apply, Replace
 from kubeshard.client import Client, ClusterConfig
-from kubeshard.controller import Context, Controller, Gate, Reconciler, Result
+from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.core import GroupKind, KubeObject, ObjectMeta
 from kubeshard.manager import HealthGate, Manager
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.tenure import Gate
 from kubeshard.testing.virtual_time import VirtualClock, settle
 from kubeshard.testing.virtual_world import virtual_world
 

@@ -18,8 +18,8 @@ from kubeshard.core import ConfigMap, KubeObject, ObjectMeta
 from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard import Incarnation, ShardFence, ShardIdentity, Takeover
-from kubeshard.shard.lease_record import RETURNING_ANNOTATION
 from kubeshard.shard.reclaiming import PATIENCE, reclaim
+from kubeshard.shard.shard_claim import RETURNING_ANNOTATION
 from kubeshard.sharding import shard_label
 from kubeshard.testing.virtual_time import VirtualClock
 

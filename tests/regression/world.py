@@ -34,7 +34,6 @@ from kubeshard.core.objects import Key
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager import Manager
 from kubeshard.runtime import world as runtime
-from kubeshard.runtime.thread import SameLoop
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import (
     HttpRequest,
@@ -611,11 +610,6 @@ class World:
             self.ring,
             name,
             "ops",
-            runner=SameLoop(),
-            watchdog=VirtualWatchdog(started),
-            connect=started.client,
-            clock=started.clock,
-            rng=self.rng,
             **(sharding or {}),
         )
         return started.start(

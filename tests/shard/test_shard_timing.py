@@ -7,20 +7,19 @@ import pytest
 from kubeshard.client.requests import server_timeout
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.transport import UNDELIVERED
-from kubeshard.shard.incarnation import Incarnation
 from kubeshard.shard.timing import LeaseTiming, scaled
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"lease_duration": 5.0, "renew_deadline": 4.5}, "shorter than three renew intervals of 2s"),
+        ({"lease_duration": 5.0, "renew_deadline": 4.5}, "shorter than three retry periods of 2s"),
         ({"lease_duration": 15.5}, "counts whole seconds"),
         ({"lease_duration": 301.0}, "not within 3s and 300s"),
         ({"lease_duration": 1.0}, "not within 3s and 300s"),
         ({"renew_deadline": 15.0}, "must be shorter than the lease duration"),
         ({"renew_deadline": 4.0}, "no time for a second attempt"),
-        ({"renew_interval": 0.0}, "must be positive"),
+        ({"retry_period": 0.0}, "must be positive"),
         ({"request_bound": 15.5}, "a write may end 30s .* a sharder takes over after 30s"),
     ],
 )
@@ -42,10 +41,3 @@ def test_every_scaled_table_counts_what_the_kernel_delivers_of_a_dead_process(du
 def test_a_lease_too_short_for_what_the_kernel_delivers_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"lease duration 3s: a write may end 7s .* after 6s"):
         scaled(3)
-
-
-def test_only_a_container_of_the_same_pod_is_known_to_have_ended() -> None:
-    me = Incarnation("pod-1", "boot", "x")
-    assert me.outlived("pod-1/boot/w")
-    assert not me.outlived("pod-2/boot/w")
-    assert not Incarnation("", "boot", "x").outlived("/boot/w")

@@ -17,7 +17,7 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard import Incarnation, ShardFence, ShardIdentity, Sharding, shard_predicate
 from kubeshard.sharding import RingGroupResource, RingResource
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 
 SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.timebertt.dev/ring"
@@ -91,7 +91,7 @@ def site(labels: dict[str, str] | None) -> Site:
 
 @virtual_time
 async def test_all_kinds_of_the_ring_are_cached_by_label_and_nothing_else_is() -> None:
-    sharding = Sharding("ring", "shard-0", "ns", clock=VirtualClock())
+    sharding = Sharding("ring", "shard-0", "ns")
     await sharding.prepare(Api(RING).client(), [controller(owns=[ConfigMap, Secret])])
     mine = Scope(labels=Selector.equals(SHARD, "shard-0"))
     assert sharding.scopes() == {GroupKind("example.com", "Site"): mine, GroupKind("", "ConfigMap"): mine}
@@ -102,7 +102,7 @@ async def test_a_ring_that_does_not_exist_is_waited_for_and_said_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     api = Api(MISSING, MISSING, MISSING, RING)
-    sharding = Sharding("ring", "shard-0", "ns", clock=VirtualClock())
+    sharding = Sharding("ring", "shard-0", "ns")
     with caplog.at_level(logging.WARNING):
         await sharding.prepare(api.client(), [controller(owns=[ConfigMap])])
     assert len(api.requests) == 4
@@ -112,10 +112,10 @@ async def test_a_ring_that_does_not_exist_is_waited_for_and_said_once(
 @virtual_time
 async def test_given_resources_spare_the_ring_and_its_permission() -> None:
     api = Api(FORBIDDEN)
-    sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES, clock=VirtualClock())
+    sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES)
     await sharding.prepare(api.client(), [controller(owns=[ConfigMap])])
     assert api.requests == []
-    without = Sharding("ring", "shard-0", "ns", clock=VirtualClock())
+    without = Sharding("ring", "shard-0", "ns")
     with pytest.raises(ConfigurationError, match="grant get on controllerrings, or pass resources"):
         await without.prepare(api.client(), [controller()])
 
@@ -124,7 +124,7 @@ async def test_given_resources_spare_the_ring_and_its_permission() -> None:
 async def test_a_main_resource_that_nobody_here_reconciles_is_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES, clock=VirtualClock())
+    sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES)
     await sharding.prepare(Api(MISSING).client(), [controller(Other)])
     assert "its objects will never be drained" in caplog.text
 
@@ -144,7 +144,7 @@ def test_names_that_cannot_work_are_refused_at_once(ring: str, name: str | None,
 
 @virtual_time
 async def test_controllers_of_the_ring_are_guarded_and_others_stay_the_very_same() -> None:
-    sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES, clock=VirtualClock())
+    sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES)
     main, controlled, other = controller(Site), controller(ConfigMap), controller(Other)
     await sharding.prepare(Api(MISSING).client(), [main, controlled, other])
     assert sharding.wrap(other) is other
@@ -157,7 +157,7 @@ async def test_controllers_of_the_ring_are_guarded_and_others_stay_the_very_same
 @virtual_time
 async def test_nothing_is_written_before_the_lease_is_held() -> None:
     api = Api(MISSING)
-    sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES, clock=VirtualClock())
+    sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES)
     await sharding.prepare(api.client(), [controller(owns=[ConfigMap])])
     with pytest.raises(NotOurs, match="not held yet"):
         await sharding.client(api.client()).create(Secret(metadata=ObjectMeta(name="s", namespace="ns")))

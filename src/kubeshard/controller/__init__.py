@@ -9,7 +9,6 @@ which is the business of whoever starts the workers (`kubeshard.manager`). A tou
 
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
-from kubeshard.controller.gate import Gate
 from kubeshard.controller.in_flight import InFlight
 from kubeshard.controller.outcomes import STALE
 from kubeshard.controller.predicates import (
@@ -43,7 +42,6 @@ __all__ = [
     "Context",
     "Controller",
     "Enqueue",
-    "Gate",
     "InFlight",
     "Index",
     "NamespaceNeeded",

@@ -33,7 +33,6 @@ from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.composition import composed
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
-from kubeshard.controller.gate import Gate
 from kubeshard.controller.in_flight import CurrentRun, Run
 from kubeshard.controller.mapping import KeysOf, mapped_by, to_itself, to_owner
 from kubeshard.controller.metrics import ControllerMetrics, NoMetrics
@@ -47,6 +46,7 @@ from kubeshard.controller.watch import Watch, narrowed
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.logs import context, get_logger
+from kubeshard.tenure.tenure import Gate
 from kubeshard.workqueue.limits import ItemExponential
 from kubeshard.workqueue.metrics import QueueMetrics
 from kubeshard.workqueue.queue import ShutDown, WorkQueue

@@ -7,7 +7,7 @@ Guaranteed: see `manager`. Not here: sharding itself, which comes in as a `Membe
 
 from kubeshard.manager.leader_election import LeaderElection
 from kubeshard.manager.manager import Manager
-from kubeshard.manager.membership import HealthGate, Membership, Tenure
+from kubeshard.manager.membership import HealthGate, Membership, Right
 from kubeshard.manager.rights import RightLost
 from kubeshard.manager.runnable import Runnable, Server
 from kubeshard.manager.running import run
@@ -17,9 +17,9 @@ __all__ = [
     "LeaderElection",
     "Manager",
     "Membership",
+    "Right",
     "RightLost",
     "Runnable",
     "Server",
-    "Tenure",
     "run",
 ]

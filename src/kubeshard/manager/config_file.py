@@ -23,8 +23,7 @@ import yaml
 from kubeshard.client.limiter import TokenBucketLimiter
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import Struct, field
-from kubeshard.manager.elector import ElectionTiming
-from kubeshard.manager.leader_election import LeaderElection
+from kubeshard.manager.leader_election import ElectionTiming, LeaderElection
 from kubeshard.manager.listener import check_bind_address
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.rng import Rng
@@ -102,7 +101,7 @@ class LeaderElectionConfig(Struct):
             attempt_timeout=default.attempt_timeout * factor,
             failure_pause=default.failure_pause * factor,
             stop_margin=default.stop_margin * factor,
-            abort_margin=default.abort_margin * factor,
+            cancel_margin=default.cancel_margin * factor,
         )
 
 

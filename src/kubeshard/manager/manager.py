@@ -54,7 +54,6 @@ from kubeshard.client.loading import load_config
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.events import EventRecorder
-from kubeshard.controller.gate import Gate
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import until_filled
 from kubeshard.controller.watch import check_classes, narrowed
@@ -75,6 +74,7 @@ from kubeshard.manager.shift import Shift, Stop
 from kubeshard.manager.vitals import Hearing, Vitals
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.world import REAL_WORLD, World
+from kubeshard.tenure.tenure import Gate
 
 _log = get_logger("kubeshard.manager")
 
@@ -299,11 +299,7 @@ class Manager:
         self._cache = self._given_cache or Cache(client, scopes=scopes, default_scope=self._default_scope)
         cluster = leading = Cluster(writing, self._cache, events)
         if self._election is not None:
-            # A renewal that queues behind the rate limit, or waits as a throttling server asked, comes too late.
-            leases = client.with_user_agent("leader-election").impatient()
-            self._elector = LeaderElector(
-                leases, self._election, clock=self._world.clock, rng=self._world.rng, metrics=self.metrics
-            )
+            self._elector = LeaderElector(client, self._election, self.metrics)
             if self._sharding is None:
                 leading = dataclasses.replace(cluster, client=client.fenced(self._leader_fence))
         always: list[Work] = []

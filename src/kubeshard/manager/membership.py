@@ -1,9 +1,9 @@
 """What the manager asks of sharding, and of everything else that grants the right to work.
 
 `kubeshard.shard.Sharding` implements `Membership`; the manager knows nothing else about sharding. A right to
-work is a `Tenure`: entered when it is acquired, and left in one of three ways (reliability 1.6, T27):
+work is entered when it is acquired, and left in one of three ways:
 
-| how | the manager | the tenure |
+| how | the manager | the right |
 |---|---|---|
 | graceful stop | drains the workers, calls `stopped_cleanly`, leaves | gives the right back at once |
 | graceful stop, but work hangs | cancels the workers, leaves | is silent: the right expires by itself |
@@ -20,8 +20,8 @@ from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
 from kubeshard.controller.controller import Controller
-from kubeshard.controller.gate import Gate
 from kubeshard.core.kinds import GroupKind
+from kubeshard.tenure.tenure import Gate
 
 HealthGate = Callable[[], str | None]
 """Why this process is not fit to keep its right to work, or None. Safe to call from any thread; never waits.
@@ -30,8 +30,8 @@ worker is far over its own limit (reliability F15).
 """
 
 
-class Tenure(Protocol):
-    """The right to work, while it lasts."""
+class Right(Protocol):
+    """The right to work, while it lasts. `kubeshard.tenure.Tenure` is one."""
 
     @property
     def gate(self) -> Gate:
@@ -72,7 +72,7 @@ class Membership(Protocol):
         """
         ...
 
-    def held(self, health: HealthGate, cache: Cache) -> AbstractAsyncContextManager[Tenure]:
+    def held(self, health: HealthGate, cache: Cache) -> AbstractAsyncContextManager[Right]:
         """Enters when the right to work on what `cache` shows is acquired, however long that takes. The Lease is
         renewed only while `health` gives None.
         """

@@ -94,8 +94,8 @@ class Metrics:
         """A client observer."""
         self._requests.labels(str(code or "<error>"), method, host).inc()
 
-    def leading(self, name: str, leads: bool) -> None:
-        self._leading.labels(name).set(leads)
+    def holding(self, name: str, holds: bool) -> None:
+        self._leading.labels(name).set(holds)
 
     def slow_path(self, name: str) -> None:
         self._slow_path.labels(name).inc()

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from kubeshard.core.errors import KubeshardError, NotOurs
 from kubeshard.core.kinds import Kind
-from kubeshard.manager.leader_election import Leadership
-from kubeshard.manager.membership import Tenure
+from kubeshard.manager.membership import Right
+from kubeshard.tenure.tenure import Tenure
 
-T = TypeVar("T", bound=Tenure)
+T = TypeVar("T", bound=Right)
 
 LOSS_GRACE = 3.0
 """Seconds until a process that lost its right must have ended. Others may act a little later."""
@@ -35,7 +35,7 @@ async def holding(
         watcher.cancel()
 
 
-async def _raise_when_lost(tenure: Tenure, what: str, ending: Callable[[float | None], None]) -> None:
+async def _raise_when_lost(tenure: Right, what: str, ending: Callable[[float | None], None]) -> None:
     reason = await tenure.lost()
     ending(LOSS_GRACE)
     raise RightLost(f"lost {what}: {reason}")
@@ -50,7 +50,7 @@ class LeaderFence:
     shard = ""
 
     def __init__(self) -> None:
-        self.leadership: Leadership | None = None
+        self.leadership: Tenure | None = None
 
     def covers(self, kind: Kind) -> bool:
         return False

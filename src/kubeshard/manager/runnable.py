@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kubeshard.controller.gate import Gate
 from kubeshard.runtime.world import World
+from kubeshard.tenure.tenure import Gate
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from kubeshard.controller.gate import Gate
 from kubeshard.manager.runnable import Work
 from kubeshard.runtime.logs import get_logger
+from kubeshard.tenure.tenure import Gate
 
 _log = get_logger("kubeshard.manager")
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from kubeshard.runtime.clock import SYSTEM_CLOCK
+from kubeshard.runtime.init_process import is_init
 from kubeshard.runtime.logs import get_logger
 
 EXIT_CODE = 137
@@ -126,10 +127,16 @@ class KernelWatchdog:
             raise OSError(number, f"kernel watchdog: {os.strerror(number)}")
 
 
+class NoSignals(RuntimeError):
+    """This process is number 1 of its PID namespace: no watchdog's signal reaches it."""
+
+
 def default_watchdog() -> Watchdog:
     """The kernel's where there is one, else that of the process itself. A kernel that refuses (a sandbox that
-    knows no timers) is logged, not fatal. Not for a process that is an init (`is_init`).
+    knows no timers) is logged, not fatal. Raises NoSignals.
     """
+    if is_init():
+        raise NoSignals
     if sys.platform == "linux" and sys.maxsize > 2**32:
         try:
             return KernelWatchdog()

@@ -71,7 +71,7 @@ class World:
     threads: Callable[[str, int], CallRunner]
     """Where calls run that would block the event loop: at most so many at once, in threads of that name."""
     watchdog: Callable[[], Watchdog]
-    """A fresh watchdog of this process."""
+    """A fresh watchdog of this process. Raises NoSignals where it would do nothing."""
     host: Host
 
 

@@ -9,7 +9,7 @@ Three ways to use it:
 
 Guaranteed: no write of this process takes effect on an object whose label names another shard, as far as the
 API server can check it (`fence`); no write begins after the Lease's time, and a process that cannot keep that
-promise is killed by the kernel (`lease_keeper`); an object is given away only when nobody in the process
+promise is killed by the kernel (`shard_lease`); an object is given away only when nobody in the process
 works on it (`wrapper`).
 
 Not guaranteed: effects outside of the API server during a stop of the whole virtual machine; other programs
@@ -21,12 +21,11 @@ from kubeshard.shard.fence import ShardFence
 from kubeshard.shard.handover import Arrivals, Floors
 from kubeshard.shard.identity import ShardIdentity, identify
 from kubeshard.shard.incarnation import INCARNATION_ANNOTATION, Incarnation
-from kubeshard.shard.lease_machine import Takeover
 from kubeshard.shard.predicate import shard_predicate
 from kubeshard.shard.reclaiming import reclaim
-from kubeshard.shard.shard_lease import ShardLease
+from kubeshard.shard.shard_claim import Takeover
+from kubeshard.shard.shard_lease import ShardLease, ShardTenure
 from kubeshard.shard.sharding import Sharding
-from kubeshard.shard.tenure import ShardTenure
 from kubeshard.shard.timing import LeaseTiming, scaled
 from kubeshard.shard.wrapper import Handovers
 

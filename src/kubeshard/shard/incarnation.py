@@ -1,4 +1,4 @@
-"""Who exactly holds a Lease: one process, not one name (reliability F7, T7).
+"""Who exactly holds a Lease: one process, not one name.
 
 Two processes may believe in the same shard name: a StatefulSet pod that was force-deleted on an unreachable
 node and its replacement, two Deployments given one name, pods on the host network. Both would find "their"

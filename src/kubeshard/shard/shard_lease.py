@@ -1,5 +1,4 @@
-"""A shard's Lease as the main loop uses it: held for the time of an `async with` block (protocol 6.1,
-reliability 1.6).
+"""A shard's Lease as the main loop uses it: held for the time of an `async with` block.
 
     lease = ShardLease(identify("my-ring"), client)
     async with lease.held(health) as tenure:
@@ -13,29 +12,28 @@ Guaranteed: the block is entered only when the Lease is ours; it is given back (
 after `stopped_cleanly`; after `lost` no write passes `tenure.check`, the sockets of the controllers' client
 are reset, and a process that does not leave the block in time is killed. Not guaranteed: that the block's
 body stops - that is its author's part.
+
+The Lease is kept in a thread and on a connection of its own: see docs/design/lease-thread-and-watchdog.md.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
-from kubeshard.runtime.init_process import is_init
-from kubeshard.runtime.rng import SYSTEM_RNG, Rng
-from kubeshard.runtime.thread import LoopRunner, LoopThread
-from kubeshard.runtime.watchdog import Watchdog, default_watchdog
+from kubeshard.runtime.watchdog import NoSignals
+from kubeshard.runtime.world import World
 from kubeshard.shard.identity import ShardIdentity
-from kubeshard.shard.lease_keeper import LeaseKeeper
-from kubeshard.shard.lease_machine import LeaseMachine, Takeover
-from kubeshard.shard.tenure import ShardTenure
+from kubeshard.shard.shard_claim import ShardClaim, Takeover
 from kubeshard.shard.timing import LeaseTiming
+from kubeshard.tenure.keeper import LeaseKeeper, NoTenureMetrics
+from kubeshard.tenure.machine import Machine
+from kubeshard.tenure.tenure import Tenure
 
 USER_AGENT = "shard-lease"
-"""Suffix of the user agent of the Lease's requests (protocol 6.1)."""
+"""Suffix of the user agent of the Lease's requests."""
 
 AS_INIT = (
     "a shard must not be process 1 of its container: the kernel would not kill it when its time is over. Use "
@@ -44,13 +42,31 @@ AS_INIT = (
 )
 
 
+class ShardTenure(Tenure):
+    """The right to act for the shard."""
+
+    def __init__(self, world: World, claim: ShardClaim, abort: Callable[[], None]) -> None:
+        super().__init__(world.clock, "the lease of this shard has run out, is lost or was given back", abort)
+        self._claim = claim
+
+    @property
+    def returning(self) -> bool:
+        """Whether the name had been given up before, as far as others can know: then `reclaim` its objects, and say
+        so, before any work begins.
+        """
+        return self._claim.returning and not self._claim.reclaimed
+
+    def objects_reclaimed(self) -> None:
+        """Nobody who was told before that we are dead can take an object from us any more."""
+        self._claim.reclaimed = True
+
+
 class ShardLease:
     """One Lease, one process; `held` once.
 
-    `client` is what the controllers write with: its connections are reset when the Lease is lost. `connect` makes the
-    keeper's own, in its thread (default: one with the same configuration). `keep_on_stop` leaves the Lease to expire
-    also after a clean stop, so that a restart under the same name finds its objects still its own (protocol 14-B7).
-    `watchdog`: the kernel's on Linux.
+    `client` is what the controllers write with: its connections are reset when the Lease is lost. The keeper has one of
+    its own, of the same configuration and in the same world. `keep_on_stop` leaves the Lease to expire also after a
+    clean stop, so that a restart under the same name finds its objects still its own.
 
     RBAC: `get`, `create`, `update`, `watch` on `leases` in the shard's namespace.
     """
@@ -60,25 +76,15 @@ class ShardLease:
         shard: ShardIdentity,
         client: Client,
         *,
-        connect: Callable[[], Client] | None = None,
         timing: LeaseTiming | None = None,
         takeover: Takeover = Takeover.AFTER_RECORD,
         keep_on_stop: bool = False,
-        watchdog: Watchdog | None = None,
-        runner: LoopRunner | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-        rng: Rng = SYSTEM_RNG,
     ) -> None:
         self.shard = shard
         self._client = client
-        self._connect = connect or (lambda: Client(client.config))
         self._timing = timing or LeaseTiming()
         self._takeover = takeover
         self._keep_on_stop = keep_on_stop
-        self._watchdog = watchdog
-        self._runner = runner or LoopThread("shard-lease")
-        self._clock = clock
-        self._rng = rng
 
     @asynccontextmanager
     async def held(self, health: Callable[[], str | None] = lambda: None) -> AsyncIterator[ShardTenure]:
@@ -88,43 +94,27 @@ class ShardLease:
         Raises ConfigurationError for a Lease that belongs to somebody who is no shard of this name, and in process
         1 of a container, where the kernel's watchdog does nothing.
         """
-        if self._watchdog is None and is_init():
-            raise ConfigurationError(AS_INIT)
-        tenure = ShardTenure(self._clock, asyncio.get_running_loop(), self._client.transport.abort)
+        world, config = self._client.world, self._client.config
+
+        def connect() -> Client:
+            # A renewal that queues behind a rate limit, or waits as a throttling server asked, comes too late.
+            return Client(config, world=world).with_user_agent(USER_AGENT).impatient()
+
+        try:
+            watchdog = world.watchdog()
+        except NoSignals as error:
+            raise ConfigurationError(AS_INIT) from error
+        claim = ShardClaim(self.shard, self._timing, self._takeover)
+        tenure = ShardTenure(world, claim, self._client.transport.abort)
         keeper = LeaseKeeper(
-            self.shard,
-            LeaseMachine(self.shard, self._timing, self._rng.uniform, self._takeover),
-            self._timing,
-            lambda: self._connect().with_user_agent(USER_AGENT),
+            Machine(claim, world.rng.uniform),
             tenure,
             health,
-            self._watchdog or default_watchdog(),
-            self._clock,
+            connect=connect,
+            watches=True,
+            watchdog=watchdog,
+            clock=world.clock,
+            metrics=NoTenureMetrics(),
         )
-        leaving = False
-        keeping = asyncio.create_task(self._runner.run(keeper.keep), name="shard lease")
-
-        def ended(_: asyncio.Task[None]) -> None:
-            if not leaving:
-                tenure.on_lost("the lease keeper has ended")
-
-        keeping.add_done_callback(ended)
-        try:
-            await self._acquire(tenure, keeping)
+        async with keeper.held(world.thread(USER_AGENT), release=not self._keep_on_stop):
             yield tenure
-        finally:
-            leaving = True
-            self._runner.post(lambda: keeper.finish(stopped=tenure.stopped, release=not self._keep_on_stop))
-            await keeping
-
-    async def _acquire(self, tenure: ShardTenure, keeping: asyncio.Task[None]) -> None:
-        acquiring = asyncio.create_task(tenure.acquired())
-        try:
-            await asyncio.wait((acquiring, keeping), return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            tenure.stopped_cleanly()  # nothing has begun
-            raise
-        finally:
-            acquiring.cancel()
-        if keeping.done():
-            await keeping

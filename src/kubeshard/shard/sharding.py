@@ -40,18 +40,13 @@ from kubeshard.core.errors import (
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.selectors import Selector
 from kubeshard.manager.membership import HealthGate
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.rng import SYSTEM_RNG, Rng
-from kubeshard.runtime.thread import LoopRunner
-from kubeshard.runtime.watchdog import Watchdog
 from kubeshard.shard.fence import ShardFence
 from kubeshard.shard.identity import ShardIdentity, check_ring_name, check_shard_name, identify
-from kubeshard.shard.lease_machine import Takeover
 from kubeshard.shard.predicate import shard_predicate
 from kubeshard.shard.reclaiming import reclaim
-from kubeshard.shard.shard_lease import ShardLease
-from kubeshard.shard.tenure import ShardTenure
+from kubeshard.shard.shard_claim import Takeover
+from kubeshard.shard.shard_lease import ShardLease, ShardTenure
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.shard.wrapper import Handovers
 from kubeshard.sharding.api import ControllerRing, RingResource
@@ -71,9 +66,8 @@ class Sharding:
     `name` defaults to the pod's name, outside of a pod to the host's; `namespace`, of the Lease, to the
     pod's. `resources` spares the shard from reading the ControllerRing. `takeover`: when a Lease that a
     sharder took is taken back. `keep_lease_on_stop`: do not give the Lease back, so that a restart under the
-    same name, within the Lease's time, finds its objects still its own (StatefulSets, protocol 14-B7).
-    `pod_name_required`: the ring has admission policies (reliability F11). `watchdog`: default the kernel's
-    on Linux. `connect` makes the keeper's own client, in its thread: default one like the manager's.
+    same name, within the Lease's time, finds its objects still its own (StatefulSets).
+    `pod_name_required`: the ring has admission policies.
 
     Raises ConfigurationError for names that cannot work, here or in `prepare`.
     """
@@ -89,11 +83,6 @@ class Sharding:
         takeover: Takeover = Takeover.AFTER_RECORD,
         keep_lease_on_stop: bool = False,
         pod_name_required: bool = False,
-        watchdog: Watchdog | None = None,
-        runner: LoopRunner | None = None,
-        connect: Callable[[], Client] | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-        rng: Rng = SYSTEM_RNG,
     ) -> None:
         check_ring_name(ring)
         if name is not None:
@@ -106,18 +95,17 @@ class Sharding:
         self._takeover = takeover
         self._keep_lease_on_stop = keep_lease_on_stop
         self._pod_name_required = pod_name_required
-        self._watchdog = watchdog
-        self._runner = runner
-        self._connect = connect
-        self._clock = clock
-        self._rng = rng
         self._prepared: _Prepared | None = None
         self._tenure: ShardTenure | None = None
 
     async def prepare(self, client: Client, controllers: Sequence[Controller[Any]]) -> None:
         """Reads the ring, waiting for it if need be. Raises ConfigurationError."""
         shard = identify(
-            self.ring, self._name, self._namespace, pod_name_required=self._pod_name_required, rng=self._rng
+            self.ring,
+            self._name,
+            self._namespace,
+            pod_name_required=self._pod_name_required,
+            rng=client.world.rng,
         )
         given = self._given
         resources = RingResources(
@@ -126,7 +114,7 @@ class Sharding:
         for problem in resources.problems:
             _log.warning("ControllerRing has a mistake", ring=self.ring, problem=problem.message)
         kinds = await self._waiting(lambda: _kinds(client, resources, controllers))
-        self._prepared = _Prepared(shard, resources, kinds, client, self._clock)
+        self._prepared = _Prepared(shard, resources, kinds, client)
         self._prepared.warn_about_idle_resources(controllers)
 
     @property
@@ -168,14 +156,9 @@ class Sharding:
         lease = ShardLease(
             prepared.shard,
             prepared.client,
-            connect=self._connect,
             timing=self._timing,
             takeover=self._takeover,
             keep_on_stop=self._keep_lease_on_stop,
-            watchdog=self._watchdog,
-            runner=self._runner,
-            clock=self._clock,
-            rng=self._rng,
         )
         async with lease.held(health) as tenure:
             self._tenure = tenure
@@ -259,13 +242,16 @@ class _Prepared:
         resources: RingResources,
         kinds: Mapping[GroupKind, Kind],
         client: Client,
-        clock: Clock,
     ) -> None:
         self.shard = shard
         self.resources = resources
         self.kinds = kinds
         self.handovers = Handovers(
-            shard.label, shard.drain, shard.name, lambda kind: kind.group_resource in resources, clock
+            shard.label,
+            shard.drain,
+            shard.name,
+            lambda kind: kind.group_resource in resources,
+            client.world.clock,
         )
         self.client = client
 

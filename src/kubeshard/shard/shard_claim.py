@@ -1,0 +1,102 @@
+"""A shard's claim to its Lease: what it writes there, and when it may take it.
+
+| holder | incarnation | patience |
+|---|---|---|
+| nobody | | none |
+| this shard's name | none, this process's, or that of a process that is certainly gone | none |
+| this shard's name | another process's | twice the record's duration |
+| a sharder | | the record's duration; none with `Takeover.AT_ONCE` |
+| anybody else | | infinite: a mistake in the set-up |
+"""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+
+from msgspec.structs import replace
+
+from kubeshard.core.builtin import Lease
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.shard.identity import ShardIdentity
+from kubeshard.shard.incarnation import INCARNATION_ANNOTATION
+from kubeshard.shard.timing import LONGEST_LEASE, SHORTEST_LEASE, LeaseTiming
+from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY
+from kubeshard.tenure.claim import Claim, Patience
+
+RETURNING_ANNOTATION = "alpha.sharding.timebertt.dev/returning"
+"""On a Lease that was taken after the name had been given up, until its holder has made sure of the objects that carry
+the name (`reclaim`): whoever succeeds a process that ended before that has to do it.
+"""
+
+
+class Takeover(Enum):
+    """When a Lease that a sharder took from a shard of this name may be taken back."""
+
+    AFTER_RECORD = "after-record"
+    """After the record's own duration since it was first seen here: meanwhile others get the objects."""
+    AT_ONCE = "at-once"
+    """For kubeshard's sharder only, and those who would rather have their shard back than their objects served at
+    once. The Go sharder goes on taking objects, in a pass that it has begun, from a shard that is back.
+    """
+
+
+class ShardClaim(Claim):
+    """Of one process of one shard."""
+
+    def __init__(self, shard: ShardIdentity, timing: LeaseTiming, takeover: Takeover) -> None:
+        super().__init__(shard.namespace, shard.name, shard.name, timing)
+        self.returning = False
+        """Whether somebody may have been told, before the Lease became ours, that nobody acts under the name."""
+        self.reclaimed = False
+        """Whether nobody who was told so can take an object from us any more. From any thread."""
+        self._shard = shard
+        self._takeover = takeover
+
+    def ours(self, lease: Lease) -> bool:
+        return super().ours(lease) and _incarnation(lease) in ("", str(self._shard.incarnation))
+
+    def whose(self, lease: Lease) -> str:
+        if super().ours(lease):
+            return f"another process ({_incarnation(lease)}) holds the Lease under this shard's name"
+        return super().whose(lease)
+
+    def patience(self, lease: Lease) -> Patience:
+        written = lease.spec.lease_duration_seconds or self.timing.lease_duration
+        duration = min(max(written, SHORTEST_LEASE), LONGEST_LEASE)
+        if super().ours(lease):
+            rival = _incarnation(lease)
+            if self._shard.incarnation.outlived(rival):
+                return Patience()
+            return Patience(
+                2 * duration,
+                f"another process ({rival.strip('/')}) may still act under this shard's name: waiting until it has not "
+                f"renewed the Lease for {2 * duration:g}s; if it is to stay, give this shard another name",
+            )
+        if lease.spec.holder_identity != SHARDER_IDENTITY:
+            return Patience(
+                math.inf,
+                f"Lease {self} is held by {lease.spec.holder_identity!r}, which is neither this shard nor a sharder: "
+                "give this shard another name",
+            )
+        if self._takeover is Takeover.AT_ONCE:
+            return Patience()
+        return Patience(duration, "a sharder took the Lease")
+
+    def taking(self, found: Lease | None) -> None:
+        self.returning = (
+            found is None or not super().ours(found) or bool(found.metadata.annotation(RETURNING_ANNOTATION))
+        )
+
+    def metadata(self, found: ObjectMeta, *, held: bool) -> ObjectMeta:
+        annotations = {**(found.annotations or {}), INCARNATION_ANNOTATION: str(self._shard.incarnation)}
+        if held and self.returning and not self.reclaimed:
+            annotations[RETURNING_ANNOTATION] = "true"
+        else:
+            annotations.pop(RETURNING_ANNOTATION, None)
+        labels = {**(found.labels or {}), RING_LABEL: self._shard.ring}
+        return replace(super().metadata(found, held=held), labels=labels, annotations=annotations)
+
+
+def _incarnation(lease: Lease) -> str:
+    return lease.metadata.annotation(INCARNATION_ANNOTATION)

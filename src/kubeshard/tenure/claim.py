@@ -1,0 +1,91 @@
+"""Whose a Lease is, when somebody else's may be taken, and what its holder writes there.
+
+Guaranteed: what is not the holder's own business stays as it was read - labels and annotations of others, owners,
+finalizers, the fields of coordinated elections; `acquireTime` and `leaseTransitions` change only with the holder; a
+released Lease has an empty holder, which is present, and a duration of one second, so that anybody may take it at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from kubeshard.core.builtin import Lease
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.times import micro_time
+from kubeshard.tenure.timing import Timing
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a record has to stay as it is, as seen here, before its Lease may be taken. Infinite: never."""
+
+    seconds: float = 0.0
+    reason: str = ""
+    """What is being waited for, or why it would be in vain; for people."""
+
+
+class Claim:
+    """One process's claim to one Lease, for one thread.
+
+    This one takes a Lease that nobody holds, or whose record has not changed, as seen here, for the duration that it
+    names itself, as client-go does: clocks of other machines never matter. Subclasses know more of the other holders,
+    and keep things in the Lease's metadata.
+    """
+
+    def __init__(self, namespace: str, name: str, holder: str, timing: Timing) -> None:
+        self.namespace = namespace
+        self.name = name
+        self.holder = holder
+        """What the Lease says while it is ours."""
+        self.timing = timing
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def ours(self, lease: Lease) -> bool:
+        return lease.spec.holder_identity == self.holder
+
+    def whose(self, lease: Lease) -> str:
+        """For people; of a Lease that is not ours."""
+        holder = lease.spec.holder_identity
+        return f"the Lease is held by {holder!r}" if holder else "the Lease is held by nobody"
+
+    def patience(self, lease: Lease) -> Patience:
+        """With the holder of a Lease that is not ours, if it has one."""
+        seconds = lease.spec.lease_duration_seconds or 0
+        return Patience(seconds if seconds >= 1 else self.timing.lease_duration, self.whose(lease))
+
+    def taking(self, found: Lease | None) -> None:
+        """The Lease is about to be taken as it was found, or (None) to be created. Until it is ours this may happen
+        again.
+        """
+
+    def metadata(self, found: ObjectMeta, *, held: bool) -> ObjectMeta:
+        """That of the Lease while it is ours, or (not `held`) when it is released."""
+        return replace(found, namespace=self.namespace, name=self.name)
+
+    def held(self, found: Lease, wall: float) -> Lease:
+        """`found` as ours from now on. One without a resourceVersion is a new Lease."""
+        spec, now = found.spec, micro_time(wall)
+        same_holder = spec.holder_identity == self.holder
+        transitions = spec.lease_transitions or 0
+        if found.metadata.resource_version and not same_holder:
+            transitions += 1
+        spec = replace(
+            spec,
+            holder_identity=self.holder,
+            lease_duration_seconds=int(self.timing.lease_duration),
+            acquire_time=(spec.acquire_time if same_holder else None) or now,
+            renew_time=now,
+            lease_transitions=transitions,
+        )
+        return replace(found, metadata=self.metadata(found.metadata, held=True), spec=spec)
+
+    def released(self, found: Lease, wall: float) -> Lease:
+        now = micro_time(wall)
+        spec = replace(
+            found.spec, holder_identity="", lease_duration_seconds=1, acquire_time=now, renew_time=now
+        )
+        return replace(found, metadata=self.metadata(found.metadata, held=False), spec=spec)

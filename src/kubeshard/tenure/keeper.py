@@ -1,0 +1,351 @@
+"""Drives the machine: asks the API server, arms the watchdog, tells whoever works.
+
+Guaranteed: the keeper needs nothing of those who work. Where it runs in a loop and on a connection of its own, what it
+tells is stored before their loop hears of it, so a blocked loop can neither keep the Lease (`health` says no) nor write
+after its time (`Tenure.check`, the watchdog). A keeper that fails ends the tenure. Not guaranteed: anything if its own
+thread does not get to run; that is the watchdog's case.
+
+RBAC: `get`, `create`, `update` on `leases` in the Lease's namespace. Where it watches, `watch` lets it see another
+holder at once instead of at the next renewal; without that right it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Protocol, assert_never
+
+from kubeshard.client.client import Client
+from kubeshard.client.watching import Changed
+from kubeshard.core.builtin import Lease
+from kubeshard.core.errors import (
+    AlreadyExists,
+    ConfigurationError,
+    Conflict,
+    Forbidden,
+    KubeshardError,
+    NotFound,
+    Throttled,
+    Timeout,
+    Unavailable,
+)
+from kubeshard.core.selectors import FieldSelector
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import error_line, get_logger
+from kubeshard.runtime.thread import LoopRunner
+from kubeshard.runtime.watchdog import Watchdog
+from kubeshard.tenure.machine import LAST_STATES, Create, Done, Get, Machine, Replace, State, Wait
+from kubeshard.tenure.tenure import Tenure
+
+_log = get_logger("kubeshard.tenure")
+
+LONGEST_SLEEP = 0.5
+"""A holder looks at the clock at least so often: sleeps do not count the time of a suspended machine."""
+
+_SHORTEST_SLEEP = 0.001
+"""Timers are not exact: without it a moment that is almost reached would be waited for in vain, over and over."""
+
+_FORBIDDEN_WATCH_PAUSE = 60.0
+
+_NO_ANSWER = (Throttled, Timeout, TimeoutError, Unavailable)
+
+
+class TenureMetrics(Protocol):
+    """Becomes `leader_election_master_status` and `leader_election_slowpath_total`, label `name`."""
+
+    def holding(self, name: str, holds: bool) -> None: ...
+
+    def slow_path(self, name: str) -> None:
+        """A renewal needed a read first."""
+        ...
+
+
+class NoTenureMetrics:
+    def holding(self, name: str, holds: bool) -> None: ...
+
+    def slow_path(self, name: str) -> None: ...
+
+
+class LeaseKeeper:
+    """`connect` and `health` are called where `keep` runs, which is where everything here runs but `held`.
+
+    `health`: why this process is not fit to hold the Lease, None if it is. `watches`: whether the Lease is watched
+    while it is held.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        tenure: Tenure,
+        health: Callable[[], str | None],
+        *,
+        connect: Callable[[], AbstractAsyncContextManager[Client]],
+        watches: bool,
+        watchdog: Watchdog,
+        clock: Clock,
+        metrics: TenureMetrics,
+    ) -> None:
+        self._machine = machine
+        self._claim = machine.claim
+        self._tenure = tenure
+        self._health = health
+        self._connect = connect
+        self._watches = watches
+        self._watchdog = watchdog
+        self._clock = clock
+        self._metrics = metrics
+        self._log = _log.bind(lease=str(self._claim), identity=self._claim.holder)
+        self._news = asyncio.Event()
+        self._granted = False
+        """Whether anybody was told that work may begin."""
+        self._leaving = False
+        """Written by `held`, in the thread of those who work."""
+        self._release = True
+        self._left = asyncio.Event()
+        self._attempt: asyncio.Timeout | None = None
+        """Of the request under way."""
+        self._trouble = (False, "")
+        """Whether the last failure was that of a write, and of what kind, so that one that lasts is told once."""
+        self._told_waiting = ""
+        self._told_unfit = False
+        self._end: float | None = None
+        """Of a lost tenure: when the process must not exist any more."""
+
+    @asynccontextmanager
+    async def held(self, runner: LoopRunner, *, release: bool) -> AsyncIterator[None]:
+        """Enters when the Lease is ours, however long that takes, and keeps it until the block ends. Leaving releases
+        it if the tenure was `stopped_cleanly` (and `release` wants that), and is silent otherwise: then the Lease
+        expires, and nobody takes over while work that would not end may still write.
+
+        Raises ConfigurationError for a Lease that will never be ours, and what fails unforeseen.
+        """
+        tenure, self._release = self._tenure, release
+        keeping = asyncio.create_task(runner.run(self.keep), name="lease keeper")
+        keeping.add_done_callback(self._ended)
+        acquiring = asyncio.create_task(tenure.acquired())
+        try:
+            try:
+                await asyncio.wait((acquiring, keeping), return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                tenure.stopped_cleanly()  # nothing has begun
+                raise
+            if keeping.done():
+                await keeping
+            yield
+        finally:
+            acquiring.cancel()
+            self._leaving = True
+            tenure.leave()
+            runner.post(self._leave)
+            await keeping
+
+    def _ended(self, _: asyncio.Task[None]) -> None:
+        if not self._leaving:
+            self._tenure.lose("the keeper of the Lease has ended")
+
+    async def keep(self) -> None:
+        """Acquires and renews until the Lease is lost or released."""
+        if self._leaving:  # before anything could be posted to this loop
+            self._leave()
+        async with self._connect() as client:
+            watching = asyncio.create_task(self._watch(client), name="own lease") if self._watches else None
+            try:
+                await self._drive(client)
+            except Exception as error:
+                if not self._granted:
+                    raise
+                self._log.crash("The keeper of a Lease crashed", error)
+                self._machine.break_down(f"the keeper of the Lease crashed: {error_line(error)}")
+            finally:
+                if watching:
+                    watching.cancel()
+                    await asyncio.wait([watching])
+            await self._conclude()
+
+    # The way of the Lease
+
+    async def _drive(self, client: Client) -> None:
+        machine = self._machine
+        self._metrics.holding(self._claim.name, False)
+        while True:
+            now = self._clock.boottime()
+            action = machine.next(now, self._clock.wall(), self._unfit())
+            match action:
+                case Done():
+                    return
+                case Wait(until):
+                    await self._pause(until - now)
+                case Get() | Create() | Replace():
+                    if machine.holds and isinstance(action, Get):
+                        self._metrics.slow_path(self._claim.name)
+                    deadline = machine.deadline
+                    await self._perform(client, action)
+                    if machine.deadline != deadline:
+                        self._renewed()
+                case _:
+                    assert_never(action)
+
+    async def _perform(self, client: Client, action: Get | Create | Replace) -> None:
+        machine, clock = self._machine, self._clock
+        client = client.with_timeout(machine.timing.server_timeout)
+        failure: Exception | None = None
+        try:
+            async with asyncio.timeout(action.timeout) as self._attempt:
+                match action:
+                    case Get():
+                        found = await client.get(Lease, self._claim.name, self._claim.namespace)
+                        machine.found(found, clock.boottime())
+                    case Create(lease):
+                        machine.written(await client.create(lease), clock.boottime())
+                    case Replace(lease):
+                        machine.written(await client.replace(lease), clock.boottime())
+        except NotFound as error:
+            if isinstance(action, Create):
+                failure = error  # the namespace does not exist
+            else:
+                machine.found(None, clock.boottime())
+        except (Conflict, AlreadyExists):
+            machine.rejected(clock.boottime())
+        except KubeshardError as error:
+            failure = error
+        except TimeoutError:
+            failure = TimeoutError(f"no answer within {action.timeout:.1f}s")
+        finally:
+            self._attempt = None
+        writing = not isinstance(action, Get)
+        if failure is not None:
+            machine.failed(error_line(failure), clock.boottime())
+            trouble = (writing, "no answer" if isinstance(failure, _NO_ANSWER) else error_line(failure))
+            if trouble != self._trouble and machine.state not in LAST_STATES:
+                self._log.warning("A request for the Lease failed", error=error_line(failure))
+            self._trouble = trouble
+        elif writing or not self._trouble[0]:  # a read that works mends no write that fails
+            self._trouble = (False, "")
+
+    async def _pause(self, seconds: float) -> None:
+        machine = self._machine
+        waiting = machine.reason if machine.state is State.WAITING else ""
+        if waiting and waiting != self._told_waiting:
+            self._log.info("Waiting for the Lease", reason=waiting)
+        self._told_waiting = waiting
+        if machine.unfit and not self._told_unfit:
+            self._log.warning(
+                "Not renewing the Lease: this process is unfit to hold it", reason=machine.unfit
+            )
+        self._told_unfit = bool(machine.unfit)
+        if machine.holds:
+            seconds = min(seconds, LONGEST_SLEEP)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(seconds, _SHORTEST_SLEEP)):
+                await self._news.wait()
+        self._news.clear()
+
+    async def _watch(self, client: Client) -> None:
+        """Watches the Lease, so that another holder or a deletion is seen at once."""
+        name = FieldSelector.equals("metadata.name", self._claim.name)
+        while True:
+            pause = self._machine.timing.retry_period
+            try:
+                async with client.watch(Lease, self._claim.namespace, field_selector=name) as events:
+                    async for event in events:
+                        if isinstance(event, Changed):
+                            deleted = event.type == "DELETED"
+                            self._machine.observed(event.object, self._clock.boottime(), deleted=deleted)
+                            self._tell_if_lost()  # now, though a renewal may be under way
+                            self._news.set()
+            except Forbidden:
+                pause = _FORBIDDEN_WATCH_PAUSE
+            except KubeshardError:
+                pass  # opened anew; until then the renewals notice it
+            except Exception as error:
+                self._log.crash("The Lease cannot be watched", error)
+                return
+            await asyncio.sleep(pause)
+
+    def _unfit(self) -> str | None:
+        try:
+            return self._health()
+        except Exception as error:
+            return f"its health cannot be told: {error_line(error)}"
+
+    # What others are told
+
+    def _renewed(self) -> None:
+        machine = self._machine
+        if machine.state in LAST_STATES or not (machine.holds or self._granted):
+            return
+        assert machine.deadline is not None
+        self._watchdog.arm(machine.deadline)
+        if not self._granted:
+            self._granted = True
+            self._log.info("Acquired the Lease")
+            self._metrics.holding(self._claim.name, True)
+        self._tenure.renewed(machine.begin_until, machine.work_until)
+
+    def _tell_if_lost(self) -> None:
+        """Work has to be left by the deadline, or `stop_margin` after another holder was seen. Told once.
+
+        Whatever fails here, the end comes: by the watchdog, which is armed first, and by `_see_the_end`.
+        """
+        machine = self._machine
+        if machine.state is not State.LOST or self._end is not None:
+            return
+        assert machine.deadline is not None
+        self._end = min(machine.deadline, self._clock.boottime() + machine.timing.stop_margin)
+        try:
+            self._watchdog.arm(self._end)
+        except OSError as error:  # what was armed at the last renewal still is
+            self._log.crash("The watchdog could not be armed anew", error)
+        self._log.error("Lost the Lease", reason=machine.reason)
+        self._metrics.holding(self._claim.name, False)
+        self._tenure.lose(machine.reason)
+        self._cut_short()
+
+    # The end
+
+    def _leave(self) -> None:
+        """The process stops. Only if all work is proven to have ended may the Lease be released, and the watchdog be
+        called off.
+        """
+        if self._left.is_set():
+            return
+        self._left.set()
+        if not self._tenure.stopped:
+            self._machine.abandon("work is not proven to have stopped, so the Lease is left to expire")
+        elif self._release:
+            self._machine.release(self._clock.boottime())
+        else:
+            self._machine.abandon("the Lease is left to expire, as asked for")
+        self._cut_short()
+        self._news.set()
+
+    def _cut_short(self) -> None:
+        """Nothing that a request under way could say matters any more."""
+        attempt = self._attempt
+        if attempt is not None and not attempt.expired() and self._machine.state in LAST_STATES:
+            attempt.reschedule(asyncio.get_running_loop().time())
+
+    async def _conclude(self) -> None:
+        machine = self._machine
+        if machine.state is State.REFUSED:
+            raise ConfigurationError(machine.reason)
+        if machine.state is State.LOST:
+            self._tell_if_lost()
+            await self._see_the_end()
+        else:
+            self._log.info("Stopped keeping the Lease", reason=machine.reason)
+            self._metrics.holding(self._claim.name, False)
+        if self._tenure.stopped:
+            self._watchdog.disarm()
+
+    async def _see_the_end(self) -> None:
+        """Ends a process that does not leave its work in time. What is left without proof that it stopped still has
+        the watchdog's deadline over it.
+        """
+        assert self._end is not None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._end - self._clock.boottime()):
+                await self._left.wait()
+        if not self._left.is_set():
+            self._watchdog.bite()

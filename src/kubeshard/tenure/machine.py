@@ -1,0 +1,363 @@
+"""Holding a Lease, as a plain state machine: no I/O, no clock, no randomness of its own.
+
+Guaranteed: the right to act (`deadline`) is counted from the start of the last renewal that succeeded, never from its
+answer; it ends for good `cancel_margin` before the deadline, or at the first sight of another holder; somebody else's
+Lease is taken only after the claim's patience, counted from the moment at which its record last changed as seen here;
+an empty holder is written only after `release`, which a driver calls when all work has stopped.
+
+Not guaranteed: anything about what a former holder still has on the wire. A Lease is no fence: what must exclude a late
+write has to carry a precondition.
+
+| state | input | next | does |
+|---|---|---|---|
+| SEEKING | absent | SEEKING | create |
+| SEEKING | free, ours, or unchanged for the claim's patience | SEEKING | replace |
+| SEEKING | somebody else's | WAITING; REFUSED if there is nothing to wait for | |
+| WAITING | time to look again, or the patience is over | WAITING | get |
+| WAITING | the record changed | WAITING, from the beginning | |
+| SEEKING | write succeeded | HELD; SEEKING if its answer took longer than the right | |
+| HELD | renewal due, and fit | HELD | replace |
+| HELD | conflict | CHECKING | get |
+| HELD, CHECKING | absent | HELD | create, as it was |
+| CHECKING | still ours | HELD | replace, at once |
+| HELD, CHECKING | another holder; conflicts without end; time is up | LOST | |
+| any | `release` | RELEASING if it may be ours, else ENDED | |
+| RELEASING | ours | RELEASING | replace, holder empty |
+| RELEASING | written, absent, not ours any more, or the deadline passed | ENDED | |
+
+Times are seconds of one clock that goes on while the machine is suspended (`Clock.boottime`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TypeAlias
+
+from kubeshard.core.builtin import Lease, LeaseSpec
+from kubeshard.core.versions import compare
+from kubeshard.tenure.claim import Claim, Patience
+from kubeshard.tenure.timing import RENEW_JITTER
+
+
+class State(Enum):
+    SEEKING = auto()
+    """Not ours yet: reading, creating or taking it."""
+    WAITING = auto()
+    """Somebody else's, who may still act: looking until that has become impossible."""
+    HELD = auto()
+    """Ours; work may go on until the deadline."""
+    CHECKING = auto()
+    """Ours as far as we know, but a write met somebody else's: read whose."""
+    RELEASING = auto()
+    """All work has stopped; releasing the Lease."""
+    LOST = auto()
+    """The right to act is over. Never left: the process has to end."""
+    REFUSED = auto()
+    """The Lease belongs to somebody who will not give it up: a mistake in the set-up."""
+    ENDED = auto()
+    """Over, and nothing was lost."""
+
+
+LAST_STATES = frozenset({State.LOST, State.REFUSED, State.ENDED})
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """Read the Lease from the API server's storage (resourceVersion ""). Answer: `found`, or `failed`."""
+
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Answer: `written`, `rejected` (somebody created it first) or `failed`."""
+
+    lease: Lease
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Answer: `written`, `rejected` (conflict), `found(None)` (it is gone) or `failed`."""
+
+    lease: Lease
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do before `until`, unless something is observed."""
+
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The machine is in one of its last states; `reason` and `released` say how."""
+
+
+Action: TypeAlias = Get | Create | Replace | Wait | Done
+
+
+class _Asked(Enum):
+    """What the request under way, or the last one, was for."""
+
+    READ = auto()
+    HOLD = auto()
+    RELEASE = auto()
+
+
+UNFIT_POLL = 0.2
+"""Seconds after which an unfit process is asked again whether it may renew."""
+
+
+class Machine:
+    """Ask `next` for the one thing to do, do it, report the answer, ask again.
+
+    `uniform` draws a number between two others.
+    """
+
+    def __init__(self, claim: Claim, uniform: Callable[[float, float], float]) -> None:
+        self.claim = claim
+        self.timing = claim.timing
+        self.state = State.SEEKING
+        self.deadline: float | None = None
+        """When the right to act ends at the latest; None before the Lease was ever held."""
+        self.reason = ""
+        """Why the state is LOST, REFUSED or ENDED, or what is being waited for; for people."""
+        self.released = False
+        self.unfit = ""
+        """Why a renewal that is due is not made."""
+        self._uniform = uniform
+        self._lease: Lease | None = None
+        self._known = False
+        """Whether `_lease` (None: absent) is what the server said last, so that a write may build on it."""
+        self._own_spec = LeaseSpec()
+        """As last written here; a Lease that is deleted while it is ours is created again like that."""
+        self._seen_spec: LeaseSpec | None = None
+        self._seen_at = 0.0
+        """When the record of a Lease that is not ours last changed: what patience is counted from."""
+        self._asked = _Asked.READ
+        self._asked_at = 0.0
+        self._taking = False
+        """Whether a take-over has been sent, and nothing was read since that denies its success."""
+        self._due = 0.0
+        self._conflicts = 0
+        self._failure = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether work may go on now, as far as the machine has been told the time."""
+        return self.state in (State.HELD, State.CHECKING)
+
+    @property
+    def holder(self) -> str:
+        """Who holds the Lease, as last seen; "" for nobody."""
+        return (self._lease.spec.holder_identity or "") if self._lease else ""
+
+    @property
+    def begin_until(self) -> float:
+        """From when on no new work may begin, unless the Lease is renewed before."""
+        return -math.inf if self.deadline is None else self.deadline - self.timing.stop_margin
+
+    @property
+    def work_until(self) -> float:
+        """From when on work is over for good, unless the Lease is renewed before."""
+        return -math.inf if self.deadline is None else self.deadline - self.timing.cancel_margin
+
+    # What to do
+
+    def next(self, now: float, wall: float, unfit: str | None = None) -> Action:
+        """The one thing to do now. `unfit`: why this process must not renew, None if it may."""
+        self._judge(now)
+        if self.state in LAST_STATES:
+            return Done()
+        if now < self._due:
+            return Wait(min(self._due, self._horizon(now)))
+        self.unfit = (unfit or "") if self.holds else ""
+        if self.unfit:
+            return Wait(min(now + UNFIT_POLL, self.work_until))
+        self._asked_at = now
+        timeout = min(self.timing.attempt_timeout, self._horizon(now) - now)
+        if not self._known or self.state is State.WAITING:
+            self._asked = _Asked.READ
+            return Get(timeout)
+        if self.state is State.RELEASING:
+            assert self._lease is not None
+            self._asked = _Asked.RELEASE
+            return Replace(self.claim.released(self._lease, wall), timeout)
+        self._asked = _Asked.HOLD
+        lease = self._held(wall)
+        return Create(lease, timeout) if self._lease is None else Replace(lease, timeout)
+
+    # What came of it
+
+    def found(self, lease: Lease | None, now: float) -> None:
+        """The server's answer to a read, or (None) that the Lease is gone."""
+        self._failure = ""
+        self._lease, self._known = lease, True
+        self._due = now
+        ours = lease is not None and self.claim.ours(lease)
+        if self._asked is _Asked.READ and not ours:
+            self._taking = False
+        if self.state in LAST_STATES:
+            return
+        if self.state is State.RELEASING:
+            if not ours:
+                self._end("there was no Lease of ours to release")
+        elif self.holds:
+            if lease is None or ours:
+                self.state = State.HELD
+            else:
+                self._lose(self.claim.whose(lease))
+        elif lease is None:
+            self.state, self._seen_spec = State.SEEKING, None
+        else:
+            self._consider(lease, now)
+
+    def written(self, lease: Lease, now: float) -> None:
+        """The server accepted the write and answered with `lease`."""
+        self._failure = ""
+        self._lease, self._known = lease, True
+        self._conflicts = 0
+        if self.state in LAST_STATES:
+            return
+        if self._asked is _Asked.RELEASE:
+            self.released = True
+            self._end("the Lease was released")
+            return
+        deadline = self._asked_at + self.timing.renew_deadline
+        if self.state is State.SEEKING and now >= deadline - self.timing.cancel_margin:
+            self._due = now  # ours, but nothing is left of it: nobody has begun to work, so begin anew
+            return
+        self.deadline = deadline
+        self._own_spec = lease.spec
+        if self.state is not State.RELEASING:
+            self.state, self.reason = State.HELD, ""
+            jitter = self._uniform(1 - RENEW_JITTER, 1 + RENEW_JITTER)
+            self._due = self._asked_at + self.timing.retry_period * jitter
+        self._judge(now)
+
+    def rejected(self, now: float) -> None:
+        """The write met a newer version of the Lease."""
+        self._known = False
+        self._due = now
+        self._conflicts += 1
+        if self.holds:
+            self.state = State.CHECKING
+            if self._conflicts >= self.timing.max_conflicts:
+                self._lose(f"{self._conflicts} renewals in a row were overtaken by somebody else's write")
+        elif self._conflicts > 1:
+            self._due = now + self._failure_pause()
+
+    def failed(self, error: str, now: float) -> None:
+        """No usable answer: whether a write took effect is unknown, so the next attempt finds out by its own
+        conflict.
+        """
+        self._failure = error
+        if self.holds:
+            self._due = now + self._failure_pause()
+        else:
+            self._known = False
+            releasing = self.state is State.RELEASING
+            self._due = now + (self._failure_pause() if releasing else self._candidates_pause())
+
+    def observed(self, lease: Lease, now: float, *, deleted: bool) -> None:
+        """A watch on the Lease reported it. News older than what is known is ignored."""
+        if not self.holds:
+            return
+        known = self._lease.metadata.resource_version if self._lease else ""
+        if compare(lease.metadata.resource_version, known) <= 0:
+            return
+        if deleted:
+            self._lease, self._known = None, True
+            self._due = now
+        elif self.claim.ours(lease):
+            self._lease, self._known = lease, True
+        else:
+            self._lose(self.claim.whose(lease))
+
+    def release(self, now: float) -> None:
+        """All work has been proven stopped: release the Lease, so that others need not wait."""
+        if self.holds:
+            self.state = State.RELEASING
+            self._due = now
+            if self._known and self._lease is None:
+                self._end("there was no Lease of ours to release")
+        elif self.state in (State.SEEKING, State.WAITING) and self._taking:
+            # A take-over is on its way, or its outcome is unknown: find out whether it worked, and undo it.
+            self.state = State.RELEASING
+            self.deadline = now + self.timing.renew_deadline
+            self._known = False
+            self._due = now
+        elif self.state in (State.SEEKING, State.WAITING):
+            self._end("stopped before the Lease was ours")
+
+    def abandon(self, reason: str) -> None:
+        """Stop without releasing the Lease: it expires, and until then nobody takes it."""
+        if self.state not in LAST_STATES:
+            self._end(reason)
+
+    def break_down(self, reason: str) -> None:
+        """The driver cannot go on."""
+        if self.holds:
+            self._lose(reason)
+        self.abandon(reason)
+
+    # How it is judged
+
+    def _judge(self, now: float) -> None:
+        if self.holds and now >= self.work_until:
+            over = self.timing.renew_deadline - self.timing.cancel_margin
+            self._lose(f"not renewed for {over:g}s" + self._because())
+        elif self.state is State.RELEASING and self.deadline is not None and now >= self.deadline:
+            self._end("the Lease was not released before its deadline" + self._because())
+
+    def _horizon(self, now: float) -> float:
+        """No attempt and no wait lasts longer than the right it serves."""
+        if self.holds:
+            return self.work_until
+        if self.state is State.RELEASING and self.deadline is not None:
+            return self.deadline
+        return math.inf
+
+    def _consider(self, lease: Lease, now: float) -> None:
+        """Whether a Lease that is not held yet may be taken."""
+        if lease.spec != self._seen_spec:
+            self._seen_spec, self._seen_at = lease.spec, now
+        somebody_elses = lease.spec.holder_identity and not self.claim.ours(lease)
+        patience = self.claim.patience(lease) if somebody_elses else Patience()
+        self.reason = patience.reason
+        until = self._seen_at + patience.seconds
+        if now >= until:
+            self.state = State.SEEKING
+        elif math.isinf(until):
+            self.state = State.REFUSED
+        else:
+            self.state = State.WAITING
+            self._due = min(now + self._candidates_pause(), until)
+
+    def _held(self, wall: float) -> Lease:
+        if not self.holds:
+            self.claim.taking(self._lease)
+            self._taking = True
+        return self.claim.held(self._lease or Lease(spec=self._own_spec), wall)
+
+    def _failure_pause(self) -> float:
+        return self.timing.failure_pause * self._uniform(1, 2)
+
+    def _candidates_pause(self) -> float:
+        return self.timing.retry_period * self._uniform(1, 1 + self.timing.jitter)
+
+    def _because(self) -> str:
+        cause = self.unfit or self._failure
+        return f": {cause}" if cause else ""
+
+    def _lose(self, reason: str) -> None:
+        self.state, self.reason = State.LOST, reason
+
+    def _end(self, reason: str) -> None:
+        self.state, self.reason = State.ENDED, reason

@@ -1,0 +1,140 @@
+"""The right to act, while it lasts.
+
+Guaranteed: once the right is over it never comes back to this object, whatever the keeper still says; `check` knows of
+the end at its very moment, also while the loop of those who work has not heard of it yet. The loss stops new work and
+cancels the present one before connections are reset, so a reset that fails or hangs holds up neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextlib import suppress
+
+from kubeshard.core.errors import NotOurs
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import get_logger
+
+_log = get_logger("kubeshard.tenure")
+
+
+class Gate:
+    """Whether a worker may begin another reconcile at this moment. Open at first.
+
+    Closed when the end of a right is near, open again when the right was renewed. For one event loop's thread: others
+    go through `loop.call_soon_threadsafe`.
+    """
+
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self._open.set()
+
+    @property
+    def is_open(self) -> bool:
+        return self._open.is_set()
+
+    def close(self) -> None:
+        self._open.clear()
+
+    def open(self) -> None:
+        self._open.set()
+
+    async def passed(self) -> None:
+        """Returns at once while open, else when it opens."""
+        await self._open.wait()
+
+
+class Tenure:
+    """Made in the loop of those who work. The keeper writes it, from its own thread if it has one; everybody reads.
+
+    `over` is what `check` says when the right has ended. `abort` resets the connections of those who work, from the
+    keeper's thread.
+    """
+
+    def __init__(self, clock: Clock, over: str, abort: Callable[[], None]) -> None:
+        self._clock = clock
+        self._message = over
+        self._abort = abort
+        self._loop = asyncio.get_running_loop()
+        self._gate = Gate()
+        self._gate.close()
+        self._closing: asyncio.TimerHandle | None = None
+        self._acquired = asyncio.Event()
+        self._lost: asyncio.Future[str] = self._loop.create_future()
+        self._stopped = False
+        self._over = False
+        """Never taken back, whatever the keeper still says."""
+        self._work_until = -math.inf
+
+    @property
+    def gate(self) -> Gate:
+        """Closed while the Lease is so near its end that nothing new may begin."""
+        return self._gate
+
+    async def acquired(self) -> None:
+        """Returns when the Lease has become ours for the first time."""
+        await self._acquired.wait()
+
+    async def lost(self) -> str:
+        """Returns, with the reason, when all work has to stop now; for ever silent otherwise."""
+        return await asyncio.shield(self._lost)
+
+    def holds(self) -> bool:
+        """Whether writes may begin now, by the clock: also right after the loop was blocked. From any thread."""
+        return not self._over and self._clock.boottime() < self._work_until
+
+    def check(self) -> None:
+        """Raises NotOurs when no write of this process may begin any more. From any thread."""
+        if not self.holds():
+            raise NotOurs(self._message)
+
+    def stopped_cleanly(self) -> None:
+        """All work is proven to have ended, nothing is in flight: leaving gives the Lease back."""
+        self._stopped = self._over = True
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
+
+    def leave(self) -> None:
+        """Whoever worked has left; what still runs against their will must not write."""
+        self._over = True
+        self._close()
+
+    # From the keeper
+
+    def renewed(self, begin_until: float, work_until: float) -> None:
+        """The Lease is ours: new work may begin, and work may go on, until those boot-time seconds."""
+        self._work_until = work_until
+        self._in_loop(self._open, begin_until)
+
+    def lose(self, reason: str) -> None:
+        """Work is over, now."""
+        self._over = True
+        self._in_loop(self._lose, reason)
+        try:
+            self._abort()
+        except Exception as error:
+            _log.crash("Connections could not be reset", error)
+
+    def _open(self, until: float) -> None:
+        self._acquired.set()
+        self._close()
+        if not self._over:
+            self._gate.open()
+            self._closing = self._loop.call_later(until - self._clock.boottime(), self._gate.close)
+
+    def _lose(self, reason: str) -> None:
+        self._close()
+        if not self._lost.done():
+            self._lost.set_result(reason)
+
+    def _close(self) -> None:
+        self._gate.close()
+        if self._closing is not None:
+            self._closing.cancel()
+
+    def _in_loop(self, callback: Callable[..., None], *args: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody works any more
+            self._loop.call_soon_threadsafe(callback, *args)

@@ -1,0 +1,71 @@
+"""The numbers of a Lease that is held for as long as it is renewed.
+
+| number | default | |
+|---|---|---|
+| `lease_duration` | 15 s | what the Lease says, in whole seconds: how long others wait after a renewal they saw |
+| `renew_deadline` | 10 s | the right to act, from the start of the last renewal that succeeded |
+| `retry_period` | 2 s | between renewals (± 10 %), and between two looks at somebody else's Lease |
+| `jitter` | 1.2 | a candidate waits up to this many retry periods more |
+| `attempt_timeout` | 2.5 s | of one request: a dead connection must not eat the deadline |
+| `failure_pause` | 0.5 s | a holder's pause, up to twice as long, after a request without an answer |
+| `stop_margin` | 2 s | before the deadline: begin nothing new |
+| `cancel_margin` | 1 s | before the deadline: the right is over, what still runs is cancelled |
+| `max_conflicts` | 5 | so many renewals in a row lost to other writers end the tenure |
+
+The *rates* of two clocks may differ by as much as `lease_duration` and `renew_deadline` do; their absolute times do not
+matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kubeshard.core.errors import ConfigurationError
+
+RENEW_JITTER = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """All in seconds, but `jitter` and `max_conflicts`. Raises ConfigurationError for numbers that cannot work."""
+
+    what: ClassVar[str] = "lease"
+    """What messages are about."""
+
+    lease_duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+    jitter: float = 1.2
+    attempt_timeout: float = 2.5
+    failure_pause: float = 0.5
+    stop_margin: float = 2.0
+    cancel_margin: float = 1.0
+    max_conflicts: int = 5
+
+    def __post_init__(self) -> None:
+        duration, deadline, period = self.lease_duration, self.renew_deadline, self.retry_period
+        self.require(period > 0, "the retry period must be positive")
+        self.require(duration >= 1, "the lease duration must be at least 1s")
+        self.require(duration == int(duration), f"lease duration {duration:g}s: a Lease counts whole seconds")
+        self.require(
+            deadline < duration,
+            f"renew deadline {deadline:g}s must be shorter than the lease duration {duration:g}s",
+        )
+        self.require(
+            deadline > period * self.jitter,
+            f"renew deadline {deadline:g}s must be longer than {self.jitter:g} retry periods of {period:g}s",
+        )
+        self.require(
+            0 < self.cancel_margin < self.stop_margin < deadline - period,
+            f"renew deadline {deadline:g}s leaves no time for a second attempt before work has to stop",
+        )
+
+    def require(self, condition: bool, message: str) -> None:
+        if not condition:
+            raise ConfigurationError(f"{self.what}: {message}")
+
+    @property
+    def server_timeout(self) -> float:
+        """Seconds after which the server gives a request up: whole ones, and before the client does if possible."""
+        return float(max(1, int(self.attempt_timeout * 0.8)))

@@ -1,0 +1,257 @@
+"""What a shard writes into its Lease, and when it takes it. The life of a Lease as such: tests/tenure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from kubeshard.core.builtin import Lease, LeaseSpec
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.times import micro_time
+from kubeshard.shard.identity import ShardIdentity
+from kubeshard.shard.incarnation import INCARNATION_ANNOTATION, Incarnation
+from kubeshard.shard.shard_claim import RETURNING_ANNOTATION, ShardClaim, Takeover
+from kubeshard.shard.timing import LeaseTiming
+from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
+from kubeshard.tenure.machine import Create, Done, Get, Machine, Replace, State, Wait
+
+ME = ShardIdentity("ring", "shard-0", "ns", Incarnation("pod-1", "boot", "x"))
+MINE = str(ME.incarnation)
+RIVAL = "pod-2/boot/y"
+PREDECESSOR = "pod-1/boot/w"
+WALL = 1_700_000_000.0
+LONG_AGO = micro_time(WALL - 1000)
+NOW = micro_time(WALL)
+
+
+def lease(
+    holder: str | None = ME.name,
+    incarnation: str = MINE,
+    *,
+    rv: str = "10",
+    duration: int | None = 15,
+    returning: bool = False,
+) -> Lease:
+    annotations = {"note": "b"}
+    if incarnation:
+        annotations[INCARNATION_ANNOTATION] = incarnation
+    if returning:
+        annotations[RETURNING_ANNOTATION] = "true"
+    return Lease(
+        metadata=ObjectMeta(
+            name=ME.name,
+            namespace=ME.namespace,
+            uid="u",
+            resource_version=rv,
+            labels={STATE_LABEL: "ready", "team": "a"},
+            annotations=annotations,
+        ),
+        spec=LeaseSpec(
+            holder_identity=holder,
+            lease_duration_seconds=duration,
+            acquire_time=LONG_AGO,
+            renew_time=LONG_AGO,
+            lease_transitions=3,
+        ),
+    )
+
+
+class Shard:
+    """A machine with a shard's claim."""
+
+    def __init__(self, takeover: Takeover = Takeover.AT_ONCE) -> None:
+        self.claim = ShardClaim(ME, LeaseTiming(), takeover)
+        self.machine = Machine(self.claim, lambda low, high: (low + high) / 2)
+
+    def write(self, now: float, record: Callable[[float], Lease | None]) -> tuple[float, Create | Replace]:
+        """The next write, and when; every read is answered with the record of that time."""
+        m = self.machine
+        while not isinstance(action := m.next(now, WALL), Create | Replace):
+            if isinstance(action, Get):
+                m.found(record(now), now)
+            else:
+                assert isinstance(action, Wait)
+                now = action.until
+        return now, action
+
+    def holds(self, record: Lease | None) -> Create | Replace:
+        """Takes that Lease; returns with which write."""
+        now, action = self.write(0.0, lambda _: record)
+        self.stored(action, "11", now)
+        return action
+
+    def stored(self, action: Create | Replace, version: str, now: float) -> None:
+        written = action.lease
+        self.machine.written(
+            replace(written, metadata=replace(written.metadata, resource_version=version)), now
+        )
+
+
+def test_an_absent_lease_is_created_with_ring_label_and_incarnation() -> None:
+    action = Shard().holds(None)
+    assert isinstance(action, Create)
+    assert action.lease == Lease(
+        metadata=ObjectMeta(
+            name="shard-0",
+            namespace="ns",
+            labels={RING_LABEL: "ring"},
+            annotations={INCARNATION_ANNOTATION: MINE, RETURNING_ANNOTATION: "true"},
+        ),
+        spec=LeaseSpec(
+            holder_identity="shard-0",
+            lease_duration_seconds=15,
+            acquire_time=NOW,
+            renew_time=NOW,
+            lease_transitions=0,
+        ),
+    )
+
+
+ACQUIRE_TABLE = [
+    # holder, incarnation on the lease, takeover, seconds of waiting, acquire time kept, transitions after
+    ("", "", Takeover.AT_ONCE, 0, False, 4),
+    (None, "", Takeover.AT_ONCE, 0, False, 4),
+    ("", RIVAL, Takeover.AT_ONCE, 0, False, 4),
+    ("", "", Takeover.AFTER_RECORD, 0, False, 4),
+    (SHARDER_IDENTITY, RIVAL, Takeover.AT_ONCE, 0, False, 4),
+    (SHARDER_IDENTITY, RIVAL, Takeover.AFTER_RECORD, 15, False, 4),
+    (ME.name, "", Takeover.AT_ONCE, 0, True, 3),
+    (ME.name, "", Takeover.AFTER_RECORD, 0, True, 3),
+    (ME.name, MINE, Takeover.AT_ONCE, 0, True, 3),
+    (ME.name, PREDECESSOR, Takeover.AT_ONCE, 0, True, 3),
+    (ME.name, RIVAL, Takeover.AT_ONCE, 30, True, 3),
+    (ME.name, RIVAL, Takeover.AFTER_RECORD, 30, True, 3),
+]
+
+
+@pytest.mark.parametrize(("holder", "incarnation", "takeover", "wait", "kept", "transitions"), ACQUIRE_TABLE)
+def test_a_lease_is_taken_when_nobody_else_can_act_under_the_name(
+    holder: str | None, incarnation: str, takeover: Takeover, wait: float, kept: bool, transitions: int
+) -> None:
+    record = lease(holder, incarnation)
+    now, action = Shard(takeover).write(50.0, lambda _: record)
+    assert now == 50.0 + wait
+    assert action.lease == Lease(
+        metadata=replace(
+            record.metadata,
+            labels={STATE_LABEL: "ready", "team": "a", RING_LABEL: "ring"},
+            annotations={"note": "b", INCARNATION_ANNOTATION: MINE}
+            | ({} if holder == ME.name else {RETURNING_ANNOTATION: "true"}),
+        ),
+        spec=LeaseSpec(
+            holder_identity=ME.name,
+            lease_duration_seconds=15,
+            acquire_time=LONG_AGO if kept else NOW,
+            renew_time=NOW,
+            lease_transitions=transitions,
+        ),
+    )
+
+
+@pytest.mark.parametrize(("written", "waited"), [(2**31 - 1, 600.0), (1, 6.0), (0, 30.0), (None, 30.0)])
+def test_a_forged_duration_cannot_stretch_or_spare_the_waiting(written: int | None, waited: float) -> None:
+    assert Shard().write(0.0, lambda _: lease(ME.name, RIVAL, duration=written))[0] == waited
+
+
+@pytest.mark.parametrize("takeover", list(Takeover))
+def test_a_lease_of_somebody_else_is_refused_with_his_name(takeover: Takeover) -> None:
+    m = Shard(takeover).machine
+    m.next(0.0, WALL)
+    m.found(lease("leader-election-of-another-team", ""), 0.0)
+    assert m.state is State.REFUSED
+    assert m.next(0.0, WALL) == Done()
+    assert "ns/shard-0 is held by 'leader-election-of-another-team'" in m.reason
+
+
+@pytest.mark.regression
+def test_a_lease_that_was_given_up_says_so_until_its_objects_are_reclaimed() -> None:
+    shard = Shard()
+    shard.holds(None)
+    for reclaimed in (False, True):
+        shard.claim.reclaimed = reclaimed
+        now, action = shard.write(0.0, lambda _: None)
+        assert (RETURNING_ANNOTATION in (action.lease.metadata.annotations or {})) is not reclaimed
+        shard.stored(action, "12", now)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("before", [False, True])
+def test_who_succeeds_a_process_that_had_not_reclaimed_its_objects_has_to_do_it(before: bool) -> None:
+    shard = Shard()
+    shard.holds(lease(ME.name, PREDECESSOR, returning=before))
+    assert shard.claim.returning is before
+
+
+@pytest.mark.regression
+def test_a_take_over_whose_answer_was_lost_is_still_one_after_which_objects_are_reclaimed() -> None:
+    shard = Shard()
+    _, action = shard.write(0.0, lambda _: lease(""))
+    shard.machine.failed("timeout", 2.5)
+    now, _ = shard.write(2.5, lambda _: action.lease)
+    assert now > 2.5
+    assert shard.claim.returning
+
+
+RIVALS = [
+    (RIVAL, f"another process ({RIVAL}) holds the Lease under this shard's name"),
+    (PREDECESSOR, f"another process ({PREDECESSOR}) holds the Lease under this shard's name"),
+]
+
+
+@pytest.mark.parametrize(("rival", "reason"), RIVALS)
+@pytest.mark.parametrize("how", ["conflict", "watch"])
+def test_the_sight_of_another_incarnation_ends_the_right_to_work_now(
+    rival: str, reason: str, how: str
+) -> None:
+    shard = Shard()
+    shard.holds(None)
+    m = shard.machine
+    if how == "watch":
+        m.observed(lease(ME.name, rival, rv="12"), 1.0, deleted=False)
+    else:
+        assert isinstance(m.next(2.0, WALL), Replace)
+        m.rejected(2.0)
+        assert isinstance(m.next(2.0, WALL), Get)
+        m.found(lease(ME.name, rival, rv="12"), 2.0)
+    assert m.state is State.LOST
+    assert m.reason == reason
+
+
+def test_an_incarnation_taken_off_by_hand_is_no_rival_and_is_written_again() -> None:
+    shard = Shard()
+    shard.holds(None)
+    shard.machine.observed(lease(ME.name, "", rv="12"), 1.0, deleted=False)
+    assert shard.machine.holds
+    action = shard.machine.next(2.0, WALL)
+    assert isinstance(action, Replace)
+    assert action.lease.metadata.annotation(INCARNATION_ANNOTATION) == MINE
+
+
+def test_a_deleted_lease_is_created_again_by_the_same_incarnation() -> None:
+    shard = Shard()
+    shard.holds(None)
+    shard.machine.observed(lease(rv="12"), 1.0, deleted=True)
+    action = shard.machine.next(1.0, WALL)
+    assert isinstance(action, Create)
+    assert action.lease.metadata.annotation(INCARNATION_ANNOTATION) == MINE
+    assert action.lease.metadata.labels == {RING_LABEL: "ring"}
+
+
+def test_a_released_lease_keeps_its_labels_and_promises_nothing_of_its_objects() -> None:
+    shard = Shard()
+    shard.holds(lease(""))
+    shard.machine.release(1.0)
+    action = shard.machine.next(1.0, WALL)
+    assert isinstance(action, Replace)
+    assert action.lease.spec.holder_identity == ""
+    assert action.lease.metadata.labels == {STATE_LABEL: "ready", "team": "a", RING_LABEL: "ring"}
+    assert action.lease.metadata.annotations == {"note": "b", INCARNATION_ANNOTATION: MINE}
+
+
+def test_only_a_container_of_the_same_pod_is_known_to_have_ended() -> None:
+    me = Incarnation("pod-1", "boot", "x")
+    assert me.outlived("pod-1/boot/w")
+    assert not me.outlived("pod-2/boot/w")
+    assert not Incarnation("", "boot", "x").outlived("/boot/w")

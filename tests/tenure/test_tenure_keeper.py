@@ -1,0 +1,597 @@
+"""The keeper on virtual time, against a server in memory: what those who work see of their right."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+
+import pytest
+from lease_bench import LeaseServer, Process, Trouble, refused, status, unanswered
+
+from kubeshard.core.errors import NotOurs
+from kubeshard.runtime.thread import LoopThread
+from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
+from kubeshard.tenure.tenure import Tenure
+from kubeshard.testing.virtual_time import settle, virtual_time
+
+WATCHING = pytest.mark.parametrize("watches", [True, False], ids=["watching", "not watching"])
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if record.levelname == "WARNING"]
+
+
+# -- in good weather
+
+
+@virtual_time
+async def test_the_lease_is_renewed_every_two_seconds_and_keeps_what_others_wrote() -> None:
+    process = Process(LeaseServer())
+    async with process.held() as tenure:
+        await settle()  # the watch is open
+        process.server.edit(labels={"team": "a"})
+        await asyncio.sleep(59)
+        tenure.check()
+        assert tenure.gate.is_open
+        tenure.stopped_cleanly()
+    times = [at for at, _ in process.server.writes]
+    assert times[:-1] == [2.0 * n for n in range(30)]
+    assert process.server.lease is not None
+    assert process.server.lease.metadata.labels == {"team": "a"}
+    assert {method for _, method in process.server.requests[1:]} <= {"POST", "PUT"}
+
+
+@virtual_time
+async def test_after_a_proven_stop_the_lease_is_released_and_the_watchdog_called_off() -> None:
+    process = Process(LeaseServer())
+    async with process.held() as tenure:
+        await asyncio.sleep(5)
+        assert process.watchdog.deadline == 14
+        tenure.stopped_cleanly()
+        assert not tenure.holds()
+    spec = process.server.spec
+    assert (spec.holder_identity, spec.lease_duration_seconds, spec.lease_transitions) == ("", 1, 0)
+    assert spec.acquire_time == spec.renew_time
+    assert process.watchdog.deadline is None
+    assert process.aborts == 0
+
+
+@virtual_time
+async def test_without_a_proven_stop_the_lease_is_left_to_expire_under_the_watchdogs_deadline() -> None:
+    process = Process(LeaseServer())
+    async with process.held():
+        await asyncio.sleep(5)
+    assert process.server.holder == "me"
+    assert process.watchdog.deadline == 14
+    with pytest.raises(NotOurs):
+        process.tenure.check()
+    assert not process.tenure.gate.is_open
+
+
+@virtual_time
+async def test_a_lease_can_be_kept_after_a_proven_stop() -> None:
+    process = Process(LeaseServer())
+    async with process.held(release=False) as tenure:
+        tenure.stopped_cleanly()
+    assert process.server.holder == "me"
+    assert process.watchdog.deadline is None
+
+
+@virtual_time
+async def test_an_error_of_the_work_passes_through_and_the_lease_is_kept() -> None:
+    process = Process(LeaseServer())
+    with pytest.raises(ZeroDivisionError):
+        async with process.held():
+            raise ZeroDivisionError
+    assert process.server.holder == "me"
+
+
+@virtual_time
+async def test_metrics_say_who_holds_and_how_often_a_renewal_needed_a_read() -> None:
+    process = Process(LeaseServer(), watches=False)
+    async with process.held() as tenure:
+        process.server.edit(labels={"team": "a"})  # the version that the next renewal builds on is old
+        await asyncio.sleep(3)
+        assert (process.metrics.holds, process.metrics.slow) == ([False, True], 1)
+        tenure.stopped_cleanly()
+    assert (process.metrics.holds, process.metrics.slow) == ([False, True, False], 1)
+
+
+# -- the right and its end
+
+
+@pytest.mark.parametrize(
+    "trouble", [unanswered, refused, None], ids=["unanswered", "refused", "lands, and the answer is lost"]
+)
+@WATCHING
+def test_the_right_ends_one_second_before_the_deadline_counted_from_the_last_renewal_that_was_answered(
+    trouble: Trouble | None, watches: bool
+) -> None:
+    @virtual_time
+    async def run() -> None:
+        process = Process(LeaseServer(), watches=watches)
+        process.server.slow = 1.0
+        async with process.held() as tenure:
+            began = process.now - 1.0
+            assert process.watchdog.deadline == began + 10
+            process.server.trouble = trouble
+            process.server.loses_answers = trouble is None
+            assert (await tenure.lost()).startswith("not renewed for 9s: ")
+            assert process.now == pytest.approx(began + 9)
+            assert not tenure.holds()
+            assert not tenure.gate.is_open
+            assert process.aborts == 1
+            assert process.watchdog.deadline == began + 10
+        assert process.watchdog.bitten_at is None
+        assert process.watchdog.deadline == began + 10
+        assert process.metrics.holds[:3] == [False, True, False]
+
+    run()
+
+
+@virtual_time
+async def test_the_deadline_counts_from_the_start_of_a_slow_renewal() -> None:
+    process = Process(LeaseServer())
+    async with process.held() as tenure:
+        await asyncio.sleep(19.5)
+        process.server.slow = 1.9
+        await asyncio.sleep(1)  # the renewal of 20 is on its way, and is answered at 21.9
+        process.server.down = True
+        await tenure.lost()
+        assert process.now == 29
+
+
+@virtual_time
+async def test_one_dead_connection_does_not_end_the_right() -> None:
+    process = Process(LeaseServer())
+    async with process.held() as tenure:
+        await asyncio.sleep(19.5)
+        process.server.down = True
+        await asyncio.sleep(3)
+        process.server.down = False
+        await asyncio.sleep(60)
+        assert tenure.holds()
+
+
+@virtual_time
+async def test_the_gate_closes_two_seconds_before_the_deadline_even_while_an_attempt_hangs() -> None:
+    process = Process(LeaseServer())
+    async with process.held() as tenure:
+        await asyncio.sleep(1)
+        process.server.down = True
+        await asyncio.sleep(6.9)
+        assert tenure.gate.is_open
+        await asyncio.sleep(0.2)
+        assert not tenure.gate.is_open
+        assert tenure.holds()
+
+
+@virtual_time
+async def test_a_renewal_within_the_last_seconds_opens_the_gate_again() -> None:
+    process = Process(LeaseServer())
+    async with process.held() as tenure:
+        process.sick = "a worker hangs"
+        await asyncio.sleep(8.5)
+        assert not tenure.gate.is_open
+        process.sick = None
+        await asyncio.sleep(0.3)
+        assert tenure.gate.is_open
+        assert tenure.holds()
+
+
+@virtual_time
+async def test_sleep_of_the_machine_counts_against_the_deadline() -> None:
+    process = Process(LeaseServer(), watches=False)
+    async with process.held() as tenure:
+        await asyncio.sleep(0.5)
+        writes = len(process.server.writes)
+        process.clock.suspend(3600)
+        assert not tenure.holds()
+        async with asyncio.timeout(0.6):
+            assert "not renewed" in await tenure.lost()
+        assert len(process.server.writes) == writes
+
+
+@virtual_time
+async def test_an_unfit_process_loses_its_lease_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    process = Process(LeaseServer())
+    async with process.held() as tenure:
+        process.health = lambda: f"a worker is {process.now:.0f} s over its limit"  # type: ignore[method-assign]
+        assert await tenure.lost() == "not renewed for 9s: a worker is 9 s over its limit"
+        assert process.now == 9
+    assert warnings(caplog) == ["Not renewing the Lease: this process is unfit to hold it"]
+
+
+@virtual_time
+async def test_a_process_whose_health_cannot_be_told_is_unfit() -> None:
+    def fails() -> str | None:
+        raise KeyError("worker")
+
+    process = Process(LeaseServer())
+    async with process.held() as tenure:
+        process.health = fails  # type: ignore[method-assign]
+        await asyncio.sleep(3)
+        assert tenure.holds()
+        assert "its health cannot be told: KeyError" in await tenure.lost()
+
+
+# -- others at the Lease
+
+
+@pytest.mark.parametrize("holder", ["", "somebody"])
+def test_another_holder_stops_the_work_at_once(holder: str) -> None:
+    @virtual_time
+    async def run() -> None:
+        process = Process(LeaseServer())
+        async with process.held() as tenure:
+            await asyncio.sleep(1)
+            process.server.edit(holder=holder)
+            assert (await tenure.lost()).startswith("the Lease is held by")
+            assert process.now == 1
+            assert not tenure.holds()
+            assert process.aborts == 1
+            assert process.watchdog.deadline == 3
+        assert process.server.holder == holder
+
+    run()
+
+
+@virtual_time
+async def test_another_holder_is_heard_of_while_a_renewal_hangs() -> None:
+    process = Process(LeaseServer())
+    async with process.held() as tenure:
+        await asyncio.sleep(1)
+        process.server.slow = 1.9
+        await asyncio.sleep(1.5)  # a renewal is under way
+        process.server.edit(holder="somebody")
+        await tenure.lost()
+        assert process.now == 2.5
+        assert not tenure.holds()
+
+
+@pytest.mark.parametrize("how", ["not watching", "the watch broke"])
+def test_without_a_watch_another_holder_is_noticed_at_the_next_renewal(how: str) -> None:
+    @virtual_time
+    async def run() -> None:
+        process = Process(LeaseServer(), watches=how != "not watching")
+        async with process.held() as tenure:
+            process.server.cut_watches()
+            await asyncio.sleep(0.1)
+            process.server.edit(holder="somebody")
+            await tenure.lost()
+            assert process.now == 2.0
+
+    run()
+
+
+@pytest.mark.parametrize(("watches", "at"), [(True, 0.5), (False, 2.0)])
+def test_a_deleted_lease_is_created_again(watches: bool, at: float) -> None:
+    @virtual_time
+    async def run() -> None:
+        process = Process(LeaseServer(), watches=watches)
+        async with process.held() as tenure:
+            await asyncio.sleep(0.5)
+            process.server.delete()
+            await asyncio.sleep(10)
+            assert [time for time, method in process.server.requests if method == "POST"] == [0.0, at]
+            assert tenure.holds()
+
+    run()
+
+
+@WATCHING
+def test_a_restored_server_costs_a_renewal_or_the_right(watches: bool) -> None:
+    @virtual_time
+    async def run() -> None:
+        for holder in ("me", "other"):
+            process = Process(LeaseServer(), watches=watches)
+            backup = None
+            async with process.held() as tenure:
+                backup = process.server.lease
+                await asyncio.sleep(5)
+                assert backup is not None
+                process.server.restore(backup)
+                process.server.edit(holder=holder)
+                await asyncio.sleep(20)
+                assert tenure.holds() is (holder == "me")
+
+    run()
+
+
+@virtual_time
+async def test_a_watch_that_fails_unforeseen_leaves_it_to_the_renewals(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    process = Process(LeaseServer())
+
+    def fails(request: Any) -> Any:
+        raise ZeroDivisionError
+
+    process.server.stream = fails  # type: ignore[method-assign]
+    async with process.held() as tenure:
+        await asyncio.sleep(30)
+        assert tenure.holds()
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
+        "The Lease cannot be watched"
+    ]
+
+
+# -- what does not go on by itself
+
+
+@virtual_time
+async def test_a_process_that_does_not_leave_is_ended_at_its_deadline() -> None:
+    process = Process(LeaseServer())
+    async with AsyncExitStack() as stack:
+        tenure = await stack.enter_async_context(process.held())
+        process.server.down = True
+        await tenure.lost()
+        await asyncio.sleep(5)
+        assert process.watchdog.bitten_at == 10
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_the_process_is_bitten_also_when_the_reset_of_its_connections_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = Process(LeaseServer())
+    order: list[str] = []
+    told = False
+
+    def fails() -> None:
+        order.append(f"reset, may write: {process.tenure.holds()}, told: {told}")
+        raise RuntimeError("set changed size during iteration")
+
+    def tells(*args: Any) -> None:
+        nonlocal told
+        told = True
+        post(*args)
+
+    def refuses(deadline: float) -> None:
+        order.append("arm")
+        raise OSError("no timer")
+
+    monkeypatch.setattr(process.tenure, "_abort", fails)
+    async with process.held() as tenure:
+        post = tenure._in_loop
+        monkeypatch.setattr(tenure, "_in_loop", tells)
+        process.sick = "unwell"
+        await asyncio.sleep(4)
+        monkeypatch.setattr(process.watchdog, "arm", refuses)
+        await asyncio.sleep(30)
+        assert not tenure.holds()
+        assert not tenure.gate.is_open
+        assert await tenure.lost()
+        assert order[:2] == ["arm", "reset, may write: False, told: True"]
+        assert process.watchdog.bitten_at is not None
+        tenure.stopped_cleanly()
+
+
+@virtual_time
+async def test_a_keeper_that_crashes_ends_the_right_with_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(LeaseServer())
+    async with process.held() as tenure:
+        await asyncio.sleep(1)
+        monkeypatch.setattr(process.machine, "written", None)
+        assert "the keeper of the Lease crashed: TypeError" in await tenure.lost()
+        assert not tenure.holds()
+        assert process.aborts == 1
+    assert process.server.holder == "me"
+
+
+@virtual_time
+async def test_a_watchdog_that_cannot_be_armed_lets_no_work_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(deadline: float) -> None:
+        raise OSError("no timer")
+
+    process = Process(LeaseServer())
+    monkeypatch.setattr(process.watchdog, "arm", refuses)
+    with pytest.raises(OSError, match="no timer"):
+        async with process.held():
+            pytest.fail("entered")
+
+
+# -- stopping
+
+
+@pytest.mark.parametrize("moment", [0.5, 1.5, 2.5])
+def test_stopping_while_the_lease_is_being_acquired_leaves_nothing_held(moment: float) -> None:
+    @virtual_time
+    async def run() -> None:
+        process = Process(LeaseServer())
+        process.server.slow = 1.0
+        entering = asyncio.create_task(process.held().__aenter__())
+        await asyncio.sleep(moment)
+        entering.cancel()
+        await asyncio.wait((entering,))
+        assert entering.cancelled() or moment > 2
+        assert not process.server.holder or moment > 2
+
+    run()
+
+
+@virtual_time
+async def test_a_candidate_stops_at_once_whatever_its_request_does() -> None:
+    process = Process(LeaseServer())
+    process.server.down = True
+    entering = asyncio.create_task(process.held().__aenter__())
+    await asyncio.sleep(1)
+    entering.cancel()
+    with suppress(asyncio.CancelledError):
+        await entering
+    assert process.now == 1
+
+
+@virtual_time
+async def test_leaving_without_a_proven_stop_does_not_wait_for_a_renewal_that_hangs() -> None:
+    process = Process(LeaseServer())
+    async with process.held():
+        await asyncio.sleep(1)
+        process.server.down = True
+        await asyncio.sleep(2)
+    assert process.now == 3
+
+
+@virtual_time
+async def test_a_release_that_is_not_answered_is_tried_until_the_deadline_and_not_after() -> None:
+    process = Process(LeaseServer())
+    async with process.held() as tenure:
+        await asyncio.sleep(1)
+        process.server.down = True
+        tenure.stopped_cleanly()
+    assert process.now == 10
+    assert process.watchdog.deadline is None
+
+
+@virtual_time
+async def test_a_stop_during_a_renewal_releases_what_the_renewal_wrote() -> None:
+    process = Process(LeaseServer())
+    async with process.held() as tenure:
+        await asyncio.sleep(1)
+        process.server.slow = 1.5
+        await asyncio.sleep(2)  # the renewal of 2 is under way
+        tenure.stopped_cleanly()
+    assert process.server.holder == ""
+
+
+@pytest.mark.regression
+async def test_a_stop_that_comes_before_the_keepers_thread_runs_is_heeded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_run = threading.Event()
+    main = LoopThread._main
+
+    async def late(self: LoopThread, *args: Any) -> Any:
+        may_run.wait(10)
+        return await main(self, *args)
+
+    monkeypatch.setattr(LoopThread, "_main", late)
+    process = Process(LeaseServer())
+    entering = asyncio.create_task(process.held(runner=LoopThread("lease")).__aenter__())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    entering.cancel()
+    asyncio.get_running_loop().call_later(0.05, may_run.set)
+    with pytest.raises(asyncio.CancelledError):
+        async with asyncio.timeout(10):
+            await entering
+    assert process.server.requests == []
+
+
+# -- trouble is told once
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_an_outage_is_told_once_however_it_shows(caplog: pytest.LogCaptureFixture) -> None:
+    async def in_turns(request: HttpRequest) -> HttpResponse:
+        if len(process.server.requests) % 2:
+            raise TransportError(f"connection {len(process.server.requests)} refused", sent=False)
+        await unanswered(request)
+
+    process = Process(LeaseServer())
+    process.server.trouble = in_turns
+    waiting = asyncio.create_task(process.held().__aenter__())
+    await asyncio.sleep(600)
+    assert warnings(caplog) == ["A request for the Lease failed"]
+    assert 100 <= len(process.server.requests) <= 300
+    process.server.trouble = None
+    await asyncio.sleep(5)
+    assert process.server.holder == "me"
+    await waiting
+
+
+@virtual_time
+async def test_a_lease_that_may_be_read_but_not_written_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "kubeshard.tenure")
+    process = Process(LeaseServer())
+    process.server.read_only = True
+    asyncio.get_running_loop().call_later(60, setattr, process.server, "read_only", False)
+    async with process.held() as tenure:
+        assert 60 <= process.now <= 65
+        tenure.stopped_cleanly()
+    told = ["A request for the Lease failed", "Acquired the Lease", "Stopped keeping the Lease"]
+    assert [record.message for record in caplog.records] == told
+
+
+@virtual_time
+async def test_a_missing_namespace_is_asked_for_at_the_pace_of_candidates() -> None:
+    process = Process(LeaseServer())
+
+    async def no_namespace(request: HttpRequest) -> HttpResponse:
+        return status(404, "NotFound")
+
+    process.server.trouble = no_namespace
+    entering = asyncio.create_task(process.held().__aenter__())
+    await asyncio.sleep(60)
+    assert 20 <= len(process.server.requests) <= 60
+    entering.cancel()
+    await asyncio.wait([entering])
+
+
+# -- several
+
+
+@virtual_time
+async def test_two_holders_never_overlap_when_the_first_is_cut_off() -> None:
+    server = LeaseServer()
+    first, second = Process(server, "a"), Process(LeaseServer(), "b")
+    second.server = server
+    over = 0.0
+    async with first.held() as tenure:
+        await asyncio.sleep(10.5)
+        waiting = asyncio.create_task(second.held().__aenter__())
+        await settle()
+        first.server = LeaseServer()  # another network
+        first.sick = "cut off"
+        await tenure.lost()
+        over = first.now
+    await waiting
+    assert over == 19
+    assert second.now == pytest.approx(25.5)
+
+
+@virtual_time
+async def test_of_many_candidates_one_holds_at_any_time() -> None:
+    server = LeaseServer()
+    held: list[tuple[float, float]] = []
+    stops = {f"c{n}": asyncio.Event() for n in range(6)}
+
+    async def work(process: Process) -> None:
+        async with process.held() as tenure:
+            since = process.now
+            await stops[process.identity].wait()
+            held.append((since, process.now))
+            if process.identity != "c2":
+                tenure.stopped_cleanly()
+
+    async with asyncio.TaskGroup() as group:
+        for identity in stops:
+            group.create_task(work(Process(server, identity, watches=False)))
+        for _ in stops:
+            await asyncio.sleep(40)
+            stops[server.holder or ""].set()
+    assert len(held) == 6
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(sorted(held)))
+
+
+def test_what_the_keeper_says_after_the_end_changes_nothing() -> None:
+    @virtual_time
+    async def run(end: Callable[[Tenure], None]) -> None:
+        process = Process(LeaseServer())
+        async with process.held() as tenure:
+            end(tenure)
+            tenure.renewed(1000.0, 1000.0)
+            await settle()
+            assert not tenure.holds()
+            assert not tenure.gate.is_open
+
+    run(lambda tenure: tenure.lose("because"))
+    run(Tenure.stopped_cleanly)

@@ -1,0 +1,580 @@
+"""The life of a Lease as tables: what is known of it and since when, what is done, and the record after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from msgspec.structs import replace
+
+from kubeshard.core.builtin import Lease, LeaseSpec
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.times import micro_time
+from kubeshard.tenure.claim import Claim
+from kubeshard.tenure.machine import UNFIT_POLL, Create, Done, Get, Machine, Replace, State, Wait
+from kubeshard.tenure.timing import Timing
+
+TIMING = Timing()
+WALL = 1_800_000_000.0
+NOW, EARLIER = micro_time(WALL), micro_time(WALL - 500)
+
+
+def lease(
+    holder: str | None = "me",
+    *,
+    duration: int | None = 15,
+    transitions: int | None = 3,
+    rv: str = "10",
+    renewed: str = EARLIER,
+) -> Lease:
+    return Lease(
+        metadata=ObjectMeta(
+            name="lock",
+            namespace="ns",
+            uid="u",
+            resource_version=rv,
+            labels={"team": "a"},
+            annotations={"note": "b"},
+            finalizers=("f",),
+        ),
+        spec=LeaseSpec(
+            holder_identity=holder,
+            lease_duration_seconds=duration,
+            acquire_time=EARLIER,
+            renew_time=renewed,
+            lease_transitions=transitions,
+            strategy="OldestEmulationVersion",
+        ),
+    )
+
+
+def stored(lease: Lease, version: str) -> Lease:
+    return replace(lease, metadata=replace(lease.metadata, resource_version=version))
+
+
+def middle(low: float, high: float) -> float:
+    return (low + high) / 2
+
+
+def machine(uniform: Callable[[float, float], float] = middle) -> Machine:
+    return Machine(Claim("ns", "lock", "me", TIMING), uniform)
+
+
+def holding(at: float = 100.0) -> Machine:
+    """A machine that took its Lease at `at`, answered at once."""
+    m = machine()
+    assert isinstance(m.next(at, WALL), Get)
+    m.found(lease(""), at)
+    action = m.next(at, WALL)
+    assert isinstance(action, Replace)
+    m.written(stored(action.lease, "11"), at)
+    assert m.state is State.HELD
+    return m
+
+
+def until_it_writes(
+    m: Machine, record: Callable[[float], Lease | None], now: float
+) -> tuple[float, Create | Replace]:
+    """Answers every read with the record of that time."""
+    while not isinstance(action := m.next(now, WALL), Create | Replace):
+        assert not m.holds
+        if isinstance(action, Get):
+            m.found(record(now), now)
+        else:
+            assert isinstance(action, Wait)
+            assert m.state is State.WAITING
+            assert m.reason
+            now = action.until
+    return now, action
+
+
+# -- acquiring
+
+
+@dataclass
+class Row:
+    name: str
+    record: Lease | None
+    waits: float = 0.0
+    transitions: int = 4
+    acquired: str = NOW
+
+
+ACQUIRING = [
+    Row("none: create it", None, transitions=0),
+    Row("released: take it at once", lease("")),
+    Row("without a holder: take it at once", lease(None)),
+    Row("with nothing in it: take it", lease(None, duration=None, transitions=None), transitions=1),
+    Row("our own: keep acquire time and transitions", lease("me"), transitions=3, acquired=EARLIER),
+    Row("somebody else's, whatever its renew time says: wait", lease("other", renewed=micro_time(0)), 15),
+    Row("the duration of the record counts, not the own one", lease("other", duration=60), 60),
+    Row("a shorter duration of the record counts as well", lease("other", duration=5), 5),
+    Row("a record without duration has the own one", lease("other", duration=None), 15),
+    Row("a record with duration 0 has the own one", lease("other", duration=0), 15),
+]
+
+
+@pytest.mark.parametrize("row", ACQUIRING, ids=lambda row: row.name)
+def test_a_lease_is_taken_when_nobody_else_can_hold_it_any_more(row: Row) -> None:
+    m = machine()
+    assert m.next(50.0, WALL) == Get(timeout=2.5)
+    now, action = until_it_writes(m, lambda _: row.record, 50.0)
+    assert now == 50.0 + row.waits
+    found = row.record or Lease(metadata=ObjectMeta(name="lock", namespace="ns"))
+    assert isinstance(action, Create if row.record is None else Replace)
+    assert action.lease == Lease(
+        metadata=found.metadata,
+        spec=LeaseSpec(
+            holder_identity="me",
+            lease_duration_seconds=15,
+            acquire_time=row.acquired,
+            renew_time=NOW,
+            lease_transitions=row.transitions,
+            strategy=found.spec.strategy,
+        ),
+    )
+
+
+def test_every_change_of_the_record_starts_the_waiting_anew() -> None:
+    records = [lease("other", renewed=micro_time(WALL + n), rv=str(10 + n)) for n in range(3)]
+    seen: dict[int, float] = {}
+
+    def record(now: float) -> Lease:
+        n = min(int(now // 10), 2)
+        seen.setdefault(n, now)
+        return records[n]
+
+    now, _ = until_it_writes(machine(), record, 0.0)
+    assert sorted(seen) == [0, 1, 2]
+    assert now == seen[2] + 15.0
+
+
+def test_a_change_of_metadata_alone_does_not_prolong_the_waiting() -> None:
+    now, _ = until_it_writes(machine(), lambda now: lease("other", rv=str(10 + int(now))), 0.0)
+    assert now == 15.0
+
+
+def test_a_record_that_went_and_came_back_is_a_new_one() -> None:
+    m = machine()
+    now = 0.0
+    while now < 10.0:
+        action = m.next(now, WALL)
+        if isinstance(action, Get):
+            m.found(lease("other"), now)
+        elif isinstance(action, Wait):
+            now = action.until
+    m.next(now, WALL)
+    m.found(None, now)
+    assert isinstance(m.next(now, WALL), Create)
+    m.rejected(now)
+    assert until_it_writes(m, lambda _: lease("other"), now)[0] == now + 15.0
+
+
+@pytest.mark.parametrize(("low", "pause"), [(True, 2.0), (False, 4.4)])
+def test_candidates_look_again_after_a_retry_period_with_jitter(low: bool, pause: float) -> None:
+    m = machine(lambda a, b: a if low else b)
+    m.next(0.0, WALL)
+    m.found(lease("other"), 0.0)
+    assert m.next(0.0, WALL) == Wait(pause)
+    assert isinstance(m.next(pause, WALL), Get)
+
+
+def test_candidates_without_an_answer_try_again_as_rarely() -> None:
+    m = machine()
+    m.next(0.0, WALL)
+    m.failed("connection refused", 0.0)
+    assert m.next(0.0, WALL) == Wait(3.2)
+    assert isinstance(m.next(3.2, WALL), Get)
+
+
+def test_candidates_that_lose_the_race_look_at_once_and_then_pause() -> None:
+    m = machine()
+    for pause in (0.0, 0.75):
+        m.next(0.0, WALL)
+        m.found(lease(""), 0.0)
+        assert isinstance(m.next(0.0, WALL), Replace)
+        m.rejected(0.0)
+        if pause:
+            assert m.next(0.0, WALL) == Wait(pause)
+    assert isinstance(m.next(0.75, WALL), Get)
+
+
+def test_an_unanswered_create_that_took_effect_is_recognised_as_ours() -> None:
+    m = machine()
+    m.next(0.0, WALL)
+    m.found(None, 0.0)
+    assert isinstance(m.next(0.0, WALL), Create)
+    m.failed("timeout", 2.5)
+    assert not m.holds
+    assert isinstance(m.next(10.0, WALL), Get)
+    m.found(lease("me"), 10.0)
+    action = m.next(10.0, WALL)
+    assert isinstance(action, Replace)
+    m.written(action.lease, 10.1)
+    assert m.state is State.HELD
+    assert m.deadline == 20.0
+
+
+def test_a_take_over_that_is_answered_when_its_right_is_over_begins_anew() -> None:
+    m = machine()
+    m.next(0.0, WALL)
+    m.found(None, 0.0)
+    action = m.next(0.0, WALL)
+    assert isinstance(action, Create)
+    m.written(stored(action.lease, "1"), 600.0)  # the machine slept
+    assert (m.holds, m.deadline) == (False, None)
+    action = m.next(600.0, WALL)
+    assert isinstance(action, Replace)
+    m.written(stored(action.lease, "2"), 600.1)
+    assert (m.holds, m.deadline) == (True, 610.0)
+
+
+# -- holding
+
+
+def test_the_deadline_counts_from_the_start_of_the_last_renewal_that_succeeded() -> None:
+    m = holding(at=100.0)
+    assert (m.deadline, m.begin_until, m.work_until) == (110.0, 108.0, 109.0)
+    assert m.next(101.0, WALL) == Wait(102.0)
+    assert isinstance(m.next(102.0, WALL), Replace)
+    m.failed("timeout", 104.5)
+    assert m.deadline == 110.0
+    assert m.next(104.5, WALL) == Wait(105.25)
+    action = m.next(105.25, WALL)
+    assert isinstance(action, Replace)
+    m.written(action.lease, 107.0)
+    assert m.deadline == 115.25
+
+
+@pytest.mark.parametrize(("low", "at"), [(True, 101.8), (False, 102.2)])
+def test_renewals_come_every_retry_period_with_jitter_without_a_read_and_keep_what_others_wrote(
+    low: bool, at: float
+) -> None:
+    m = machine(lambda a, b: a if low else b)
+    m.next(100.0, WALL)
+    m.found(lease("me", transitions=7), 100.0)
+    action = m.next(100.0, WALL)
+    assert isinstance(action, Replace)
+    m.written(stored(action.lease, "11"), 100.1)
+    assert m.next(100.1, WALL) == Wait(pytest.approx(at))
+    action = m.next(at, WALL + 5)
+    assert isinstance(action, Replace)
+    kept = lease("me", transitions=7, rv="11", renewed=micro_time(WALL + 5))
+    assert action.lease == kept
+
+
+def test_the_right_ends_for_good_before_the_deadline() -> None:
+    m = holding(at=100.0)
+    now = 102.0
+    while not isinstance(action := m.next(now, WALL), Done):
+        if isinstance(action, Replace):
+            now += action.timeout
+            m.failed("timeout", now)
+        elif isinstance(action, Wait):
+            now = action.until
+    assert now == 109.0
+    assert (m.state, m.reason, m.deadline) == (State.LOST, "not renewed for 9s: timeout", 110.0)
+
+
+def test_no_attempt_outlasts_the_right_it_serves() -> None:
+    action = holding(at=100.0).next(107.5, WALL)
+    assert isinstance(action, Replace)
+    assert action.timeout == 1.5
+
+
+def test_who_slept_through_the_deadline_does_not_renew() -> None:
+    m = holding(at=100.0)
+    assert m.next(500.0, WALL) == Done()
+    assert m.state is State.LOST
+
+
+def test_an_answer_that_came_too_late_does_not_revive_the_right() -> None:
+    m = holding(at=100.0)
+    action = m.next(102.0, WALL)
+    assert isinstance(action, Replace)
+    m.written(action.lease, 120.0)
+    assert m.state is State.LOST
+    assert m.next(120.0, WALL) == Done()
+
+
+def test_a_conflict_with_somebody_who_left_us_the_lease_costs_one_read() -> None:
+    m = holding()
+    assert isinstance(m.next(102.0, WALL), Replace)
+    m.rejected(102.1)
+    assert m.state is State.CHECKING
+    assert m.holds
+    assert isinstance(m.next(102.1, WALL), Get)
+    m.found(lease(rv="12"), 102.2)
+    action = m.next(102.2, WALL)
+    assert isinstance(action, Replace)
+    assert action.lease.metadata.resource_version == "12"
+    m.written(action.lease, 102.3)
+    assert m.deadline == 112.2
+
+
+@pytest.mark.parametrize(
+    ("holder", "reason"), [("other", "held by 'other'"), ("", "held by nobody"), (None, "held by nobody")]
+)
+@pytest.mark.parametrize("how", ["conflict", "watch"])
+def test_the_sight_of_another_holder_ends_the_right_now(holder: str | None, reason: str, how: str) -> None:
+    m = holding()
+    if how == "watch":
+        m.observed(lease(holder, rv="12"), 102.0, deleted=False)
+    else:
+        assert isinstance(m.next(102.0, WALL), Replace)
+        m.rejected(102.0)
+        assert isinstance(m.next(102.0, WALL), Get)
+        m.found(lease(holder, rv="12"), 102.0)
+    assert m.state is State.LOST
+    assert m.reason == f"the Lease is {reason}"
+    assert m.next(102.0, WALL) == Done()
+
+
+def test_news_older_than_the_last_answer_is_ignored() -> None:
+    m = holding()
+    m.observed(lease("other", rv="10"), 101.0, deleted=False)
+    m.observed(lease(rv="10"), 101.0, deleted=True)
+    assert m.state is State.HELD
+    assert m.next(101.0, WALL) == Wait(102.0)
+
+
+def test_news_of_the_own_lease_spare_the_next_renewal_its_conflict() -> None:
+    m = holding()
+    m.observed(lease(rv="12", transitions=9), 101.0, deleted=False)
+    action = m.next(102.0, WALL)
+    assert isinstance(action, Replace)
+    assert (action.lease.metadata.resource_version, action.lease.spec.lease_transitions) == ("12", 9)
+
+
+def test_a_chain_of_conflicts_ends_the_right() -> None:
+    m = holding()
+    for version in range(TIMING.max_conflicts):
+        assert m.holds
+        assert isinstance(m.next(102.0, WALL), Replace)
+        m.rejected(102.0)
+        if m.holds:
+            assert isinstance(m.next(102.0, WALL), Get)
+            m.found(lease(rv=str(20 + version)), 102.0)
+    assert m.state is State.LOST
+    assert m.reason == "5 renewals in a row were overtaken by somebody else's write"
+
+
+@pytest.mark.parametrize("how", ["renewal", "conflict", "watch"])
+def test_a_deleted_lease_is_created_again_at_once_as_it_was(how: str) -> None:
+    m = holding()
+    now = 101.0 if how == "watch" else 102.0
+    if how == "watch":
+        m.observed(lease(rv="12"), now, deleted=True)
+    else:
+        assert isinstance(m.next(now, WALL), Replace)
+        if how == "conflict":
+            m.rejected(now)
+            assert isinstance(m.next(now, WALL), Get)
+        m.found(None, now)
+    assert m.holds
+    action = m.next(now, WALL + 9)
+    assert isinstance(action, Create)
+    assert action.lease.metadata == ObjectMeta(name="lock", namespace="ns")
+    assert (action.lease.spec.acquire_time, action.lease.spec.lease_transitions) == (NOW, 4)
+    m.written(lease(rv="20"), now)
+    assert m.state is State.HELD
+
+
+def test_a_deleted_lease_that_somebody_else_created_first_ends_the_right() -> None:
+    m = holding()
+    m.observed(lease(rv="12"), 101.0, deleted=True)
+    assert isinstance(m.next(101.0, WALL), Create)
+    m.rejected(101.0)
+    assert isinstance(m.next(101.0, WALL), Get)
+    m.found(lease("other", rv="13"), 101.0)
+    assert m.state is State.LOST
+
+
+def test_a_restored_lease_that_still_names_us_is_held_and_one_that_does_not_is_lost() -> None:
+    for holder, state in (("me", State.HELD), ("other", State.LOST)):
+        m = holding()
+        assert isinstance(m.next(102.0, WALL), Replace)
+        m.rejected(102.0)
+        assert isinstance(m.next(102.0, WALL), Get)
+        m.found(lease(holder, rv="2"), 102.0)  # a version of long ago
+        assert m.state is state
+
+
+def test_an_unfit_process_does_not_renew_and_loses_its_right_with_the_cause() -> None:
+    m = holding(at=100.0)
+    now = 100.0
+    while not isinstance(action := m.next(now, WALL, "event loop blocked for 3.0s"), Done):
+        assert isinstance(action, Wait)
+        now = action.until
+    assert now == 109.0
+    assert m.reason == "not renewed for 9s: event loop blocked for 3.0s"
+
+
+def test_a_process_that_recovers_renews_at_once() -> None:
+    m = holding(at=100.0)
+    assert m.next(102.0, WALL, "sick") == Wait(102.0 + UNFIT_POLL)
+    assert m.unfit == "sick"
+    assert isinstance(m.next(102.2, WALL), Replace)
+    assert m.unfit == ""
+
+
+def test_an_unfit_process_may_still_acquire() -> None:
+    assert isinstance(machine().next(0.0, WALL, "sick"), Get)
+
+
+# -- the end
+
+
+def test_release_writes_the_empty_holder_and_leaves_the_transitions() -> None:
+    m = holding()
+    m.observed(lease(rv="12", transitions=7), 101.0, deleted=False)
+    m.release(101.0)
+    assert not m.holds
+    action = m.next(101.0, WALL + 60)
+    assert isinstance(action, Replace)
+    then = micro_time(WALL + 60)
+    released = lease("", rv="12", transitions=7, duration=1, renewed=then)
+    assert action.lease == replace(released, spec=replace(released.spec, acquire_time=then))
+    m.written(action.lease, 101.1)
+    assert (m.released, m.holder, m.next(101.1, WALL)) == (True, "", Done())
+
+
+def _conflict_then_ours(m: Machine) -> None:
+    m.rejected(101.0)
+    assert isinstance(m.next(101.0, WALL), Get)
+    m.found(lease(rv="12"), 101.0)
+    action = m.next(101.0, WALL)
+    assert isinstance(action, Replace)
+    assert action.lease.spec.holder_identity == ""
+    m.written(action.lease, 101.0)
+
+
+def _conflict_then_anothers(m: Machine) -> None:
+    m.rejected(101.0)
+    assert isinstance(m.next(101.0, WALL), Get)
+    m.found(lease("other", rv="12"), 101.0)
+
+
+def _gone(m: Machine) -> None:
+    m.found(None, 101.0)
+
+
+def _unreachable(m: Machine) -> None:
+    now = 101.0
+    m.failed("unreachable", now)
+    while not isinstance(action := m.next(now, WALL), Done):
+        if isinstance(action, Get | Replace):
+            m.failed("unreachable", now)
+        elif isinstance(action, Wait):
+            now = action.until
+    assert now == 110.0
+
+
+@pytest.mark.parametrize(
+    ("course", "released"),
+    [(_conflict_then_ours, True), (_conflict_then_anothers, False), (_gone, False), (_unreachable, False)],
+)
+def test_release_ends_whatever_the_server_says(course: Callable[[Machine], None], released: bool) -> None:
+    m = holding()
+    m.release(101.0)
+    assert isinstance(m.next(101.0, WALL), Replace)
+    course(m)
+    assert m.state is State.ENDED
+    assert m.released is released
+
+
+def test_releasing_a_lease_that_is_known_to_be_gone_writes_nothing() -> None:
+    m = holding()
+    m.observed(lease(rv="12"), 101.0, deleted=True)
+    m.release(101.0)
+    assert m.next(101.0, WALL) == Done()
+
+
+def test_a_renewal_answered_after_the_request_to_release_is_not_taken_for_the_release() -> None:
+    m = holding()
+    action = m.next(102.0, WALL)
+    assert isinstance(action, Replace)
+    m.release(102.1)
+    m.written(action.lease, 102.2)
+    assert not m.released
+    action = m.next(102.2, WALL)
+    assert isinstance(action, Replace)
+    assert action.lease.spec.holder_identity == ""
+
+
+@pytest.mark.parametrize("answer", ["nothing", "absent", "another's"])
+def test_stopping_before_the_lease_was_acquired_writes_nothing(answer: str) -> None:
+    m = machine()
+    assert isinstance(m.next(0.0, WALL), Get)
+    if answer != "nothing":
+        m.found(lease("other") if answer == "another's" else None, 0.0)
+    m.release(0.0)
+    m.found(None, 0.1)
+    assert m.next(0.1, WALL) == Done()
+    assert m.state is State.ENDED
+    assert not m.released
+
+
+@pytest.mark.parametrize("answers", ["written", "timeout", "timeout, and so is the next read"])
+def test_a_take_over_on_its_way_when_the_process_stops_is_undone(answers: str) -> None:
+    m = machine()
+    m.next(0.0, WALL)
+    m.found(None, 0.0)
+    assert isinstance(m.next(0.0, WALL), Create)
+    now = 0.2
+    if answers == "written":
+        m.release(0.1)
+        m.written(lease(rv="10"), now)
+    else:
+        if "and" in answers:
+            m.failed("timeout", 2.5)
+            now = 10.0
+            assert isinstance(m.next(now, WALL), Get)
+        m.release(now)
+        m.failed("timeout", now)
+        now += 1.5
+        assert isinstance(m.next(now, WALL), Get)
+        m.found(lease(rv="10"), now)
+    action = m.next(now, WALL)
+    assert isinstance(action, Replace)
+    assert action.lease.spec.holder_identity == ""
+    m.written(action.lease, now)
+    assert (m.released, m.state) == (True, State.ENDED)
+
+
+def test_an_abandoned_lease_is_not_written_again() -> None:
+    m = holding()
+    m.abandon("because")
+    assert m.next(103.0, WALL) == Done()
+    assert (m.state, m.reason, m.released) == (State.ENDED, "because", False)
+
+
+def test_a_driver_that_breaks_down_ends_the_right() -> None:
+    m = holding()
+    m.break_down("crashed")
+    assert (m.state, m.reason) == (State.LOST, "crashed")
+    m = machine()
+    m.break_down("crashed")
+    assert m.state is State.ENDED
+
+
+@pytest.mark.parametrize("end", ["lost", "ended"])
+def test_nothing_revives_a_right_that_is_over(end: str) -> None:
+    m = holding()
+    if end == "lost":
+        m.observed(lease("other", rv="12"), 101.0, deleted=False)
+    else:
+        m.abandon("")
+    state = m.state
+    m.release(101.0)
+    m.abandon("")
+    m.found(lease(rv="13"), 101.0)
+    m.found(None, 101.0)
+    m.written(lease(rv="13"), 101.0)
+    m.rejected(101.0)
+    m.failed("x", 101.0)
+    m.observed(lease(rv="14"), 101.0, deleted=False)
+    m.break_down("")
+    assert m.state is state
+    assert m.next(101.0, WALL) == Done()
