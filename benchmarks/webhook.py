@@ -23,17 +23,22 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
 from multiprocessing.connection import Connection
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import uvloop
+from prometheus_client import CollectorRegistry
 
-from kubeshard.core import GroupKind, GroupResource, ObjectMeta
+from kubeshard.cache import Added
+from kubeshard.core import ObjectMeta
+from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharder.admission import ShardAdmission
+from kubeshard.sharder.metrics import SharderMetrics
+from kubeshard.sharder.ring import Rings, Surroundings
 from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
 from kubeshard.webhook.app import Webhook
@@ -44,28 +49,25 @@ from kubeshard.webhook.server import WebhookServer
 RING = "benchmark"
 
 
-class View:
+def rings(shards: int) -> Rings:
     """A ring with so many shards, and nothing that ever changes."""
-
-    def __init__(self, shards: int) -> None:
-        resource = RingResource(group="webhosting.timebertt.dev", resource="websites")
-        self._ring = ControllerRing(
-            metadata=ObjectMeta(name=RING), spec=ControllerRingSpec(resources=(resource,))
+    names = tuple(sorted(f"operator-{number}" for number in range(shards)))
+    known: Any = SimpleNamespace(available=lambda _: names, fresh=lambda: True)
+    kinds: Any = SimpleNamespace(learned=0, owner_kinds=lambda _: {})
+    found = Rings(
+        Surroundings(
+            shards=known,
+            kinds=kinds,
+            namespace=lambda _: None,
+            metrics=SharderMetrics(CollectorRegistry()),
+            clock=SystemClock(),
+            default_selector=LabelSelector(),
         )
-        self._shards = tuple(sorted(f"operator-{i}" for i in range(shards)))
-        self._kinds: Mapping[GroupResource, frozenset[GroupKind]] = {}
-
-    def ring(self, name: str) -> ControllerRing | None:
-        return self._ring if name == RING else None
-
-    def owner_kinds(self, ring: ControllerRing) -> Mapping[GroupResource, frozenset[GroupKind]]:
-        return self._kinds
-
-    def available(self, ring: str) -> tuple[str, ...]:
-        return self._shards
-
-    def fresh(self) -> bool:
-        return True
+    )
+    resource = RingResource(group="webhosting.timebertt.dev", resource="websites")
+    spec = ControllerRingSpec(resources=(resource,))
+    found.heard(Added(ControllerRing(metadata=ObjectMeta(name=RING), spec=spec)))
+    return found
 
 
 class Certificate:
@@ -80,7 +82,9 @@ def serve(shards: int, core: int, loop: str, profile: str, pipe: Connection) -> 
     os.sched_setaffinity(0, {core})
 
     async def run() -> None:
-        routes = {WEBHOOK_PATH_PREFIX: Webhook(ShardAdmission(View(shards)), on_failure="Ignore")}
+        routes = {
+            WEBHOOK_PATH_PREFIX: Webhook(ShardAdmission(rings(shards), SystemClock()), on_failure="Ignore")
+        }
         async with WebhookServer(routes, Certificate(), host="127.0.0.1", port=0).running(
             REAL_WORLD
         ) as server:

@@ -15,12 +15,13 @@ import pytest
 
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.config import WebhookConfig
-from kubeshard.sharder.reports import RingReports
+from kubeshard.sharder.reports import RingReport
 from kubeshard.sharder.ring_controller import ControllerRings
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
-from kubeshard.sharding import RING_LABEL, STATE_LABEL, ControllerRing, LeaseBook, ShardState
+from kubeshard.sharding import RING_LABEL, STATE_LABEL, ControllerRing, LeaseBook, RingResources, ShardState
 
 NOW = "2026-01-01T00:00:00.000000Z"
 
@@ -156,7 +157,7 @@ async def test_a_name_in_two_namespaces_is_told_once_by_an_event_and_a_condition
     async def patch(*_: Any, **__: Any) -> MutatingWebhookConfiguration:
         return MutatingWebhookConfiguration()
 
-    async def in_place(_: Any) -> bool:
+    async def in_place(*_: Any) -> bool:
         return True
 
     ctx: Any = SimpleNamespace(
@@ -166,8 +167,10 @@ async def test_a_name_in_two_namespaces_is_told_once_by_an_event_and_a_condition
         event=lambda obj, type, reason, message, action: events.append((reason, message)),
     )
     observer: Any = SimpleNamespace(book=book)
-    drift: Any = SimpleNamespace(watched=True, in_place=in_place, applied=lambda _: None)
-    rings = ControllerRings(observer, RingReports(), WebhookConfig(), drift)
+    drift: Any = SimpleNamespace(watched=True, in_place=in_place)
+    known: Any = SimpleNamespace(name="ring", report=RingReport(), resources=RingResources(()))
+    found: Any = SimpleNamespace(get={"ring": known}.get, surroundings=SimpleNamespace(strict=False))
+    rings = ControllerRings(found, observer, WebhookConfig(), drift, None, SystemClock())
     await rings.reconcile(ctx, ControllerRing(metadata=ObjectMeta(name="ring", uid="uid")))
     (ring,) = written
     assert ring.status is not None

@@ -6,21 +6,24 @@ What needs the API server is in `kube/test_bad_input_kube.py`. Elsewhere: two ro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from kubeshard.cache import Added, Updated
 from kubeshard.core.builtin import Lease, LeaseSpec, Namespace
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import apply_json_patch
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
+from kubeshard.runtime.clock import SystemClock
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.reports import MAX_MESSAGE, RingReports, findings
-from kubeshard.sharder.views import RingViews
+from kubeshard.sharder.reports import MAX_MESSAGE, RingReport, findings
+from kubeshard.sharder.ring import Rings, Surroundings
 from kubeshard.sharder.webhook_config import webhook_configuration
 from kubeshard.sharding import (
     RING_LABEL,
@@ -81,29 +84,50 @@ def test_an_entry_that_cannot_be_sharded_is_named_and_left_out_and_the_rest_of_t
     assert [problem.resource for problem in resources.problems] == [bad.group_resource]
     (webhook,) = webhook_configuration(ring(*entries), WebhookConfig())["webhooks"]
     assert [rule["resources"] for rule in webhook["rules"]] == [["deployments"]]
-    (condition,) = findings(RingReports().of("ring"), resources, [], max_shards=500)
+    (condition,) = findings(RingReport(), resources, [], max_shards=500)
     assert str(bad.group_resource)[:50] in condition.message
+
+
+NAMESPACES = ("default", "kube-system", "sharding-system")
+
+
+def rings_in(
+    available: Callable[[str], tuple[str, ...]] = lambda _: (), *, registry: CollectorRegistry | None = None
+) -> Rings:
+    """Rings in a cluster of three namespaces."""
+    namespaces = {
+        name: Namespace(metadata=ObjectMeta(name=name, labels={"kubernetes.io/metadata.name": name}))
+        for name in NAMESPACES
+    }
+    shards: Any = SimpleNamespace(available=available, fresh=lambda: True)
+    kinds: Any = SimpleNamespace(learned=0, owner_kinds=lambda _: {})
+    return Rings(
+        Surroundings(
+            shards=shards,
+            kinds=kinds,
+            namespace=namespaces.get,
+            metrics=SharderMetrics(registry or CollectorRegistry()),
+            clock=SystemClock(),
+            default_selector=WebhookConfig().namespace_selector,
+        )
+    )
 
 
 def test_a_name_with_dots_and_its_label_keys_are_escaped_everywhere() -> None:
     name = "a.b-c.example"
-    view: Any = SimpleNamespace(
-        ring={name: ring(GOOD, name=name)}.get,
-        owner_kinds=lambda _: {},
-        available=lambda _: ("shard",),
-        fresh=lambda: True,
-    )
     registry = CollectorRegistry()
+    rings = rings_in(lambda _: ("shard",), registry=registry)
+    rings.heard(Added(ring(GOOD, name=name)))
     review = decode_review(
         b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"CREATE",'
         b'"resource":{"group":"apps","version":"v1","resource":"deployments"},"namespace":"default",'
         b'"object":{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"foo"}}}}',
         webhook_path(name),
     )
-    answer = ShardAdmission(view, registry=registry)(review.request)
+    answer = ShardAdmission(rings, SystemClock())(review.request)
     patched = apply_json_patch({"metadata": {"name": "foo"}}, answer.patch)
     assert patched["metadata"]["labels"] == {f"shard.alpha.sharding.timebertt.dev/{name}": "shard"}
-    SharderMetrics(registry).calculated('a"b\\c')
+    rings.surroundings.metrics.of('a"b\\c').calculated()
     assert f'controllerring="{name}"' in generate_latest(registry).decode()
     assert 'controllerring="a\\"b\\\\c"' in generate_latest(registry).decode()
 
@@ -115,85 +139,68 @@ def test_a_message_of_any_length_fits_into_a_condition() -> None:
     for number in range(2_000):
         meta = ObjectMeta(name="a", namespace=f"{number:063}", labels={RING_LABEL: "ring"})
         book.observe(Lease(metadata=meta, spec=LeaseSpec(holder_identity="a")), 0.0)
-    found = findings(RingReports().of("ring"), resources, book.shards("ring", 0.0), max_shards=500)
+    found = findings(RingReport(), resources, book.shards("ring", 0.0), max_shards=500)
     assert len(found) == 2
     assert all(len(condition.message) <= MAX_MESSAGE for condition in found)
 
 
-class Views:
-    """Rings in a cluster of three namespaces."""
+def selected(rings: Rings, name: str = "ring") -> list[str]:
+    found = rings.get(name)
+    assert found is not None
+    view = found.view
+    assert view is not None
+    return [space for space in NAMESPACES if view.selects(space)]
 
-    def __init__(self) -> None:
-        self.rings: dict[str, ControllerRing] = {}
-        self.reports = RingReports()
-        self.book = LeaseBook()
-        names = ("default", "kube-system", "sharding-system")
-        namespaces = {
-            name: Namespace(metadata=ObjectMeta(name=name, labels={"kubernetes.io/metadata.name": name}))
-            for name in names
-        }
 
-        store = SimpleNamespace(get=lambda key: self.rings.get(key.name))
-        informer = SimpleNamespace(add_handler=lambda _: None, store=store)
-        cache: Any = SimpleNamespace(get=lambda _, name: namespaces.get(name), declare=lambda _: informer)
-        kinds: Any = SimpleNamespace(learned=0, owner_kinds=lambda _: {})
-        observer: Any = SimpleNamespace(book=self.book)
-        self.views = RingViews(
-            cache,
-            observer,
-            kinds,
-            self.reports,
-            default_selector=WebhookConfig().namespace_selector,
-        )
-        self.views.declare()
-
-    def selected(self, name: str) -> list[str]:
-        view = self.views.view(name)
-        assert view is not None
-        return [space for space in ("default", "kube-system", "sharding-system") if view.selects(space)]
+def report_of(rings: Rings, name: str = "ring") -> RingReport:
+    found = rings.get(name)
+    assert found is not None
+    return found.report
 
 
 BAD_OPERATOR = LabelSelector(match_expressions=(LabelSelectorRequirement(key="a", operator="Like"),))
 
 
 def test_a_ring_keeps_its_last_good_selector_and_says_what_is_wrong_with_the_new_one() -> None:
-    world = Views()
-    good = LabelSelector(match_labels={"kubernetes.io/metadata.name": "default"})
-    world.rings = {"ring": ring(GOOD, selector=good), "beside": ring(GOOD, name="beside")}
-    assert world.selected("ring") == ["default"]
-    world.rings["ring"] = ring(GOOD, selector=BAD_OPERATOR)
-    assert world.selected("ring") == ["default"]
-    assert world.selected("beside") == ["default"]
-    assert "Like" in world.reports.of("ring").selector_problem
-    assert not world.reports.of("beside").selector_problem
+    rings = rings_in()
+    good = ring(GOOD, selector=LabelSelector(match_labels={"kubernetes.io/metadata.name": "default"}))
+    rings.heard(Added(good))
+    rings.heard(Added(ring(GOOD, name="beside")))
+    assert selected(rings) == ["default"]
+    rings.heard(Updated(good, ring(GOOD, selector=BAD_OPERATOR)))
+    assert selected(rings) == ["default"]
+    assert selected(rings, "beside") == ["default"]
+    assert "Like" in report_of(rings).selector_problem
+    assert not report_of(rings, "beside").selector_problem
 
 
 def test_a_ring_that_never_had_a_good_selector_selects_nothing() -> None:
     """Not the default: that would label objects that nobody selected."""
-    world = Views()
-    world.rings = {"ring": ring(GOOD, selector=BAD_OPERATOR)}
-    assert world.selected("ring") == []
+    rings = rings_in()
+    rings.heard(Added(ring(GOOD, selector=BAD_OPERATOR)))
+    assert selected(rings) == []
 
 
 def test_a_ring_that_selects_everything_works_with_a_warning() -> None:
-    world = Views()
-    world.rings = {"ring": ring(GOOD, selector=LabelSelector())}
-    assert world.selected("ring") == ["default", "kube-system", "sharding-system"]
-    (condition,) = findings(world.reports.of("ring"), RingResources([GOOD]), [], max_shards=500)
+    rings = rings_in()
+    rings.heard(Added(ring(GOOD, selector=LabelSelector())))
+    assert selected(rings) == ["default", "kube-system", "sharding-system"]
+    (condition,) = findings(report_of(rings), RingResources([GOOD]), [], max_shards=500)
     assert condition.type == "SystemNamespacesExcluded"
     assert "kube-system, sharding-system" in condition.message
 
 
 def test_hundreds_of_rings_with_a_thousand_shards_are_remembered_once_each() -> None:
-    world = Views()
-    rings = [f"ring-{number}" for number in range(150)]
-    world.rings = {name: ring(GOOD, name=name) for name in rings}
+    book = LeaseBook()
+    rings = rings_in(lambda name: book.available(name, 0.0))
+    for number in range(150):
+        rings.heard(Added(ring(GOOD, name=f"ring-{number}")))
     for number in range(1_000):
         meta = ObjectMeta(name=f"s{number}", namespace="ns", uid="u", labels={RING_LABEL: "ring-0"})
         spec = LeaseSpec(holder_identity=f"s{number}", lease_duration_seconds=15)
-        world.book.observe(Lease(metadata=meta, spec=spec), 0.0)
-    views = {name: world.views.view(name) for name in rings}
-    assert all(world.views.view(name) is views[name] for name in rings)
+        book.observe(Lease(metadata=meta, spec=spec), 0.0)
+    views = {each.name: each.view for each in rings}
+    assert all(each.view is views[each.name] for each in rings)
     first = views["ring-0"]
     assert first is not None
     assert len(first.available) == 500

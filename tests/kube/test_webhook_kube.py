@@ -8,16 +8,23 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from kubeshard.cache import Added
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, GroupKind, GroupResource, MergePatch, ObjectMeta
 from kubeshard.core.errors import KubeshardError
+from kubeshard.core.selectors import LabelSelector
+from kubeshard.runtime.clock import SystemClock
+from kubeshard.runtime.rng import SystemRng
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.certificate_controller import SharedCertificate, serving_names
 from kubeshard.sharder.config import WebhookClientConfig, WebhookConfig
+from kubeshard.sharder.metrics import SharderMetrics
+from kubeshard.sharder.ring import Rings, Surroundings
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, webhook_configuration
-from kubeshard.sharding import ControllerRing, ControllerRingSpec, HashRing, RingResource
+from kubeshard.sharding import ControllerRing, ControllerRingSpec, HashRing, RingResource, RingResources
 from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
 from kubeshard.webhook import WebhookServer
 
@@ -27,14 +34,25 @@ DRAIN_LABEL = f"drain.alpha.sharding.timebertt.dev/{RING}"
 
 
 class View:
+    """What a sharder knows that nobody tells anything new, but of its shards."""
+
+    learned = 0
+
     def __init__(self, ring: ControllerRing) -> None:
-        self.the_ring = ring
         self.shards: tuple[str, ...] = ("a", "b")
+        self.rings = Rings(
+            Surroundings(
+                shards=self,
+                kinds=self,
+                namespace=lambda _: None,
+                metrics=SharderMetrics(CollectorRegistry()),
+                clock=SystemClock(),
+                default_selector=LabelSelector(),
+            )
+        )
+        self.rings.heard(Added(ring))
 
-    def ring(self, name: str) -> ControllerRing | None:
-        return self.the_ring if name == RING else None
-
-    def owner_kinds(self, ring: ControllerRing) -> Mapping[GroupResource, frozenset[GroupKind]]:
+    def owner_kinds(self, resources: RingResources) -> Mapping[GroupResource, frozenset[GroupKind]]:
         return {}
 
     def available(self, ring: str) -> tuple[str, ...]:
@@ -57,9 +75,11 @@ async def view(kube_client: Client, namespace: str) -> AsyncIterator[View]:
     )
     view = View(ring)
     names = serving_names(WebhookClientConfig(url="https://127.0.0.1"))
-    certificate = SharedCertificate(kube_client, names, namespace=namespace)
+    certificate = SharedCertificate(
+        kube_client, names, namespace=namespace, clock=SystemClock(), rng=SystemRng()
+    )
     server = WebhookServer(
-        {WEBHOOK_PATH_PREFIX: ShardAdmission(view)},
+        {WEBHOOK_PATH_PREFIX: ShardAdmission(view.rings, SystemClock())},
         certificate,
         host="127.0.0.1",
         port=0,

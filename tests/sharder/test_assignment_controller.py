@@ -1,4 +1,4 @@
-"""What makes the sharder look at a ring's objects (protocol 4.2, reliability F10)."""
+"""What makes the sharder look at a ring's objects."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from typing import Any
 
 import pytest
 from small_api import SmallApi
+from small_ring import SmallRing
 
 from kubeshard.core.builtin import Lease, LeaseSpec
-from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.assignment_controller import Assignments, assignment_controller
+from kubeshard.sharder.lane import Lane
 from kubeshard.sharder.lanes import Lanes
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.schedule import Outcome, Reach
-from kubeshard.sharding import RING_LABEL, ControllerRing, RingEntry
+from kubeshard.sharding import RING_LABEL
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
-from kubeshard.testing.virtual_world import virtual_world
-
-RING = ControllerRing(metadata=ObjectMeta(name="ring", uid="uid", generation=1))
+from kubeshard.testing.virtual_world import SeededRng, virtual_world
 
 
 class World:
@@ -32,35 +31,27 @@ class World:
         self.version = 0
         self.looks: list[Reach] = []
         self.enqueued: list[Key] = []
-        self.observer = LeaseObserver(SmallApi().client(self.clock), clock=self.clock)
-        book = self.observer.book
-        entries = (RingEntry(GroupResource("", "secrets")),)
-        views: Any = SimpleNamespace(
-            view=lambda _: SimpleNamespace(resources=SimpleNamespace(entries=entries)),
-            fresh=lambda: True,
-            available=lambda ring: book.available(ring, self.clock.monotonic()),
-            forget=lambda _: None,
+        self.observer = LeaseObserver(SmallApi().client(self.clock), self.clock)
+        self.small = SmallRing(clock=self.clock)
+        self.small.available = self.observer.available  # type: ignore[method-assign]
+        resync: Any = SimpleNamespace(look=self._look)
+        unassigned: Any = SimpleNamespace(keep_watching=lambda _: asyncio.sleep(3600))
+        mover: Any = None
+        self.fresh: Any = SimpleNamespace(fresh=lambda: True)
+        lanes = Lanes(
+            self.small.rings,
+            self.fresh,
+            resync,
+            unassigned,
+            mover,
+            sync_period=300.0,
+            clock=self.clock,
+            rng=SeededRng(1),
         )
         registration = SimpleNamespace(remove=lambda: None)
         informer = SimpleNamespace(add_handler=lambda _: registration)
-        cache: Any = SimpleNamespace(declare=lambda _: informer, list=lambda _: [RING])
-        unassigned: Any = SimpleNamespace(follow=lambda *_: None, run=lambda *_: asyncio.sleep(3600))
-        repairs: Any = SimpleNamespace(forget=lambda _: None, run=lambda *_: asyncio.sleep(3600))
-        resync: Any = SimpleNamespace(look=self._look, forget=lambda _: None, keep=lambda *_: None)
-        permissions: Any = SimpleNamespace(keep=lambda *_: None)
-        mover: Any = None
-        self.assignments = Assignments(
-            cache,
-            self.observer,
-            views,
-            Lanes(resync, views, self.observer, sync_period=300.0, clock=self.clock),
-            resync,
-            mover,
-            unassigned,
-            repairs,
-            permissions,
-            clock=self.clock,
-        )
+        cache: Any = SimpleNamespace(declare=lambda _: informer)
+        self.assignments = Assignments(self.small.rings, self.observer, lanes, unassigned, cache, self.clock)
 
     def hold(self, name: str, holder: str | None = None) -> None:
         """The shard's Lease as it is from now on."""
@@ -79,14 +70,14 @@ class World:
     def enqueue(self, key: Key, reason: str = "", *, after: float = 0.0) -> None:
         self.enqueued.append(key)
 
-    async def _look(self, ring: str, entry: RingEntry, reach: Reach) -> Outcome:
+    async def _look(self, lane: Lane, reach: Reach) -> Outcome:
         self.looks.append(reach)
         await asyncio.sleep(10.0)
         return Outcome()
 
     async def reconcile(self) -> None:
-        ctx: Any = SimpleNamespace(log=get_logger("test"), key=RING.key)
-        await self.assignments.reconcile(ctx, RING)
+        ctx: Any = SimpleNamespace(log=get_logger("test"))
+        await self.assignments.reconcile(ctx, self.small.resource)
 
 
 @virtual_time

@@ -20,7 +20,7 @@ from kubeshard.sharder.config import (
     WebhookConfig,
     load_sharder_config,
 )
-from kubeshard.sharder.reports import RingReports, findings, with_findings
+from kubeshard.sharder.reports import RingReport, findings, with_findings
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, in_sync, webhook_configuration
 from kubeshard.sharding import (
     RING_LABEL,
@@ -280,25 +280,25 @@ def test_defaults_and_an_injected_ca_bundle_are_no_drift_but_edits_are() -> None
 
 
 def conditions_of(
-    reports: RingReports, resources: RingResources, book: LeaseBook | None = None
+    report: RingReport, resources: RingResources, book: LeaseBook | None = None
 ) -> dict[str, str]:
     shards = book.shards("ring", 0.0) if book else []
-    found = findings(reports.of("ring"), resources, shards, max_shards=500)
+    found = findings(report, resources, shards, max_shards=500)
     return {condition.type: condition.message for condition in found}
 
 
 def test_without_mistakes_there_is_nothing_beside_ready() -> None:
-    assert conditions_of(RingReports(), RingResources([WEBSITES])) == {}
+    assert conditions_of(RingReport(), RingResources([WEBSITES])) == {}
 
 
 def test_every_mistake_has_its_condition() -> None:
-    reports = RingReports()
+    report = RingReport()
     secrets = GroupResource("", "secrets")
-    reports.resolved("ring", secrets, "the server does not serve secrets")
-    reports.permitted("ring", secrets, "watch", False)
-    reports.permitted("ring", secrets, "patch", False)
-    reports.selector("ring", "bad operator")
-    reports.drains("ring", 3)
+    report.resolved(secrets, "the server does not serve secrets")
+    report.permitted(secrets, "watch", False)
+    report.permitted(secrets, "patch", False)
+    report.selector("bad operator")
+    report.drains(3)
     book = LeaseBook()
     for namespace, name in (("n1", "a"), ("n2", "a"), ("n1", "x" * 64)):
         meta = ObjectMeta(name=name, namespace=namespace, labels={RING_LABEL: "ring"})
@@ -311,7 +311,7 @@ def test_every_mistake_has_its_condition() -> None:
             RingResource(group="", resource="secrets"),
         ]
     )
-    found = conditions_of(reports, resources, book)
+    found = conditions_of(report, resources, book)
     assert set(found) == {
         "Conflict",
         "ResourcesAccepted",
@@ -325,13 +325,13 @@ def test_every_mistake_has_its_condition() -> None:
 
 
 def test_findings_about_a_resource_end_when_the_ring_no_longer_has_it() -> None:
-    reports = RingReports()
+    report = RingReport()
     gone = GroupResource("", "nopes")
-    reports.resolved("ring", gone, "the server does not serve nopes")
-    reports.permitted("ring", gone, "watch", False)
+    report.resolved(gone, "the server does not serve nopes")
+    report.permitted(gone, "watch", False)
     with_it = RingResources([WEBSITES, RingResource(group="", resource="nopes")])
-    assert set(conditions_of(reports, with_it)) == {"ResourcesResolved", "Permitted"}
-    assert conditions_of(reports, RingResources([WEBSITES])) == {}
+    assert set(conditions_of(report, with_it)) == {"ResourcesResolved", "Permitted"}
+    assert conditions_of(report, RingResources([WEBSITES])) == {}
 
 
 def test_a_mended_mistake_takes_its_condition_away_and_leaves_others() -> None:
@@ -340,12 +340,11 @@ def test_a_mended_mistake_takes_its_condition_away_and_leaves_others() -> None:
 
 
 def test_listeners_hear_of_news_only() -> None:
-    reports = RingReports()
     heard: list[str] = []
-    reports.listen(heard.append)
+    report = RingReport(lambda: heard.append("news"))
     for _ in range(3):
-        reports.permitted("ring", GroupResource("", "secrets"), "watch", False)
-        reports.drains("ring", 1)
-    assert heard == ["ring", "ring"]
-    reports.permitted("ring", GroupResource("", "secrets"), "watch", True)
+        report.permitted(GroupResource("", "secrets"), "watch", False)
+        report.drains(1)
+    assert heard == ["news", "news"]
+    report.permitted(GroupResource("", "secrets"), "watch", True)
     assert len(heard) == 3

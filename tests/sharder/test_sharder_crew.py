@@ -6,8 +6,8 @@ import asyncio
 from itertools import pairwise
 
 import pytest
-from prometheus_client import CollectorRegistry
 from small_api import SmallApi, status
+from small_ring import SmallRing
 
 from kubeshard.core.errors import Timeout
 from kubeshard.core.kinds import GroupResource, Kind
@@ -16,10 +16,10 @@ from kubeshard.core.selectors import Selector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.crew import Crew
 from kubeshard.sharder.lease_observer import SHARD_LEASES
-from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.moves import Job, Mover, Outcome, Still
 from kubeshard.sharder.repairs import Repairs
-from kubeshard.sharding import HashRing, RingEntry, RingResource, RingResources, RingView, TypeMeta, plan
+from kubeshard.sharder.ring import Ring
+from kubeshard.sharding import RingEntry, RingResource, TypeMeta, plan
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
 
@@ -100,153 +100,97 @@ async def test_what_a_job_raises_ends_the_producer() -> None:
     assert [str(error) for error in raised.value.exceptions] == ["wrong"]
 
 
+class Refusals:
+    """A ring with one Secret to be assigned, and whatever tries again what was refused."""
+
+    def __init__(self) -> None:
+        self.api, self.clock = SmallApi(), VirtualClock()
+        self.small = SmallRing("a", clock=self.clock)
+        self._client = self.api.client(self.clock)
+        self._mover = Mover(self._client, dead=_never_asked, clock=self.clock, rng=SeededRng(1))
+        self.api.put(SECRETS, "foo")
+        lane = self.small.lane("secrets")
+        lane.repairs = Repairs(self.clock, SeededRng(1))
+        self.running = asyncio.create_task(lane.repairs.run(self._mover))
+
+    async def assign(self) -> Outcome:
+        await asyncio.sleep(0)
+        meta = (await self._client.get(metadata_only(SECRET), "foo", "default")).metadata
+        decision = plan(self.small.view, ENTRY, TypeMeta("v1", "Secret"), meta)
+        return await self._mover.carry_out(Job(self.small.ring, ENTRY, SECRET, meta, decision))
+
+    def labels(self) -> dict[str, str]:
+        return self.api.labels(f"{SECRETS}/foo")
+
+    def refuse(self, answer: HttpResponse, times: int = 1_000_000) -> list[float]:
+        """Answers patches so; returns when they came."""
+        came: list[float] = []
+
+        def refuse(request: HttpRequest) -> HttpResponse | None:
+            if request.method != "PATCH" or len(came) >= times:
+                return None
+            came.append(self.clock.monotonic())
+            return answer
+
+        self.api.faults.append(refuse)
+        return came
+
+
+FORBIDDEN = status(403, "Forbidden", "policy")
+
+
 @virtual_time
 async def test_a_refused_object_is_tried_again_alone_until_it_works() -> None:
-    """reliability F17, 4.4"""
-    api, clock = SmallApi(), VirtualClock()
-    client = api.client(clock)
-    view = RingView("ring", RingResources([RingResource(resource="secrets")]), HashRing(["a"]))
-    repairs = Repairs(clock)
-
-    async def is_dead(ring: str, shard: str, since: float) -> Still:
-        return lambda: True
-
-    mover = Mover(
-        client,
-        view=lambda _: view,
-        dead=is_dead,
-        failed=repairs.add,
-        drained=lambda job: None,
-        metrics=SharderMetrics(CollectorRegistry()),
-        clock=clock,
-        rng=SeededRng(1),
-    )
-    refusals = iter(range(3))
-
-    def refuse(request: HttpRequest) -> HttpResponse | None:
-        refused = request.method == "PATCH" and next(refusals, None) is not None
-        return status(403, "Forbidden", "policy") if refused else None
-
-    api.faults.append(refuse)
-    api.put(SECRETS, "foo")
-    meta = (await client.get(metadata_only(SECRET), "foo", "default")).metadata
-    task = asyncio.create_task(repairs.run(mover))
-    await asyncio.sleep(0)
-    job = Job("ring", ENTRY, SECRET, meta, plan(view, ENTRY, TypeMeta("v1", "Secret"), meta))
-    assert await mover.carry_out(job) is Outcome.FAILED
+    w = Refusals()
+    w.refuse(FORBIDDEN, times=3)
+    assert await w.assign() is Outcome.FAILED
     await asyncio.sleep(30.0)
-    assert api.labels(f"{SECRETS}/foo") == {SHARD: "a"}
-    patches = [request for request in api.requests if request[0] == "PATCH"]
-    assert len(patches) == 4
-    task.cancel()
+    assert w.labels() == {SHARD: "a"}
+    assert len([request for request in w.api.requests if request[0] == "PATCH"]) == 4
+    w.running.cancel()
 
 
 @virtual_time
 async def test_an_object_that_is_refused_again_and_again_is_tried_again_within_a_minute() -> None:
-    api, clock = SmallApi(), VirtualClock()
-    client = api.client(clock)
-    view = RingView("ring", RingResources([RingResource(resource="secrets")]), HashRing(["a"]))
-    repairs = Repairs(clock, SeededRng(1))
-    mover = Mover(
-        client,
-        view=lambda _: view,
-        dead=_never_asked,
-        failed=repairs.add,
-        drained=lambda job: None,
-        metrics=SharderMetrics(CollectorRegistry()),
-        clock=clock,
-        rng=SeededRng(1),
-    )
-    tries: list[float] = []
-
-    def refuse(request: HttpRequest) -> HttpResponse | None:
-        if request.method != "PATCH":
-            return None
-        tries.append(clock.monotonic())
-        return status(403, "Forbidden", "policy")
-
-    api.faults.append(refuse)
-    api.put(SECRETS, "foo")
-    meta = (await client.get(metadata_only(SECRET), "foo", "default")).metadata
-    task = asyncio.create_task(repairs.run(mover))
-    await asyncio.sleep(0)
-    await mover.carry_out(Job("ring", ENTRY, SECRET, meta, plan(view, ENTRY, TypeMeta("v1", "Secret"), meta)))
+    w = Refusals()
+    tries = w.refuse(FORBIDDEN)
+    await w.assign()
     await asyncio.sleep(900.0)
     pauses = [after - before for before, after in pairwise(tries)]
     assert max(pauses[-5:]) > 45.0
     assert max(pauses) <= 60.1
-    task.cancel()
+    w.running.cancel()
 
 
 @pytest.mark.regression
 @virtual_time
 async def test_a_throttled_object_is_repaired_when_the_server_asked_to_come_back() -> None:
-    api, clock = SmallApi(), VirtualClock()
-    client = api.client(clock)
-    view = RingView("ring", RingResources([RingResource(resource="secrets")]), HashRing(["a"]))
-    repairs = Repairs(clock)
-    mover = Mover(
-        client,
-        view=lambda _: view,
-        dead=_never_asked,
-        failed=repairs.add,
-        drained=lambda job: None,
-        metrics=SharderMetrics(CollectorRegistry()),
-        clock=clock,
-        rng=SeededRng(1),
-    )
-    api.put(SECRETS, "foo")
-    meta = (await client.get(metadata_only(SECRET), "foo", "default")).metadata
-    task = asyncio.create_task(repairs.run(mover))
-    await asyncio.sleep(0)
-    busy = HttpResponse(
-        429, {"content-type": "application/json", "retry-after": "45"}, status(429, "TooManyRequests").body
-    )
-    refusals = iter([busy])
-    api.faults.append(lambda request: next(refusals, None) if request.method == "PATCH" else None)
-    job = Job("ring", ENTRY, SECRET, meta, plan(view, ENTRY, TypeMeta("v1", "Secret"), meta))
-    assert await mover.carry_out(job) is Outcome.FAILED
+    w = Refusals()
+    headers = {"content-type": "application/json", "retry-after": "45"}
+    w.refuse(HttpResponse(429, headers, status(429, "TooManyRequests").body), times=1)
+    assert await w.assign() is Outcome.FAILED
     await asyncio.sleep(44.0)
-    assert api.labels(f"{SECRETS}/foo") == {}
+    assert w.labels() == {}
     await asyncio.sleep(2.0)
-    assert api.labels(f"{SECRETS}/foo") == {SHARD: "a"}
-    task.cancel()
+    assert w.labels() == {SHARD: "a"}
+    w.running.cancel()
 
 
 @pytest.mark.regression
 @virtual_time
 async def test_an_object_is_not_repaired_after_its_resource_left_the_ring() -> None:
     """Its label would stay for ever: nobody looks at the resource any more."""
-    api, clock = SmallApi(), VirtualClock()
-    client = api.client(clock)
-    views = [RingView("ring", RingResources([RingResource(resource="secrets")]), HashRing(["a"]))]
-    repairs = Repairs(clock)
-    mover = Mover(
-        client,
-        view=lambda _: views[-1],
-        dead=_never_asked,
-        failed=repairs.add,
-        drained=lambda job: None,
-        metrics=SharderMetrics(CollectorRegistry()),
-        clock=clock,
-        rng=SeededRng(1),
-    )
-    api.put(SECRETS, "foo")
-    meta = (await client.get(metadata_only(SECRET), "foo", "default")).metadata
-    task = asyncio.create_task(repairs.run(mover))
-    await asyncio.sleep(0)
-    refusing = [lambda request: status(403, "Forbidden", "policy") if request.method == "PATCH" else None]
-    api.faults.extend(refusing)
-    job = Job("ring", ENTRY, SECRET, meta, plan(views[-1], ENTRY, TypeMeta("v1", "Secret"), meta))
-    assert await mover.carry_out(job) is Outcome.FAILED
-    views.append(RingView("ring", RingResources([RingResource(resource="configmaps")]), HashRing(["a"])))
-    api.faults.clear()
+    w = Refusals()
+    w.refuse(FORBIDDEN)
+    assert await w.assign() is Outcome.FAILED
+    w.small.become(RingResource(resource="configmaps"))
+    w.api.faults.clear()
     await asyncio.sleep(600.0)
-    assert api.labels(f"{SECRETS}/foo") == {}
-    task.cancel()
+    assert w.labels() == {}
+    w.running.cancel()
 
 
-async def _never_asked(ring: str, shard: str, since: float) -> Still | None:
+async def _never_asked(ring: Ring, shard: str, since: float) -> Still | None:
     raise AssertionError
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from small_api import SmallApi, status
+from small_ring import SmallRing
 
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import Conflict, Unauthorized
@@ -32,7 +34,7 @@ class World:
         self.api = SmallApi()
         self.clock = VirtualClock()
         self.client = self.api.client(self.clock)
-        self.observer = LeaseObserver(self.client, clock=self.clock)
+        self.observer = LeaseObserver(self.client, self.clock)
         self.controller = ShardLeases(self.observer, self.clock)
         self.rings = {"ring"}
         self.events: list[str] = []
@@ -65,8 +67,8 @@ class World:
         result = await self.controller.gone(self.ctx, key)
         return result.requeue_after if result else None
 
-    def dead(self) -> DeadShards:
-        return DeadShards(self.client, self.observer, self.clock)
+    def dead(self) -> Dead:
+        return Dead(DeadShards(self.client, self.observer, self.clock))
 
     def spec(self, name: str = "a") -> dict[str, Any]:
         return self.api.objects[f"{LEASES}/{name}"]["spec"]
@@ -75,8 +77,17 @@ class World:
         return self.api.labels(PATH).get(STATE_LABEL, "")
 
 
-async def proven(dead: DeadShards, shard: str, since: float = 0.0) -> bool:
-    return await dead.proven("ring", shard, since) is not None
+class Dead:
+    """What is asked in one ring."""
+
+    def __init__(self, shards: DeadShards) -> None:
+        self.shards = shards
+        self.ring = SmallRing().ring
+        self.proven = partial(shards.proven, self.ring)
+
+
+async def proven(dead: Dead, shard: str, since: float = 0.0) -> bool:
+    return await dead.proven(shard, since) is not None
 
 
 @virtual_time
@@ -358,11 +369,11 @@ async def test_reads_that_never_left_are_not_remembered() -> None:
         raise Unauthorized("no credentials", code=401, reason="Unauthorized")
 
     client: Any = SimpleNamespace(turn=turn)
-    dead._client = client
+    dead.shards._client = client
     for number in range(10):
         with pytest.raises(Unauthorized):
             await proven(dead, f"s{number}")
-    assert len(dead._reads) == 1
+    assert len(dead.ring.deaths.reads) == 1
 
 
 @virtual_time

@@ -1,4 +1,4 @@
-"""The metrics of protocol 7, by name, type and labels."""
+"""The metrics, by name, type and labels."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from small_ring import SmallRing
 
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.sharder.admission import ShardAdmission
-from kubeshard.sharder.metrics import SharderMetrics, StateCollector
+from kubeshard.sharder.metrics import StateCollector
+from kubeshard.sharder.ring import Ring
 from kubeshard.sharding import RING_LABEL, STATE_LABEL, ControllerRing
 from kubeshard.sharding.api import ControllerRingSpec, ControllerRingStatus, RingResource
 from kubeshard.webhook.review import decode_review
@@ -46,10 +48,9 @@ def samples() -> dict[str, list[tuple[str, dict[str, str], float]]]:
     """
     registry = CollectorRegistry()
     secrets = GroupResource("", "secrets")
-    metrics = SharderMetrics(registry)
-    metrics.moved("ring", secrets)
-    metrics.drained("ring", secrets)
-    metrics.calculated("ring")
+    small = SmallRing("a", registry=registry)
+    small.ring.metrics.moved(secrets)
+    small.ring.metrics.drained(secrets)
     ring = ControllerRing(
         metadata=ObjectMeta(name="ring", uid="ring-uid", generation=3),
         spec=ControllerRingSpec(resources=(RingResource(group="", resource="secrets"),)),
@@ -58,12 +59,8 @@ def samples() -> dict[str, list[tuple[str, dict[str, str], float]]]:
     leases = [_lease("a", "ready"), _lease("b", "nonsense"), _lease("c", None)]
     cache: Any = SimpleNamespace(list=lambda kind, **_: [ring] if kind is ControllerRing else leases)
     registry.register(StateCollector(cache))
-    view: Any = SimpleNamespace(
-        ring=lambda _: ring, owner_kinds=lambda _: {}, available=lambda _: ("a",), fresh=lambda: True
-    )
-    ShardAdmission(view, registry=registry)(
-        decode_review(REVIEW, "/webhooks/sharder/controllerring/ring").request
-    )
+    request = decode_review(REVIEW, "/webhooks/sharder/controllerring/ring").request
+    ShardAdmission(small.rings, small.clock)(request)
     found: dict[str, list[tuple[str, dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(generate_latest(registry).decode()):
         for sample in family.samples:
@@ -100,3 +97,40 @@ def test_state_metrics_show_what_ring_and_state_label_say(samples: Any) -> None:
         ("c", "unknown"),
     }
     assert all(value == 1 for _, _, value in samples["shard_info"])
+
+
+def series(registry: CollectorRegistry) -> list[str]:
+    return [
+        line for line in generate_latest(registry).decode().splitlines() if 'controllerring="ring"' in line
+    ]
+
+
+def counted(ring: Ring, resource: GroupResource) -> None:
+    """Whatever can be counted in a ring."""
+    metrics = ring.metrics
+    for count in (metrics.moved, metrics.drained, metrics.assigned):
+        count(resource)
+    metrics.failed(resource, "Forbidden")
+    metrics.pending(resource, 1)
+    metrics.unassigned(resource, 1)
+    metrics.calculated()
+    metrics.restored()
+    metrics.left_unassigned("key")
+    metrics.resynced("all", 1.0)
+    metrics.oldest_drain(1.0)
+    metrics.oldest_unassigned(1.0)
+
+
+def test_what_is_counted_late_for_a_ring_or_a_resource_that_is_gone_makes_no_series() -> None:
+    small = SmallRing("a")
+    secrets = GroupResource("", "secrets")
+    counted(small.ring, secrets)
+    assert any('resource="secrets"' in line for line in series(small.registry))
+    small.become(RingResource(resource="configmaps"))
+    counted(small.ring, secrets)
+    assert series(small.registry)
+    assert not any('resource="secrets"' in line for line in series(small.registry))
+    small.delete()
+    counted(small.ring, GroupResource("", "configmaps"))
+    small.ring.end()
+    assert series(small.registry) == []

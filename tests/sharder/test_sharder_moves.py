@@ -5,25 +5,23 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from prometheus_client import CollectorRegistry
 from small_api import SmallApi, ok, status
+from small_ring import SmallRing
 
 from kubeshard.client import Client, ClusterConfig, TokenBucketLimiter
 from kubeshard.core.errors import ApiError, Throttled
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta, metadata_only
+from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager.rights import LeaderFence
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.moves import TAKEN, Job, Mover, Outcome, Still
+from kubeshard.sharder.ring import Ring
 from kubeshard.sharding import (
     Action,
-    HashRing,
     RingEntry,
     RingGroupResource,
     RingResource,
-    RingResources,
-    RingView,
     TypeMeta,
     plan,
 )
@@ -36,7 +34,7 @@ FOO = f"{SECRETS}/foo"
 """Its shard is shard-1 of shard-0, shard-1, shard-2."""
 ENTRY = RingEntry(GroupResource("", "secrets"))
 SECRET = Kind("", "v1", "Secret", "secrets")
-SECRETS_ONLY = RingResources([RingResource(resource="secrets")])
+SECRETS_ONLY = RingResource(resource="secrets")
 
 
 class World:
@@ -44,27 +42,19 @@ class World:
 
     def __init__(self, *, strict: bool = False) -> None:
         self.api = SmallApi()
-        self.view: RingView | None = RingView(
-            "ring", SECRETS_ONLY, HashRing(["shard-0", "shard-1", "shard-2"])
-        )
+        self.small = SmallRing("shard-0", "shard-1", "shard-2", strict=strict, clock=VirtualClock())
+        self.ring, self.registry = self.small.ring, self.small.registry
+        self.ring.refused = self._refused  # type: ignore[method-assign]
         self.dead = True
         self.asked: list[str] = []
         self.failures: list[tuple[str, type[ApiError]]] = []
-        self.registry = CollectorRegistry()
         self.client = self.api.client(VirtualClock())
-        self.mover = Mover(
-            self.client,
-            view=lambda _: self.view,
-            dead=self._is_dead,
-            failed=lambda job, error: self.failures.append((job.meta.name, type(error))),
-            drained=lambda job: None,
-            metrics=SharderMetrics(self.registry),
-            clock=VirtualClock(),
-            rng=SeededRng(1),
-            strict=strict,
-        )
+        self.mover = Mover(self.client, dead=self._is_dead, clock=VirtualClock(), rng=SeededRng(1))
 
-    async def _is_dead(self, ring: str, shard: str, since: float) -> Still | None:
+    def _refused(self, job: Job, error: ApiError) -> None:
+        self.failures.append((job.meta.name, type(error)))
+
+    async def _is_dead(self, ring: Ring, shard: str, since: float) -> Still | None:
         self.asked.append(shard)
         return (lambda: self.dead) if self.dead else None
 
@@ -74,8 +64,8 @@ class World:
         return self.decide(obj.metadata)
 
     def decide(self, meta: ObjectMeta) -> Job:
-        assert self.view is not None
-        return Job("ring", ENTRY, SECRET, meta, plan(self.view, ENTRY, TypeMeta("v1", "Secret"), meta))
+        decision = plan(self.small.view, ENTRY, TypeMeta("v1", "Secret"), meta)
+        return Job(self.ring, ENTRY, SECRET, meta, decision)
 
     def count(self, name: str) -> float:
         labels = {"controllerring": "ring", "group": "", "resource": "secrets"}
@@ -147,7 +137,7 @@ async def test_a_shard_that_came_back_while_the_job_waited_keeps_its_object() ->
     world.api.put(SECRETS, "foo", labels={SHARD: "shard-9"})
     job = await world.job()
     assert job.decision.action is Action.MOVE
-    world.view = RingView("ring", SECRETS_ONLY, HashRing(["shard-0", "shard-1", "shard-2", "shard-9"]))
+    world.small.shards = ("shard-0", "shard-1", "shard-2", "shard-9")
     assert await world.mover.carry_out(job) is not Outcome.MOVED
     assert world.api.labels(FOO)[SHARD] == "shard-9"
 
@@ -158,7 +148,7 @@ async def test_nothing_is_moved_to_a_shard_that_left_while_the_job_waited() -> N
     world = World()
     world.api.put(SECRETS, "foo")
     job = await world.job()
-    world.view = RingView("ring", SECRETS_ONLY, HashRing(["shard-0", "shard-2"]))
+    world.small.shards = ("shard-0", "shard-2")
     assert await world.mover.carry_out(job) is Outcome.MOVED
     assert world.api.labels(FOO)[SHARD] in ("shard-0", "shard-2")
 
@@ -169,16 +159,8 @@ async def test_a_sharder_that_leads_no_longer_leaves_the_job_to_others() -> None
     world = World()
     world.api.put(SECRETS, "foo")
     job = await world.job()
-    mover = Mover(
-        world.client.fenced(LeaderFence()),
-        view=lambda _: world.view,
-        dead=world._is_dead,
-        failed=lambda job, error: world.failures.append((job.meta.name, type(error))),
-        drained=lambda job: None,
-        metrics=SharderMetrics(CollectorRegistry()),
-        clock=VirtualClock(),
-        rng=SeededRng(1),
-    )
+    client = world.client.fenced(LeaderFence())
+    mover = Mover(client, dead=world._is_dead, clock=VirtualClock(), rng=SeededRng(1))
     before = len(world.api.requests)
     assert await mover.carry_out(job) is Outcome.WAITING
     assert (len(world.api.requests), world.failures) == (before, [])
@@ -289,7 +271,7 @@ async def test_without_a_ring_nothing_is_written() -> None:
     world = World()
     world.api.put(SECRETS, "foo")
     job = await world.job()
-    world.view = None
+    world.small.delete()
     assert await world.mover.carry_out(job) is Outcome.NOTHING
     assert world.api.writes() == []
 
@@ -383,7 +365,7 @@ async def test_a_proof_that_fell_while_credentials_were_renewed_stops_the_patch(
     job = await world.job()
     stands = iter([False])
 
-    async def dead(ring: str, shard: str, since: float) -> Still | None:
+    async def dead(ring: Ring, shard: str, since: float) -> Still | None:
         world.asked.append(shard)
         return (lambda: next(stands)) if len(world.asked) == 1 else None
 
@@ -400,7 +382,7 @@ async def test_a_proof_of_death_begins_after_the_object_was_read() -> None:
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     since: list[float] = []
 
-    async def dead(ring: str, shard: str, read: float) -> Still | None:
+    async def dead(ring: Ring, shard: str, read: float) -> Still | None:
         since.append(read)
         return lambda: True
 
@@ -419,8 +401,8 @@ async def test_a_target_that_left_while_the_proof_was_awaited_gets_nothing() -> 
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     job = await world.job()
 
-    async def dead(ring: str, shard: str, since: float) -> Still | None:
-        world.view = RingView("ring", SECRETS_ONLY, HashRing(["shard-0", "shard-2"]))
+    async def dead(ring: Ring, shard: str, since: float) -> Still | None:
+        world.small.shards = ("shard-0", "shard-2")
         return lambda: True
 
     world.mover._dead = dead
@@ -442,7 +424,7 @@ async def test_the_rate_limit_is_kept_before_the_proof_and_not_behind_it() -> No
     )
     events: list[tuple[str, float]] = []
 
-    async def dead(ring: str, shard: str, since: float) -> Still | None:
+    async def dead(ring: Ring, shard: str, since: float) -> Still | None:
         events.append(("proof", clock.monotonic()))
         return lambda: True
 
@@ -450,16 +432,7 @@ async def test_the_rate_limit_is_kept_before_the_proof_and_not_behind_it() -> No
         events.append((request.method, clock.monotonic()))
         return None
 
-    mover = Mover(
-        limited,
-        view=lambda _: world.view,
-        dead=dead,
-        failed=lambda job, error: None,
-        drained=lambda job: None,
-        metrics=SharderMetrics(CollectorRegistry()),
-        clock=clock,
-        rng=SeededRng(1),
-    )
+    mover = Mover(limited, dead=dead, clock=clock, rng=SeededRng(1))
     for name in ("foo", "bar"):
         world.api.put(SECRETS, name, labels={SHARD: "gone"})
     jobs = [await world.job("foo"), await world.job("bar")]
@@ -475,7 +448,7 @@ async def test_a_job_whose_resource_left_the_ring_writes_nothing() -> None:
     world = World()
     world.api.put(SECRETS, "foo")
     job = await world.job()
-    world.view = RingView("ring", RingResources([RingResource(resource="configmaps")]), HashRing(["shard-0"]))
+    world.small.become(RingResource(resource="configmaps"))
     assert await world.mover.carry_out(job) is Outcome.NOTHING
     assert world.api.writes() == []
 
@@ -486,14 +459,12 @@ async def test_a_job_whose_namespace_is_selected_no_longer_writes_nothing() -> N
     world = World()
     world.api.put(SECRETS, "foo")
     job = await world.job()
-    world.view = RingView("ring", SECRETS_ONLY, HashRing(["shard-0"]), frozenset({"other"}))
+    world.small.become(SECRETS_ONLY, selector=LabelSelector(match_labels={"space": "other"}))
     assert await world.mover.carry_out(job) is Outcome.NOTHING
     assert world.api.writes() == []
 
 
-CONTROLLED = RingResources(
-    [RingResource(resource="owners", controlled_resources=(RingGroupResource(resource="secrets"),))]
-)
+CONTROLLED = RingResource(resource="owners", controlled_resources=(RingGroupResource(resource="secrets"),))
 OWNER = {"apiVersion": "v1", "kind": "Owner", "name": "foo", "uid": "u", "controller": True}
 
 
@@ -502,12 +473,12 @@ OWNER = {"apiVersion": "v1", "kind": "Owner", "name": "foo", "uid": "u", "contro
 async def test_an_object_whose_resource_became_a_main_one_is_drained_and_not_moved() -> None:
     world = World()
     world.api.put(SECRETS, "foo", labels={SHARD: "shard-0"}, ownerReferences=[OWNER])
-    world.view = RingView("ring", CONTROLLED, HashRing(["shard-0", "shard-1", "shard-2"]))
+    world.small.become(CONTROLLED)
     meta = (await world.client.get(metadata_only(SECRET), "foo", "default")).metadata
-    entry = CONTROLLED.entry(GroupResource("", "secrets"))
-    job = Job("ring", entry, SECRET, meta, plan(world.view, entry, TypeMeta("v1", "Secret"), meta))
+    entry = world.ring.resources.entry(GroupResource("", "secrets"))
+    job = Job(world.ring, entry, SECRET, meta, plan(world.small.view, entry, TypeMeta("v1", "Secret"), meta))
     assert job.decision.action is Action.MOVE
-    world.view = RingView("ring", SECRETS_ONLY, HashRing(["shard-0", "shard-1", "shard-2"]))
+    world.small.become(SECRETS_ONLY)
     assert await world.mover.carry_out(job) is Outcome.DRAINED
     assert world.api.labels(FOO) == {SHARD: "shard-0", DRAIN: "true"}
 
@@ -519,7 +490,7 @@ async def test_an_object_whose_resource_became_a_controlled_one_waits_for_a_look
     world.api.put(SECRETS, "foo", labels={SHARD: "shard-0"}, ownerReferences=[OWNER])
     job = await world.job()
     assert job.decision.action is Action.DRAIN
-    world.view = RingView("ring", CONTROLLED, HashRing(["shard-0", "shard-1", "shard-2"]))
+    world.small.become(CONTROLLED)
     assert await world.mover.carry_out(job) is Outcome.WAITING
     assert world.api.writes() == []
 

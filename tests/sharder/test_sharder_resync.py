@@ -8,20 +8,20 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from small_api import SmallApi, ok, status
+from small_ring import SmallRing
 
 from kubeshard.core.kinds import GroupResource
+from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.kinds import ResourceKinds
-from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.moves import Mover, Still
 from kubeshard.sharder.permissions import Permissions
-from kubeshard.sharder.reports import RingReports
 from kubeshard.sharder.resync import STALLED, Resync
+from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.schedule import Outcome, Reach
-from kubeshard.sharder.unknown_namespaces import UnknownNamespaces
-from kubeshard.sharding import HashRing, RingGroupResource, RingResource, RingResources, RingView
+from kubeshard.sharding import HashRing, RingGroupResource, RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
 
@@ -37,62 +37,42 @@ def ring_resource(group: str, resource: str, *controlled: str) -> RingResource:
     return RingResource(group=group, resource=resource, controlled_resources=controlled_resources)
 
 
+RESOURCES = (ring_resource("", "secrets", "configmaps"), ring_resource("things.example", "clusters"))
+
+
 class World:
     """A ring of secrets with their config maps, and of cluster-scoped clusters."""
 
-    def __init__(self, *shards: str, namespaces: frozenset[str] | None = None) -> None:
-        self.api = SmallApi()
-        clock = VirtualClock()
+    def __init__(
+        self,
+        *shards: str,
+        resources: tuple[RingResource, ...] = RESOURCES,
+        selector: LabelSelector | None = None,
+    ) -> None:
+        self.api, clock = SmallApi(), VirtualClock()
         client = self.api.client(clock)
-        resources = RingResources(
-            [ring_resource("", "secrets", "configmaps"), ring_resource("things.example", "clusters")]
-        )
-        self.view = RingView("ring", resources, HashRing(shards), namespaces)
-        self.reports = RingReports()
-        self.registry = CollectorRegistry()
-        metrics = SharderMetrics(self.registry)
-        mover = Mover(
-            client,
-            view=lambda _: self.view,
-            dead=self._is_dead,
-            failed=lambda job, error: None,
-            drained=lambda job: None,
-            metrics=metrics,
-            clock=clock,
-            rng=SeededRng(1),
-        )
+        self.small = SmallRing(*shards, resources=resources, selector=selector, clock=clock)
+        self.ring, self.registry = self.small.ring, self.small.registry
+        self.report = self.ring.report
+        mover = Mover(client, dead=self._is_dead, clock=clock, rng=SeededRng(1))
         self.resync = Resync(
-            client,
-            SimpleNamespace(
-                view=lambda _: self.view,
-                available=lambda _: self.view.available,
-                knows_namespace=lambda _: True,
-            ),
-            ResourceKinds(client),
-            mover,
-            self.reports,
-            Permissions(client, self.reports, clock),
-            metrics,
-            UnknownNamespaces(),
-            concurrent_moves=10,
-            clock=clock,
+            client, ResourceKinds(client), mover, Permissions(client, clock), concurrent_moves=10, clock=clock
         )
 
     async def run(self, reach: Reach = Reach.ALL) -> Outcome:
         """One look at each of the ring's resources, in order."""
         waiting, self.failed = 0, set[GroupResource]()
-        for entry in self.view.resources.entries:
-            outcome = await self.resync.look("ring", entry, reach)
+        for entry in self.ring.resources.entries:
+            outcome = await self.look(*entry.resource[::-1], reach=reach)
             waiting += outcome.waiting
             if outcome.failed:
                 self.failed.add(entry.resource)
         return Outcome(waiting, bool(self.failed))
 
-    async def look(self, resource: str, reach: Reach = Reach.ALL) -> Outcome:
-        entry = self.view.resources.entry(GroupResource("", resource))
-        return await self.resync.look("ring", entry, reach)
+    async def look(self, resource: str, group: str = "", reach: Reach = Reach.ALL) -> Outcome:
+        return await self.resync.look(self.small.lane(resource, group), reach)
 
-    async def _is_dead(self, ring: str, shard: str, since: float) -> Still:
+    async def _is_dead(self, ring: Ring, shard: str, since: float) -> Still:
         return lambda: True
 
     def secret(self, name: str, **labels: str) -> str:
@@ -108,7 +88,7 @@ class World:
 @virtual_time
 async def test_unassigned_objects_owners_and_cluster_scoped_ones_get_their_shards() -> None:
     """protocol 14-A4: also cluster-scoped objects, whatever namespaces are selected."""
-    w = World("shard-0", "shard-1", "shard-2", namespaces=frozenset({"default"}))
+    w = World("shard-0", "shard-1", "shard-2", selector=LabelSelector(match_labels={"space": "default"}))
     secret, child = w.secret("foo"), w.config_map("sum", "foo")
     w.api.put(CLUSTERS, "c")
     assert await w.run() == Outcome()
@@ -118,7 +98,7 @@ async def test_unassigned_objects_owners_and_cluster_scoped_ones_get_their_shard
 
 @virtual_time
 async def test_objects_outside_the_selected_namespaces_stay_untouched() -> None:
-    w = World("a", namespaces=frozenset({"other"}))
+    w = World("a", selector=LabelSelector(match_labels={"space": "other"}))
     w.secret("foo")
     await w.run()
     assert w.api.writes() == []
@@ -162,8 +142,7 @@ async def test_a_shard_that_joins_during_a_pass_takes_no_controlled_object_from_
 
     def join(request: HttpRequest) -> HttpResponse | None:
         if "/configmaps" in request.target and request.method == "GET":
-            resources = w.view.resources
-            w.view = RingView("ring", resources, HashRing(["shard-0", "shard-1", "shard-2"]))
+            w.small.shards = ("shard-0", "shard-1", "shard-2")
         return None
 
     w.api.faults.append(join)
@@ -240,10 +219,10 @@ async def test_a_drain_that_nobody_acknowledges_is_reported_after_a_minute() -> 
     w = World("shard-0", "shard-1", "shard-2")
     w.secret("foo", **{SHARD: "shard-0"})
     await w.run()
-    assert w.reports.of("ring").stuck_drains == 0
+    assert w.report.stuck_drains == 0
     await asyncio.sleep(61.0)
     await w.run()
-    assert w.reports.of("ring").stuck_drains == 1
+    assert w.report.stuck_drains == 1
     age = w.registry.get_sample_value("controller_sharding_oldest_drain_seconds", {"controllerring": "ring"})
     assert age == pytest.approx(61.0, abs=0.1)
 
@@ -283,7 +262,7 @@ async def test_a_ring_that_is_gone_leaves_no_alarm_behind() -> None:
     await asyncio.sleep(61.0)
     await w.run()
     assert b"drains_pending{" in generate_latest(w.registry)
-    w.resync.forget("ring")
+    w.small.delete()
     text = generate_latest(w.registry)
     assert b"drains_pending{" not in text
     assert b"oldest_drain_seconds{" not in text
@@ -328,20 +307,17 @@ async def test_one_resource_that_cannot_be_read_harms_no_other() -> None:
     await w.run()
     assert w.failed == {GroupResource("", "configmaps")}
     assert w.api.labels(secret) == {SHARD: "a"}
-    assert GroupResource("", "configmaps") in w.reports.of("ring").unresolved
+    assert GroupResource("", "configmaps") in w.report.unresolved
 
 
 @virtual_time
 async def test_an_unknown_resource_is_reported_until_it_appears() -> None:
-    w = World("a")
-    w.view = RingView(
-        "ring", RingResources([ring_resource("", "nothing"), ring_resource("", "secrets")]), HashRing(["a"])
-    )
+    w = World("a", resources=(ring_resource("", "nothing"), ring_resource("", "secrets")))
     secret = w.secret("foo")
     await w.run()
     assert w.failed == {GroupResource("", "nothing")}
     assert w.api.labels(secret) == {SHARD: "a"}
-    assert list(w.reports.of("ring").unresolved) == [GroupResource("", "nothing")]
+    assert list(w.report.unresolved) == [GroupResource("", "nothing")]
 
 
 @virtual_time
@@ -373,10 +349,9 @@ async def test_without_available_shards_nothing_is_even_read() -> None:
 
 @virtual_time
 async def test_an_unknown_resource_is_reported_also_while_there_is_no_shard() -> None:
-    w = World()
-    w.view = RingView("ring", RingResources([ring_resource("", "nothing")]), HashRing())
+    w = World(resources=(ring_resource("", "nothing"),))
     await w.run()
-    assert list(w.reports.of("ring").unresolved) == [GroupResource("", "nothing")]
+    assert list(w.report.unresolved) == [GroupResource("", "nothing")]
 
 
 @virtual_time
@@ -394,7 +369,7 @@ async def test_missing_verbs_are_found_before_they_are_needed() -> None:
 
     w.api.faults.append(review)
     await w.run()
-    assert w.reports.of("ring").missing_verbs == {GroupResource("", "configmaps"): {"watch"}}
+    assert w.report.missing_verbs == {GroupResource("", "configmaps"): {"watch"}}
 
 
 @virtual_time
@@ -416,7 +391,7 @@ async def test_a_look_at_which_nothing_goes_on_is_given_up_and_reported() -> Non
     w.resync._mover = SimpleNamespace(carry_out=lambda _: asyncio.wait([hanging]))  # type: ignore[assignment]
     async with asyncio.timeout(STALLED + 1.0):
         assert (await w.look("secrets")).failed
-    assert "nothing has gone on" in w.reports.of("ring").unresolved[GroupResource("", "secrets")]
+    assert "nothing has gone on" in w.report.unresolved[GroupResource("", "secrets")]
 
 
 @virtual_time
@@ -450,9 +425,9 @@ async def test_what_left_the_ring_leaves_nothing_behind() -> None:
     w.config_map("sum", "foo")
     await w.run()
     assert b'resource="secrets"' in generate_latest(w.registry)
-    w.resync.keep("ring", [e for e in w.view.resources.entries if e.resource.resource != "secrets"])
+    w.small.become(ring_resource("", "configmaps"))
     text = generate_latest(w.registry)
     assert b'resource="secrets"' not in text
     assert b'resource="configmaps"' in text
-    w.resync.forget("ring")
+    w.small.delete()
     assert b'controllerring="ring"' not in generate_latest(w.registry)

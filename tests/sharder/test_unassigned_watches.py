@@ -8,15 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from small_ring import SmallRing
 
 from kubeshard.core.errors import ApiError, Forbidden, Gone, NotFound, Throttled, Timeout, Unavailable
 from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.sharder.schedule import Reach
 from kubeshard.sharder.unassigned import UnassignedWatches
-from kubeshard.sharder.unknown_namespaces import UnknownNamespaces
-from kubeshard.sharding import RingEntry
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
-
-ENTRY = RingEntry(GroupResource("", "secrets"))
+from kubeshard.testing.virtual_world import SeededRng
 
 
 class Nothing:
@@ -56,7 +55,6 @@ async def test_a_watch_that_fails_is_opened_again_and_asks_for_a_look(
     error: type[ApiError], opens: bool
 ) -> None:
     opened: list[str] = []
-    missed: list[str] = []
 
     def watch(*_: object, resource_version: str, **__: object) -> Failing:
         opened.append(resource_version)
@@ -72,12 +70,14 @@ async def test_a_watch_that_fails_is_opened_again_and_asks_for_a_look(
     permissions: Any = SimpleNamespace(refused=refused, granted=lambda *_: None)
     unused: Any = None
     watches = UnassignedWatches(
-        client, unused, kinds, unused, permissions, UnknownNamespaces(), clock=VirtualClock()
+        client, kinds, unused, permissions, concurrent_moves=10, clock=VirtualClock(), rng=SeededRng(1)
     )
-    watches.follow("ring", [ENTRY])
-    running = asyncio.create_task(watches.run(missed.append))
+    lane = SmallRing("a", clock=VirtualClock()).lane("secrets")
+    missed: list[Reach] = []
+    lane.request = lambda reach, now: missed.append(reach)  # type: ignore[method-assign]
+    running = asyncio.create_task(watches.keep_watching(lane))
     await asyncio.sleep(600.0)
     assert not running.done()
     assert len(opened) > 2
-    assert missed == ["ring"] * len(opened)
+    assert missed == [Reach.MISPLACED] * len(opened)
     running.cancel()

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from kubeshard.cache import Added
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.errors import ApiError
-from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.http import HttpTransport
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.config import WebhookConfig
+from kubeshard.sharder.metrics import SharderMetrics
+from kubeshard.sharder.ring import Rings, Surroundings
 from kubeshard.sharder.webhook_config import webhook_configuration
 from kubeshard.sharding import ControllerRing, ControllerRingSpec, HashRing, RingResource
 from kubeshard.sharding.keys import main_key
@@ -31,20 +35,22 @@ RING = ControllerRing(
 )
 
 
-class View:
-    """What the sharder knows."""
-
-    def ring(self, name: str) -> ControllerRing | None:
-        return RING if name == "maps" else None
-
-    def owner_kinds(self, ring: ControllerRing) -> Mapping[GroupResource, frozenset[GroupKind]]:
-        return {}
-
-    def available(self, ring: str) -> tuple[str, ...]:
-        return ("a", "b", "c")
-
-    def fresh(self) -> bool:
-        return True
+def rings() -> Rings:
+    """The ring, of shards a, b and c."""
+    shards: Any = SimpleNamespace(available=lambda _: ("a", "b", "c"), fresh=lambda: True)
+    kinds: Any = SimpleNamespace(learned=0, owner_kinds=lambda _: {})
+    found = Rings(
+        Surroundings(
+            shards=shards,
+            kinds=kinds,
+            namespace=lambda _: None,
+            metrics=SharderMetrics(CollectorRegistry()),
+            clock=SystemClock(),
+            default_selector=LabelSelector(),
+        )
+    )
+    found.heard(Added(RING))
+    return found
 
 
 def client_of(server: ApiServer, caller: Any) -> Client:
@@ -58,7 +64,7 @@ async def register(client: Client, **fields: Any) -> None:
 
 
 async def test_the_sharder_assigns_objects_through_the_embedded_server():
-    app = AdmissionApp({"/webhooks/sharder": ShardAdmission(View())}, clock=SystemClock())
+    app = AdmissionApp({"/webhooks/sharder": ShardAdmission(rings(), SystemClock())}, clock=SystemClock())
     async with client_of(ApiServer(), AppCaller({"/webhooks/sharder": app})) as client:
         await register(client)
         ring = HashRing(("a", "b", "c"))

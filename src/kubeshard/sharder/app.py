@@ -11,23 +11,22 @@ subjectaccessreviews.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
 from kubeshard.cache.cache import Cache
-from kubeshard.cache.deltas import Deleted, Delta
 from kubeshard.client.client import Client
 from kubeshard.controller.controller import Controller
+from kubeshard.core.builtin import Namespace
+from kubeshard.core.objects import Key
 from kubeshard.manager.connecting import connected
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.metrics_certificate import self_signed
 from kubeshard.manager.rights import LeaderFence
 from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.running import run
-from kubeshard.runtime.clock import Clock
-from kubeshard.runtime.rng import Rng
 from kubeshard.runtime.world import REAL_WORLD, World
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.assignment_controller import Assignments, assignment_controller
@@ -41,13 +40,10 @@ from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.permissions import Permissions
-from kubeshard.sharder.repairs import Repairs
-from kubeshard.sharder.reports import RingReports
 from kubeshard.sharder.resync import Resync
+from kubeshard.sharder.ring import Rings, Surroundings
 from kubeshard.sharder.ring_controller import ring_controller
 from kubeshard.sharder.unassigned import UnassignedWatches
-from kubeshard.sharder.unknown_namespaces import UnknownNamespaces
-from kubeshard.sharder.views import RingViews
 from kubeshard.sharder.webhook_drift import WebhookDrift
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
@@ -58,43 +54,34 @@ from kubeshard.webhook.server import WebhookServer
 
 def build_sharder(config: SharderConfig, client: Client) -> Manager:
     """The sharder, ready to run. The client stays the caller's. Raises ConfigurationError."""
-    clock, rng = client.world.clock, client.world.rng
-    registry = CollectorRegistry()
+    clock, rng, registry = client.world.clock, client.world.rng, CollectorRegistry()
     sharder = client.with_user_agent("sharder").with_field_manager("sharder")
-    metrics = SharderMetrics(registry)
     cache = Cache(sharder)
-    reports = RingReports()
-    kinds = ResourceKinds(sharder)
-    observer = LeaseObserver(sharder, clock=clock)
-    observer.declare(cache)
-    views = RingViews(
-        cache,
-        observer,
-        kinds,
-        reports,
-        default_selector=config.webhook.config.namespace_selector,
-        strict=config.strict,
-        calculated=metrics.calculated,
-        clock=clock,
+    observer, kinds, namespaces = (
+        LeaseObserver(sharder, clock),
+        ResourceKinds(sharder),
+        cache.declare(Namespace),
     )
-    views.declare()
-    forgetful: list[Callable[[str], None]] = [views.forget, metrics.forget, reports.forget]
-    cache.declare(ControllerRing).add_handler(lambda delta: _forget(delta, forgetful))
+    rings = Rings(
+        Surroundings(
+            shards=observer,
+            kinds=kinds,
+            namespace=lambda name: namespaces.store.get(Key("", name)) or cache.get(Namespace, name),
+            metrics=SharderMetrics(registry),
+            clock=clock,
+            default_selector=config.webhook.config.namespace_selector,
+            strict=config.strict,
+        )
+    )
+    observer.declare(cache)
+    rings.declare(cache)
     registry.register(StateCollector(cache))
     address = config.webhook.server.address
-    certificates = _certificates(config, sharder, clock, rng) if address else None
+    certificates = _certificates(config, sharder) if address else None
     servers = []
     if address and certificates:
         host, port = address
-        admission = ShardAdmission(
-            views,
-            sharders=config.sharders,
-            shard_users=lambda ring: config.shard_users.get(ring.name, ()),
-            strict=config.strict,
-            registry=registry,
-            clock=clock,
-        )
-        forgetful.append(admission.forget)
+        admission = ShardAdmission(rings, clock, sharders=config.sharders, shard_users=config.shard_users)
 
         async def prepared() -> None:
             await cache.synced()
@@ -113,6 +100,7 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
             )
         )
     ca = certificates if isinstance(certificates, SharedCertificate) else None
+    drift = WebhookDrift(sharder, clock, rng)
     secure = not config.insecure_metrics
     fence = LeaderFence()
     election = config.leader_election.election(config.election_name, config.election_namespace, rng)
@@ -120,17 +108,8 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
     return Manager(
         [
             lease_controller(observer, clock),
-            ring_controller(
-                cache,
-                observer,
-                reports,
-                config.webhook.config,
-                WebhookDrift(sharder, clock, rng),
-                ca,
-                clock,
-                strict=config.strict,
-            ),
-            _assignments(config, leader, cache, observer, views, kinds, reports, metrics, clock, rng),
+            ring_controller(rings, observer, config.webhook.config, drift, ca, clock),
+            _assignments(config, leader, rings, observer, kinds, cache),
         ],
         client=client,
         cache=cache,
@@ -179,78 +158,24 @@ def run_sharder(
 def _assignments(
     config: SharderConfig,
     client: Client,
-    cache: Cache,
+    rings: Rings,
     observer: LeaseObserver,
-    views: RingViews,
     kinds: ResourceKinds,
-    reports: RingReports,
-    metrics: SharderMetrics,
-    clock: Clock,
-    rng: Rng,
+    cache: Cache,
 ) -> Controller[ControllerRing]:
-    sharder = config.controller.sharder
-    permissions = Permissions(client, reports, clock)
-    repairs = Repairs(clock, rng)
-    mover = Mover(
-        client,
-        view=views.view,
-        dead=DeadShards(client, observer, clock).proven,
-        failed=repairs.add,
-        drained=lambda job: lanes.drained(job),
-        metrics=metrics,
-        clock=clock,
-        rng=rng,
-        strict=config.strict,
-    )
-    unknown = UnknownNamespaces()
-    resync = Resync(
-        client,
-        views,
-        kinds,
-        mover,
-        reports,
-        permissions,
-        metrics,
-        unknown,
-        concurrent_moves=sharder.concurrent_moves,
-        strict=config.strict,
-        clock=clock,
-    )
+    settings, clock, rng = config.controller.sharder, client.world.clock, client.world.rng
+    moves, period = settings.concurrent_moves, settings.sync_period
+    permissions = Permissions(client, clock)
+    mover = Mover(client, dead=DeadShards(client, observer, clock).proven, clock=clock, rng=rng)
+    resync = Resync(client, kinds, mover, permissions, concurrent_moves=moves, clock=clock)
     unassigned = UnassignedWatches(
-        client,
-        views,
-        kinds,
-        mover,
-        permissions,
-        unknown,
-        concurrent_moves=sharder.concurrent_moves,
-        clock=clock,
-        rng=rng,
+        client, kinds, mover, permissions, concurrent_moves=moves, clock=clock, rng=rng
     )
-    lanes = Lanes(resync, views, observer, sync_period=sharder.sync_period, clock=clock)
-    assignments = Assignments(
-        cache,
-        observer,
-        views,
-        lanes,
-        resync,
-        mover,
-        unassigned,
-        repairs,
-        permissions,
-        clock=clock,
-    )
-    return assignment_controller(assignments, sharder.sync_period)
+    lanes = Lanes(rings, observer, resync, unassigned, mover, sync_period=period, clock=clock, rng=rng)
+    return assignment_controller(Assignments(rings, observer, lanes, unassigned, cache, clock), period)
 
 
-def _forget(delta: Delta[ControllerRing], forgetful: Iterable[Callable[[str], None]]) -> None:
-    """Whatever is remembered of rings, in any replica, goes with them."""
-    if isinstance(delta, Deleted):
-        for forget in forgetful:
-            forget(delta.object.name)
-
-
-def _certificates(config: SharderConfig, client: Client, clock: Clock, rng: Rng) -> CertificateSource:
+def _certificates(config: SharderConfig, client: Client) -> CertificateSource:
     """The files of the configuration; where it names none and there are none, a certificate of the
     sharder's own.
     """
@@ -258,4 +183,5 @@ def _certificates(config: SharderConfig, client: Client, clock: Clock, rng: Rng)
     certificate, key = server.directory / server.cert_name, server.directory / server.key_name
     if server.cert_dir or certificate.exists():
         return CertificateFiles(certificate, key)
-    return SharedCertificate(client, serving_names(config.webhook.config.client_config), clock=clock, rng=rng)
+    names = serving_names(config.webhook.config.client_config)
+    return SharedCertificate(client, names, clock=client.world.clock, rng=client.world.rng)

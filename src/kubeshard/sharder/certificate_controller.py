@@ -39,9 +39,9 @@ from kubeshard.core.errors import (
     Unauthorized,
 )
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.runtime.rng import Rng
 from kubeshard.runtime.tls import CertificatePair
 from kubeshard.sharder.config import WebhookClientConfig
 from kubeshard.sharding.names import APP_LABEL, APP_NAME, SYSTEM_NAMESPACE
@@ -94,8 +94,8 @@ class SharedCertificate:
         namespace: str = SYSTEM_NAMESPACE,
         secret: str = SECRET_NAME,
         interval: float = 60.0,
-        clock: Clock = SYSTEM_CLOCK,
-        rng: Rng = SYSTEM_RNG,
+        clock: Clock,
+        rng: Rng,
     ) -> None:
         from kubeshard.webhook.selfsigned import (
             renewed,  # loads cryptography, which users of files do without

@@ -1,5 +1,4 @@
-"""Is this shard dead? Asked of the API server before objects are taken from it by force (reliability F6,
-T10, 1.6).
+"""Is this shard dead? Asked of the API server before objects are taken from it by force.
 
 Guaranteed: a proof is given only after a consistent read, begun after the moment that the caller names, showed
 that no Lease of the shard is held by it; it stands for at most 5 s from the beginning of that read, and only
@@ -18,7 +17,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import Lease
@@ -26,6 +26,9 @@ from kubeshard.core.errors import Timeout
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.lease_observer import LeaseObserver
+
+if TYPE_CHECKING:
+    from kubeshard.sharder.ring import Ring
 
 SHARED_FOR = 2.0
 """Seconds from its beginning for which a read answers further questions."""
@@ -51,16 +54,13 @@ class DeadShards:
         self._client = client.impatient()
         self._observer = observer
         self._clock = clock
-        self._reads: dict[tuple[str, str], _Read] = {}
-        self._absent: set[tuple[str, str]] = set()
-        """Shards that are known to have no Lease."""
 
-    async def proven(self, ring: str, shard: str, since: float) -> Callable[[], bool] | None:
+    async def proven(self, ring: Ring, shard: str, since: float) -> Callable[[], bool] | None:
         """A proof that objects read before `since` (monotonic) may be taken from the shard; None if it may live.
         Called, the proof says whether it still stands. Raises ApiError if the server does not say: nothing is
         waited for, a server that throttles is the caller's to heed.
         """
-        read = self._reads.get((ring, shard))
+        read = ring.deaths.reads.get(shard)
         if read is None or not read.answers(since, self._clock.monotonic()):
             read = self._begin(ring, shard, read)
         assert read.task is not None
@@ -71,46 +71,65 @@ class DeadShards:
 
         return stands if self._dead(ring, shard, read) else None
 
-    def _begin(self, ring: str, shard: str, before: _Read | None) -> _Read:
-        now = self._clock.monotonic()
-        self._reads = {place: read for place, read in self._reads.items() if not read.over(now)}
-        read = self._reads[ring, shard] = _Read(told=before.told if before else "")
+    def _begin(self, ring: Ring, shard: str, before: _Read | None) -> _Read:
+        now, deaths = self._clock.monotonic(), ring.deaths
+        deaths.reads = {name: read for name, read in deaths.reads.items() if not read.over(now)}
+        read = deaths.reads[shard] = _Read(told=before.told if before else "")
         read.task = asyncio.create_task(self._read(ring, shard, read, before))
         read.task.add_done_callback(_heed)
         return read
 
-    async def _read(self, ring: str, shard: str, read: _Read, before: _Read | None) -> None:
+    async def _read(self, ring: Ring, shard: str, read: _Read, before: _Read | None) -> None:
         if before is not None and before.task is not None:
             await asyncio.wait([before.task])  # one at a time: who comes meanwhile waits for this one
         leases = await self._leases(ring, shard, read)
-        if leases or self._observer.book.leases_of(ring, shard):
-            self._absent.discard((ring, shard))
-        elif (ring, shard) not in self._absent:
+        absent = ring.deaths.absent
+        if leases or self._observer.book.leases_of(ring.name, shard):
+            absent.discard(shard)
+        elif shard not in absent:
             read.began = math.inf
             await asyncio.sleep(ABSENT_FOR)
             leases = await self._leases(ring, shard, read)
             if not leases:
-                self._absent = self._absent if len(self._absent) < REMEMBERED else set()
-                self._absent.add((ring, shard))
+                if len(absent) >= REMEMBERED:
+                    absent.clear()
+                absent.add(shard)
         read.held = any(lease.spec.holder_identity == shard for lease in leases)
         text = "shard is dead" if self._dead(ring, shard, read) else "shard may be alive: its objects stay"
         told = f"{text} {[lease.metadata.resource_version for lease in leases]}"
         if told != read.told:
             read.told = told
-            _log.info(text, ring=ring, shard=shard, leases="; ".join(map(_record, leases)) or "none")
+            _log.info(text, ring=ring.name, shard=shard, leases="; ".join(map(_record, leases)) or "none")
 
-    async def _leases(self, ring: str, shard: str, read: _Read) -> list[Lease]:
+    async def _leases(self, ring: Ring, shard: str, read: _Read) -> list[Lease]:
         await self._client.turn()
         read.began = self._clock.monotonic()
         try:
             async with asyncio.timeout(STANDS_FOR):
-                return await self._observer.read_shard(ring, shard, self._client)
+                return await self._observer.read_shard(ring.name, shard, self._client)
         except TimeoutError:
             raise Timeout(f"the leases of shard {shard} could not be read within {STANDS_FOR:g}s") from None
 
-    def _dead(self, ring: str, shard: str, read: _Read) -> bool:
+    def _dead(self, ring: Ring, shard: str, read: _Read) -> bool:
         """By the read itself, too: a book that believes in newer versions, of before a restore, ignores it."""
-        return not read.held and not self._observer.book.may_live(ring, shard, self._clock.monotonic())
+        return not read.held and not self._observer.book.may_live(ring.name, shard, self._clock.monotonic())
+
+
+@dataclass(slots=True)
+class Deaths:
+    """What is known in one ring."""
+
+    reads: dict[str, _Read] = field(default_factory=dict)
+    absent: set[str] = field(default_factory=set)
+    """Shards that are known to have no Lease."""
+
+    def end(self) -> None:
+        """Nobody asks any more."""
+        for read in self.reads.values():
+            if read.task is not None:
+                read.task.cancel()
+        self.reads.clear()
+        self.absent.clear()
 
 
 @dataclass(slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""Every resource of every ring has a lane of its own, in which its objects are looked at as its `Schedule` says.
+"""Every resource of every ring has a `Lane` of its own, in which its objects are looked at as its `Schedule` says.
 
 Bulkheads: a list that hangs, or a resource that cannot be read, holds up its own lane only, until its deadline.
 Other rings, and other resources of the same ring, do not wait for it. In a lane an urgent look (a shard was lost)
@@ -19,18 +19,21 @@ Guaranteed: what a look raises ends that look, and it is tried again as after an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from kubeshard.core.errors import ApiError
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.rng import Rng
+from kubeshard.sharder.lane import Lane
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.moves import Job
-from kubeshard.sharder.places import Places
+from kubeshard.sharder.moves import Mover
+from kubeshard.sharder.repairs import Repairs
 from kubeshard.sharder.resync import Resync
-from kubeshard.sharder.schedule import Outcome, Reach, Schedule, Track, Work
-from kubeshard.sharder.views import RingViews
-from kubeshard.sharding.classification import RingEntry
+from kubeshard.sharder.ring import Ring, Rings
+from kubeshard.sharder.schedule import Outcome, Reach, Track, Work
+from kubeshard.sharder.unassigned import UnassignedWatches
 
 AT_ONCE, AT_ONCE_FAILING = 20, 5
 PATIENCE = 0.5
@@ -39,138 +42,66 @@ SHORTEST_WAIT = 0.01
 _log = get_logger("kubeshard.sharder")
 
 
-class Lane:
-    """One resource of one ring."""
-
-    def __init__(self, ring: str, entry: RingEntry, sync_period: float) -> None:
-        self.ring = ring
-        self.entry = entry
-        self.schedule = Schedule(sync_period)
-        self.open = True
-        """Whether the ring still has the resource."""
-        self._busy: set[Track] = set()
-        self._ended = dict.fromkeys(Track, 0)
-        self._news = asyncio.Event()
-
-    def __str__(self) -> str:
-        return f"{self.entry.resource} of {self.ring}"
-
-    def tell(self) -> None:
-        """Something has changed: whoever waits for this lane looks again."""
-        self._news.set()
-        self._news = asyncio.Event()
-
-    async def news(self, within: float | None = None) -> None:
-        try:
-            async with asyncio.timeout(within):
-                await self._news.wait()
-        except TimeoutError:
-            pass
-
-    def begin(self, track: Track) -> None:
-        self._busy.add(track)
-
-    def end(self, track: Track) -> None:
-        self._busy.discard(track)
-        self._ended[track] += 1
-        self.tell()
-
-    def pending(self, track: Track, now: float) -> bool:
-        """Whether a look of the track is under way, or about to begin."""
-        return self.open and (track in self._busy or self.schedule.due(track, now) is not None)
-
-    async def passed(self, track: Track, clock: Clock) -> None:
-        """Waits for the end of the look that is pending, if one is."""
-        ended = self._ended[track]
-        while self._ended[track] == ended and self.pending(track, clock.monotonic()):
-            await self.news()
-
-
 class Lanes:
-    """The lanes of all rings. `run` is the scope in which they live, `follow` says which there should be."""
+    """What goes on in the lanes of all rings: looks, the watch on unassigned objects, repairs. `run` is the scope in
+    which they live.
+    """
 
     def __init__(
-        self, resync: Resync, views: RingViews, observer: LeaseObserver, *, sync_period: float, clock: Clock
+        self,
+        rings: Rings,
+        observer: LeaseObserver,
+        resync: Resync,
+        unassigned: UnassignedWatches,
+        mover: Mover,
+        *,
+        sync_period: float,
+        clock: Clock,
+        rng: Rng,
     ) -> None:
-        self._resync = resync
-        self._views = views
+        self._rings = rings
         self._observer = observer
+        self._resync = resync
+        self._unassigned = unassigned
+        self._mover = mover
         self._sync_period = sync_period
         self._clock = clock
+        self._rng = rng
         self._group: asyncio.TaskGroup | None = None
-        self._lanes: dict[str, dict[RingEntry, Lane]] = {}
-        self._tasks: dict[Lane, list[asyncio.Task[None]]] = {}
         self._places = {track: Places(AT_ONCE, PATIENCE) for track in Track}
         self._failing = {track: Places(AT_ONCE_FAILING, PATIENCE) for track in Track}
         self._relisting: asyncio.Task[ApiError | None] | None = None
 
     async def run(self) -> None:
-        """Looks until cancelled. Begins with a look at everything."""
-        rings = {ring: tuple(lanes) for ring, lanes in self._lanes.items()}
-        self._lanes.clear()
+        """Until cancelled. Begins with a look at everything."""
         try:
             async with asyncio.TaskGroup() as self._group:
-                for ring, entries in rings.items():
-                    self.follow(ring, entries)
+                for ring in self._rings:
+                    self.follow(ring)
                 await asyncio.get_running_loop().create_future()
         finally:
             self._group = self._relisting = None
-            self._tasks.clear()
+            for ring in self._rings:
+                ring.rest()
 
-    def follow(self, ring: str, entries: Iterable[RingEntry]) -> None:
-        """From now on the ring has these resources. Those that are new to it are looked at in full."""
-        wanted, lanes = tuple(entries), self._lanes.pop(ring, {})
-        for entry, lane in lanes.items():
-            if entry not in wanted:
-                lane.open = False
-                lane.tell()
-                for task in self._tasks.pop(lane, ()):
-                    task.cancel()
-        if wanted:
-            self._lanes[ring] = {entry: lanes.get(entry) or self._opened(ring, entry) for entry in wanted}
-        self._resync.keep(ring, wanted)
-
-    def request(self, ring: str, reach: Reach) -> None:
-        """Something asks for a look at all resources of the ring."""
-        now = self._clock.monotonic()
-        for lane in self._lanes.get(ring, {}).values():
-            lane.schedule.request(reach, now)
-            lane.tell()
-
-    def drained(self, job: Job) -> None:
-        """An object was asked to be let go: it is looked after, together with what it may control."""
-        now, resource = self._clock.monotonic(), job.entry.resource
-        self._resync.drained(job)
-        for entry, lane in self._lanes.get(job.ring, {}).items():
-            if entry.resource == resource or resource in entry.owners:
-                lane.schedule.follow(now)
-                lane.tell()
-
-    def members_changed(self, ring: str) -> None:
-        """The ring's available shards may have changed. To be called at once, also for a shard that comes back soon:
-        a look that is under way may have seen the ring without it.
-        """
-        now = self._clock.monotonic()
-        available = self._views.available(ring)
-        for lane in self._lanes.get(ring, {}).values():
-            lane.schedule.members(available, now)
-            lane.tell()
-
-    def _opened(self, ring: str, entry: RingEntry) -> Lane:
-        lane = Lane(ring, entry, self._sync_period)
-        if self._group is not None:
-            self._tasks[lane] = [
-                self._group.create_task(
-                    self._keep_looking(lane, track), name=f"{track.value} looks at {lane}"
-                )
-                for track in Track
-            ]
-        return lane
+    def follow(self, ring: Ring) -> None:
+        """Opens a lane for each resource that is new to the ring. Its objects are looked at in full."""
+        if self._group is None or ring.view is None:
+            return
+        for entry in ring.resources.entries:
+            if entry.resource in ring.lanes:
+                continue
+            lane = ring.lanes[entry.resource] = Lane(ring, entry, self._sync_period, self._group)
+            lane.repairs = Repairs(self._clock, self._rng)
+            for track in Track:
+                lane.start(self._keep_looking(lane, track), f"{track.value} looks at")
+            lane.start(self._unassigned.keep_watching(lane), "unassigned")
+            lane.start(lane.repairs.run(self._mover), "repairs of")
 
     async def _keep_looking(self, lane: Lane, track: Track) -> None:
         while True:
             now = self._clock.monotonic()
-            lane.schedule.members(self._views.available(lane.ring), now)
+            lane.schedule.members(lane.ring.available, now)
             if lane.schedule.due(track, now) is None:
                 wait = max(lane.schedule.wait(track, now), SHORTEST_WAIT)
                 await lane.news(wait if wait < float("inf") else None)
@@ -187,25 +118,27 @@ class Lanes:
         """Waits for what a thorough look has to come after: urgent work in the same lane, and its owners."""
         await lane.passed(Track.URGENT, self._clock)
         for owner in sorted(lane.entry.owners):
-            for other in self._lanes.get(lane.ring, {}).values():
-                if other.entry.resource == owner and not other.schedule.failing(Track.THOROUGH):
-                    now = self._clock.monotonic()
-                    if not other.pending(Track.THOROUGH, now):
-                        other.schedule.request(Reach.CONTROLLED, now)
-                        other.tell()
-                    await other.passed(Track.THOROUGH, self._clock)
+            other = lane.ring.lanes.get(owner)
+            if other is not None and not other.schedule.failing(Track.THOROUGH):
+                now = self._clock.monotonic()
+                if not other.due_soon(Track.THOROUGH, now):
+                    other.request(Reach.CONTROLLED, now)
+                await other.passed(Track.THOROUGH, self._clock)
 
     async def _look(self, lane: Lane, track: Track, work: Work, started: float) -> None:
         outcome = Outcome(failed=True)
         lane.begin(track)
         try:
             await self._up_to_date()
-            outcome = await self._resync.look(lane.ring, lane.entry, work.reach)
+            outcome = await self._resync.look(lane, work.reach)
         except ApiError as error:
             _log.debug("Cannot list shard Leases", error=error)  # for every lane; the observer says it once
         except Exception as error:  # of one resource, which must not end the others
             _log.crash(
-                "looking at a ring's objects crashed", error, ring=lane.ring, resource=lane.entry.resource
+                "looking at a ring's objects crashed",
+                error,
+                ring=lane.ring.name,
+                resource=lane.entry.resource,
             )
         finally:
             ended = self._clock.monotonic()
@@ -213,7 +146,7 @@ class Lanes:
             lane.end(track)
         _log.info(
             "Checked the objects of the ring",
-            ring=lane.ring,
+            ring=lane.ring.name,
             resource=lane.entry.resource,
             reach=work.reach.name.lower(),
             reason=work.reason,
@@ -224,7 +157,7 @@ class Lanes:
 
     async def _up_to_date(self) -> None:
         """Reads the shards' Leases where the view of them may be old; once for all who ask. Raises ApiError."""
-        if self._views.fresh() or self._group is None:
+        if self._observer.fresh() or self._group is None:
             return
         if self._relisting is None or self._relisting.done():
             self._relisting = self._group.create_task(self._relist())
@@ -237,3 +170,28 @@ class Lanes:
         except ApiError as error:
             return error
         return None
+
+
+class Places:
+    """A bound on how many begin at a time, that nobody who hangs can use up.
+
+    Guaranteed: at most `size` blocks are inside that entered less than `patience` seconds ago. One that stays longer
+    gives its place back and goes on without, so who waits for a place waits at most `patience` for each `size` who
+    came before. Not guaranteed: any bound on those who stay long; it has to come from elsewhere.
+    """
+
+    def __init__(self, size: int, patience: float) -> None:
+        self._free = asyncio.Semaphore(size)
+        self._patience = patience
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
+        await self._free.acquire()
+        timer = asyncio.get_running_loop().call_later(self._patience, self._free.release)
+        due = timer.when()
+        try:
+            yield
+        finally:
+            if asyncio.get_running_loop().time() < due:
+                timer.cancel()
+                self._free.release()

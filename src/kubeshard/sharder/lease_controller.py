@@ -36,7 +36,7 @@ from kubeshard.core.errors import AlreadyExists, Forbidden, NotFound
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import micro_time
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.leases import Change, Shard
@@ -47,7 +47,7 @@ NAME = "shardlease"
 _MAX_INT32 = 2**31 - 1
 
 
-def lease_controller(observer: LeaseObserver, clock: Clock = SYSTEM_CLOCK) -> Controller[Lease]:
+def lease_controller(observer: LeaseObserver, clock: Clock) -> Controller[Lease]:
     """The controller. Triggers: changes of state that the observer saw, new or changed ControllerRings."""
 
     def leases_of(_: Reader, ring: ControllerRing) -> list[Key]:
@@ -83,7 +83,7 @@ class StateChanges:
 class ShardLeases(Reconciler[Lease]):
     """Tends one Lease, or the tombstone of one."""
 
-    def __init__(self, observer: LeaseObserver, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, observer: LeaseObserver, clock: Clock) -> None:
         self._observer = observer
         self._clock = clock
 

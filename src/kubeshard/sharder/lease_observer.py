@@ -4,9 +4,9 @@ gone silent or slow.
 Guaranteed: the book (`sharding.leases`) is fed with everything this process sees of ring-labelled Leases,
 whichever way it came; subscribers hear of each change once, after the book has it. While the probe runs,
 the book is fresh unless the API server cannot be reached: every 5 s (3 s when the watch is silent) all
-ring-labelled Leases are listed, which is the version probe of reliability F10 and bounds the lag of a slow
-watch too. That is also how a restore of etcd is noticed: each of these lists is a consistent read, and shows
-Leases at earlier versions than were known when it was asked for. Runs in every replica.
+ring-labelled Leases are listed, which bounds the lag of a slow watch too. That is also how a restore of etcd is
+noticed: each of these lists is a consistent read, and shows Leases at earlier versions than were known when it was
+asked for. Runs in every replica.
 
 RBAC: list, watch on leases.
 """
@@ -25,7 +25,7 @@ from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import FieldSelector, Selector
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharding.leases import MAX_SHARDS, Change, LeaseBook
 from kubeshard.sharding.names import RING_LABEL
@@ -38,7 +38,7 @@ _SHORTEST_WAIT = 0.01
 """Less than this may not move the clock at all: it would be waited for over and over."""
 
 SHARD_LEASES = Scope(labels=Selector.exists(RING_LABEL))
-"""What is cached of Leases: those of shards, not the one per node (protocol 14-B1)."""
+"""What is cached of Leases: those of shards, not the one per node."""
 
 _log = get_logger("kubeshard.sharder")
 
@@ -46,7 +46,7 @@ _log = get_logger("kubeshard.sharder")
 class LeaseObserver:
     """Feeds a LeaseBook. `declare` before the cache runs, then `run` beside it."""
 
-    def __init__(self, client: Client, *, max_shards: int = MAX_SHARDS, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, client: Client, clock: Clock, *, max_shards: int = MAX_SHARDS) -> None:
         self.book = LeaseBook(max_shards=max_shards)
         self._client = client
         self._clock = clock
@@ -64,6 +64,14 @@ class LeaseObserver:
             yield
         finally:
             del self._subscribers[token]
+
+    def available(self, ring: str) -> tuple[str, ...]:
+        """Names of the ring's available shards, ascending."""
+        return self.book.available(ring, self._clock.monotonic())
+
+    def fresh(self) -> bool:
+        """Whether the view of the Leases can be up to date."""
+        return self.book.fresh(self._clock.monotonic())
 
     # Feeding
 

@@ -1,4 +1,4 @@
-"""The sharder's metrics (protocol 7). Names and labels are the reference's; what kubeshard adds is marked
+"""The sharder's metrics. Names and labels are the reference's; what kubeshard adds is marked
 with a star.
 
 | metric | type | labels |
@@ -12,17 +12,23 @@ with a star.
 | `controller_sharding_objects_unassigned` * | gauge | controllerring, group, resource |
 | `controller_sharding_oldest_unassigned_seconds` * | gauge | controllerring |
 | `controller_sharding_resync_duration_seconds` * | histogram | controllerring, reach |
+| `controller_sharding_assignments_total` | counter | controllerring, group, resource |
+| `controller_sharding_webhook_unassigned_total` * | counter | controllerring, reason |
+| `controller_sharding_webhook_restored_total` * | counter | controllerring |
 | `controller_sharding_controllerring_*`, `controller_sharding_shard_*` | gauges of the caches | `StateCollector` |
 
-`controller_sharding_assignments_total` is the webhook's (`admission`). The state metrics are exported by
-every replica.
+Reasons of what the webhook left unassigned: `ring`, `object`, `resource`, `key`, `generate_name`, `stale`. The
+webhook's metrics and the gauges of the caches are exported by every replica, all others mean something in the leader.
+
+Guaranteed: a series goes with its ring, or with the resource that its ring does not list any more, and does not come
+back, whatever is counted late.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -37,125 +43,157 @@ from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
 from kubeshard.sharding.states import ShardState
 
 PREFIX = "controller_sharding"
-_RESOURCE = ["controllerring", "group", "resource"]
 
 M = TypeVar("M", Counter, Gauge, Histogram)
 
 
-class _Series(NamedTuple):
-    """One combination of label values that a metric has."""
-
-    metric: Counter | Gauge | Histogram
-    values: tuple[str, ...]
-    resource: GroupResource | None
-
-
 class SharderMetrics:
-    """Counters of what the sharder does."""
+    """The metrics of all rings."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._movements = Counter(
-            f"{PREFIX}_movements",
-            "Objects whose shard label the sharder changed.",
-            _RESOURCE,
-            registry=registry,
+        ring, resource = ["controllerring"], ["controllerring", "group", "resource"]
+
+        def make(kind: type[M], name: str, text: str, labels: list[str], **options: Any) -> M:
+            return kind(f"{PREFIX}_{name}", text, labels, registry=registry, **options)
+
+        self.movements = make(
+            Counter, "movements", "Objects whose shard label the sharder changed.", resource
         )
-        self._drains = Counter(
-            f"{PREFIX}_drains",
-            "Objects that the sharder asked their shard to drain.",
-            _RESOURCE,
-            registry=registry,
+        self.drains = make(
+            Counter, "drains", "Objects that the sharder asked their shard to drain.", resource
         )
-        self._calculations = Counter(
-            f"{PREFIX}_ring_calculations", "Hash rings calculated.", ["controllerring"], registry=registry
-        )
-        self._failures = Counter(
-            f"{PREFIX}_move_failures",
+        self.calculations = make(Counter, "ring_calculations", "Hash rings calculated.", ring)
+        self.failures = make(
+            Counter,
+            "move_failures",
             "Movements and drains that failed for one object.",
-            [*_RESOURCE, "reason"],
-            registry=registry,
+            [*resource, "reason"],
         )
-        self._series: dict[str, set[_Series]] = {}
-        """By ring."""
-        self._pending = Gauge(
-            f"{PREFIX}_drains_pending",
-            "Objects with the drain label, at the last look.",
-            _RESOURCE,
-            registry=registry,
+        self.drains_pending = make(
+            Gauge, "drains_pending", "Objects with the drain label, at the last look.", resource
         )
-        self._oldest = Gauge(
-            f"{PREFIX}_oldest_drain_seconds",
-            "Age of the oldest pending drain, at the last look.",
-            ["controllerring"],
-            registry=registry,
+        self.oldest_drain = make(
+            Gauge, "oldest_drain_seconds", "Age of the oldest pending drain, at the last look.", ring
         )
-        self._unassigned = Gauge(
-            f"{PREFIX}_objects_unassigned",
+        self.objects_unassigned = make(
+            Gauge,
+            "objects_unassigned",
             "Objects without an available shard that could not be given one, at the last look.",
-            _RESOURCE,
-            registry=registry,
+            resource,
         )
-        self._oldest_unassigned = Gauge(
-            f"{PREFIX}_oldest_unassigned_seconds",
+        self.oldest_unassigned = make(
+            Gauge,
+            "oldest_unassigned_seconds",
             "How long the first of these objects has been found so, at the last look.",
-            ["controllerring"],
-            registry=registry,
+            ring,
         )
-        self._resync = Histogram(
-            f"{PREFIX}_resync_duration_seconds",
+        self.resyncs = make(
+            Histogram,
+            "resync_duration_seconds",
             "Duration of looks at the objects of one of a ring's resources.",
-            ["controllerring", "reach"],
+            [*ring, "reach"],
             buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300),
-            registry=registry,
+        )
+        self.assignments = make(
+            Counter, "assignments", "Objects assigned to a shard by the webhook.", resource
+        )
+        self.webhook_unassigned = make(
+            Counter,
+            "webhook_unassigned",
+            "Objects that the webhook let through without a shard although they may need one.",
+            [*ring, "reason"],
+        )
+        self.webhook_restored = make(
+            Counter, "webhook_restored", "Shard labels that the webhook put back.", ring
         )
 
-    def moved(self, ring: str, resource: GroupResource) -> None:
-        self._of(self._movements, ring, resource).inc()
+    def of(self, ring: str) -> RingMetrics:
+        """A ring's; "" for what names no ring that there is."""
+        return RingMetrics(self, ring)
 
-    def drained(self, ring: str, resource: GroupResource) -> None:
-        self._of(self._drains, ring, resource).inc()
 
-    def calculated(self, ring: str) -> None:
-        self._of(self._calculations, ring).inc()
+class RingMetrics:
+    """The series of one ring."""
 
-    def failed(self, ring: str, resource: GroupResource, reason: str) -> None:
-        self._of(self._failures, ring, resource, reason).inc()
+    def __init__(self, metrics: SharderMetrics, ring: str) -> None:
+        self._metrics = metrics
+        self._ring = ring
+        self._series: dict[tuple[Any, GroupResource | None, str], Any] = {}
+        self._resources: Collection[GroupResource] = ()
+        self._ended = False
 
-    def pending(self, ring: str, resource: GroupResource, count: int) -> None:
-        self._of(self._pending, ring, resource).set(count)
+    def moved(self, resource: GroupResource) -> None:
+        self._of(self._metrics.movements, resource).inc()
 
-    def oldest_drain(self, ring: str, seconds: float) -> None:
-        self._of(self._oldest, ring).set(seconds)
+    def drained(self, resource: GroupResource) -> None:
+        self._of(self._metrics.drains, resource).inc()
 
-    def unassigned(self, ring: str, resource: GroupResource, count: int) -> None:
-        self._of(self._unassigned, ring, resource).set(count)
+    def failed(self, resource: GroupResource, reason: str) -> None:
+        self._of(self._metrics.failures, resource, reason).inc()
 
-    def oldest_unassigned(self, ring: str, seconds: float) -> None:
-        self._of(self._oldest_unassigned, ring).set(seconds)
+    def calculated(self) -> None:
+        self._of(self._metrics.calculations).inc()
 
-    def forget_resource(self, ring: str, resource: GroupResource) -> None:
-        """The ring does not have the resource any more: what was counted for it goes."""
-        self._forget(ring, [series for series in self._series.get(ring, ()) if series.resource == resource])
+    def pending(self, resource: GroupResource, count: int) -> None:
+        self._of(self._metrics.drains_pending, resource).set(count)
 
-    def forget(self, ring: str) -> None:
+    def oldest_drain(self, seconds: float) -> None:
+        self._of(self._metrics.oldest_drain).set(seconds)
+
+    def unassigned(self, resource: GroupResource, count: int) -> None:
+        self._of(self._metrics.objects_unassigned, resource).set(count)
+
+    def oldest_unassigned(self, seconds: float) -> None:
+        self._of(self._metrics.oldest_unassigned).set(seconds)
+
+    def resynced(self, reach: str, seconds: float) -> None:
+        self._of(self._metrics.resyncs, None, reach).observe(seconds)
+
+    def assigned(self, resource: GroupResource) -> None:
+        self._of(self._metrics.assignments, resource).inc()
+
+    def left_unassigned(self, reason: str) -> None:
+        self._of(self._metrics.webhook_unassigned, None, reason).inc()
+
+    def restored(self) -> None:
+        self._of(self._metrics.webhook_restored).inc()
+
+    def keep(self, resources: Collection[GroupResource]) -> None:
+        """The ring has these resources: what was counted for others goes."""
+        self._resources = resources
+        self._remove([key for key in self._series if key[1] is not None and key[1] not in resources])
+
+    def end(self) -> None:
         """The ring is gone, and what was counted for it."""
-        self._forget(ring, list(self._series.get(ring, ())))
-        self._series.pop(ring, None)
+        self._ended = True
+        self._remove(list(self._series))
 
-    def resynced(self, ring: str, reach: str, seconds: float) -> None:
-        self._of(self._resync, ring, None, reach).observe(seconds)
+    def _of(self, metric: M, resource: GroupResource | None = None, more: str = "") -> M:
+        series: M | None = self._series.get((metric, resource, more))
+        if series is not None:
+            return series
+        if self._ended or (resource is not None and resource not in self._resources):
+            return _NOWHERE  # type: ignore[no-any-return]
+        self._series[metric, resource, more] = series = metric.labels(*self._values(resource, more))
+        return series
 
-    def _of(self, metric: M, ring: str, resource: GroupResource | None = None, *more: str) -> M:
-        """The metric's series of the ring, remembered so that it can be forgotten."""
-        values = (ring, *((resource.group, resource.resource) if resource else ()), *more)
-        self._series.setdefault(ring, set()).add(_Series(metric, values, resource))
-        return metric.labels(*values)
+    def _values(self, resource: GroupResource | None, more: str) -> tuple[str, ...]:
+        return (self._ring, *(resource or ()), *((more,) if more else ()))
 
-    def _forget(self, ring: str, some: Iterable[_Series]) -> None:
-        for series in some:
+    def _remove(self, some: Iterable[tuple[Any, GroupResource | None, str]]) -> None:
+        for metric, resource, more in some:
+            del self._series[metric, resource, more]
             with suppress(KeyError):
-                series.metric.remove(*series.values)
-            self._series[ring].discard(series)
+                metric.remove(*self._values(resource, more))
+
+
+class _Nowhere:
+    def inc(self) -> None: ...
+    def set(self, value: float) -> None: ...
+    def observe(self, value: float) -> None: ...
+
+
+_NOWHERE: Any = _Nowhere()
 
 
 class StateCollector(Collector):

@@ -46,8 +46,8 @@ from kubeshard.core.selectors import FieldSelector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
-from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.owners import UnknownOwners
+from kubeshard.sharder.ring import Ring
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.names import DRAIN_VALUE
 from kubeshard.sharding.planner import Action, Decision, RingView, TypeMeta, plan
@@ -77,7 +77,7 @@ class Job(NamedTuple):
     `plan`) as they were then. Carrying it out begins with deciding anew.
     """
 
-    ring: str
+    ring: Ring
     entry: RingEntry
     kind: Kind
     meta: ObjectMeta
@@ -101,38 +101,27 @@ class Outcome(Enum):
     WAITING = auto()
     """Something else must happen first."""
     FAILED = auto()
-    """Refused, or never without conflict; reported to `failed`."""
+    """Refused, or never without conflict; the ring knows."""
 
 
 class Mover:
-    """Carries out jobs. `view` gives a ring as it is now; `dead` gives a proof, begun after the given monotonic
-    time, that a shard's objects may be taken, or None; `failed` hears of jobs that failed together with the error,
-    `drained` of those that asked for a drain.
+    """Carries out jobs, and tells their rings what came of it. `dead` gives a proof, begun after the given monotonic
+    time, that a shard's objects may be taken, or None.
     """
 
     def __init__(
         self,
         client: Client,
         *,
-        view: Callable[[str], RingView | None],
-        dead: Callable[[str, str, float], Awaitable[Still | None]],
-        failed: Callable[[Job, ApiError], None],
-        drained: Callable[[Job], None],
-        metrics: SharderMetrics,
+        dead: Callable[[Ring, str, float], Awaitable[Still | None]],
         clock: Clock,
         rng: Rng,
-        strict: bool = False,
     ) -> None:
         self._client = client
         self._writes = client.impatient().with_timeout(PATCH_TIMEOUT)
-        self._view = view
         self._dead = dead
-        self._failed = failed
-        self._drained = drained
-        self._metrics = metrics
         self._clock = clock
         self._rng = rng
-        self._strict = strict
 
     async def carry_out(self, job: Job) -> Outcome:
         """Never raises ApiErrors. A process that may not write any more (it leads no longer) leaves the job to
@@ -146,9 +135,9 @@ class Mover:
             return Outcome.NOTHING
         except ApiError as error:
             verb = "draining" if job.decision.action is Action.DRAIN else "moving"
-            _log.warning(f'error {verb} {job.entry.resource} "{job.key}"', ring=job.ring, error=error)
-            self._metrics.failed(job.ring, job.entry.resource, type(error).__name__)
-            self._failed(job, error)
+            _log.warning(f'error {verb} {job.entry.resource} "{job.key}"', ring=job.ring.name, error=error)
+            job.ring.metrics.failed(job.entry.resource, type(error).__name__)
+            job.ring.refused(job, error)
             return Outcome.FAILED
 
     async def decided_again(self, job: Job) -> Job | None:
@@ -177,13 +166,13 @@ class Mover:
         """The job for this state of the object and the ring as it is now; None where the ring does not have its
         resource any more.
         """
-        view, resource = self._view(job.ring), job.entry.resource
+        view, resource = job.ring.view, job.entry.resource
         if view is None or resource not in view.resources:
             return None
         if view is job.view and meta is job.meta and job.entry.main:
             return job  # nothing else was decided on
         entry, draining = view.resources.entry(resource), job.draining
-        if entry != job.entry and not self._strict:
+        if entry != job.entry and not job.ring.strict:
             draining = UnknownOwners()  # nobody has looked at those that own it now
         type_ = TypeMeta(job.kind.api_version, job.kind.kind)
         decision = plan(view, entry, type_, meta, draining=draining)
@@ -241,7 +230,7 @@ class Mover:
                 return Outcome.NOTHING
 
     async def _drain(self, job: Job, *, by_version: bool) -> Outcome:
-        view = self._view(job.ring)
+        view = job.ring.view
         if view is None:
             return Outcome.NOTHING
         await self._writes.turn()
@@ -253,12 +242,12 @@ class Mover:
             shard_is = test(_label(view.shard_label), job.decision.source)
             patch = JsonPatch([*_same_object(job.meta), shard_is, add(_label(view.drain_label), DRAIN_VALUE)])
         await self._patch(job, patch)
-        self._metrics.drained(job.ring, job.entry.resource)
-        self._drained(job)
+        job.ring.metrics.drained(job.entry.resource)
+        job.ring.drained(job)
         return Outcome.DRAINED
 
     async def _move(self, job: Job, *, by_version: bool) -> Outcome | ObjectMeta:
-        view, source = self._view(job.ring), job.decision.source
+        view, source = job.ring.view, job.decision.source
         if view is None:
             return Outcome.NOTHING
         await self._writes.turn()
@@ -269,7 +258,7 @@ class Mover:
             still = await self._dead(job.ring, source, job.read)
             if still is None:
                 return Outcome.WAITING
-        if self._strict:
+        if job.ring.strict:
             shard = await self._move_as_the_reference(job, view, still)
         elif by_version:
             shard = (await self._patch(job, _move_by_version(job, view), still)).label(view.shard_label)
@@ -277,9 +266,9 @@ class Mover:
             return await self._patch(job, _mark_as_taken(job, view), still)
         else:
             shard = (await self._patch(job, _move_by_label(job, view), still)).label(view.shard_label)
-        if shard != job.decision.target and not (self._strict and shard):
+        if shard != job.decision.target and not (job.ring.strict and shard):
             raise ApiError(f"the API server stored shard {shard!r} instead of {job.decision.target!r}")
-        self._metrics.moved(job.ring, job.entry.resource)
+        job.ring.metrics.moved(job.entry.resource)
         return Outcome.MOVED
 
     async def _move_as_the_reference(self, job: Job, view: RingView, still: Still | None) -> str:
@@ -307,7 +296,7 @@ class Mover:
 
     def _stands(self, job: Job) -> bool:
         """Whether the decision would be the same now. A main object's depends on nothing but the view."""
-        if job.entry.main and self._view(job.ring) is job.view:
+        if job.entry.main and job.ring.view is job.view:
             return True
         now = self._decided(job, job.meta)
         return now is not None and now.decision == job.decision

@@ -1,11 +1,10 @@
-"""Second chances for single objects (protocol 14-A19, reliability F17, 4.4): what was refused is tried
-again later, alone.
+"""Second chances for single objects: what was refused is tried again later, alone.
 
 Guaranteed: an object whose patch was refused (an admission policy, another webhook, a brownout) is read and
 decided on again after 1 s, doubled up to a minute, or when the server asked to come back, without disturbing others;
 nothing of the ring as it was is kept. A minute, because a refusal ends without a sign (a brownout is over, a policy
 was changed), and until then nobody works on the object, or its next shard waits for it. Bounded: at most `REMEMBERED`
-objects, which is 17 requests a second if all are refused for ever; more are left to the next pass.
+objects of a lane, which is 17 requests a second if all are refused for ever; more are left to the next look at all.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import NamedTuple
 from kubeshard.core.errors import ApiError, NotFound
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import Key
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
-from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.moves import Job, Mover, Outcome
 from kubeshard.workqueue.limits import ItemExponential
 from kubeshard.workqueue.queue import WorkQueue
@@ -28,30 +27,25 @@ LONGEST, JITTER = 60.0, 0.2
 
 
 class _Place(NamedTuple):
-    ring: str
     kind: Kind
     key: Key
 
 
 class Repairs:
-    """`add` is what a Mover calls on failure; `run` tries again."""
+    """Of one resource of a ring. `add` takes what was refused; `run` tries again."""
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK, rng: Rng = SYSTEM_RNG) -> None:
+    def __init__(self, clock: Clock, rng: Rng) -> None:
         self._clock = clock
         self._limiter = ItemExponential(1.0, LONGEST / (1 + JITTER), jitter=JITTER, rng=rng)
         self._queue: WorkQueue[_Place] | None = None
         self._jobs: dict[_Place, Job] = {}
 
     def add(self, job: Job, error: ApiError) -> None:
-        place = _Place(job.ring, job.kind, job.key)
+        place = _Place(job.kind, job.key)
         if self._queue is None or (place not in self._jobs and len(self._jobs) >= REMEMBERED):
             return
         self._jobs[place] = job
         self._queue.add_after(place, max(self._limiter.when(place), error.retry_after or 0.0))
-
-    def forget(self, ring: str) -> None:
-        for place in [place for place in self._jobs if place.ring == ring]:
-            self._done(place)
 
     async def run(self, mover: Mover) -> None:
         """Until cancelled."""

@@ -1,14 +1,12 @@
-"""What is known about a ring besides its shards, and how people are told: conditions (reliability 4.1,
-protocol 14.5).
+"""What is known about a ring besides its shards, and how people are told: conditions.
 
-The controllers of one sharder note their findings here; the ring controller writes them. Guaranteed:
+Whoever works on a ring notes findings in its report; the ring controller writes them. Guaranteed:
 `Ready` keeps the reference's meaning; every other condition is there only while there is something to say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 
 from kubeshard.core.conditions import Condition
 from kubeshard.core.kinds import GroupResource
@@ -45,82 +43,60 @@ DRAIN_STUCK_AFTER = 60.0
 """Seconds after which a drain that nobody acknowledged is worth a person's attention."""
 
 
-@dataclass(slots=True)
 class RingReport:
-    """Findings about one ring: problem text per resource, missing verbs, pending drains."""
+    """Findings about one ring. `changed` is called when its conditions may be out of date."""
 
-    unresolved: dict[GroupResource, str] = field(default_factory=dict)
-    missing_verbs: dict[GroupResource, set[str]] = field(default_factory=dict)
-    selector_problem: str = ""
-    system_namespaces: tuple[str, ...] = ()
-    """That the ring selects."""
-    stuck_drains: int = 0
+    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
+        self._changed = changed
+        self.unresolved: dict[GroupResource, str] = {}
+        """Why a resource could not be found or read."""
+        self.missing_verbs: dict[GroupResource, set[str]] = {}
+        self.selector_problem = ""
+        self.selected_system_namespaces: tuple[str, ...] = ()
+        self.stuck_drains = 0
 
-
-class RingReports:
-    """The reports of all rings. `changed` is called with a ring's name when its conditions may be out of
-    date.
-    """
-
-    def __init__(self) -> None:
-        self._reports: dict[str, RingReport] = {}
-        self._listener: Callable[[str], None] = lambda _: None
-
-    def listen(self, changed: Callable[[str], None]) -> None:
-        self._listener = changed
-
-    def of(self, ring: str) -> RingReport:
-        return self._reports.setdefault(ring, RingReport())
-
-    def forget(self, ring: str) -> None:
-        self._reports.pop(ring, None)
-
-    def keep(self, ring: str, resources: Collection[GroupResource]) -> None:
+    def keep(self, resources: Collection[GroupResource]) -> None:
         """The ring has these resources only."""
-        if (report := self._reports.get(ring)) is not None:
-            report.unresolved = {r: text for r, text in report.unresolved.items() if r in resources}
-            report.missing_verbs = {r: verbs for r, verbs in report.missing_verbs.items() if r in resources}
+        self.unresolved = {r: text for r, text in self.unresolved.items() if r in resources}
+        self.missing_verbs = {r: verbs for r, verbs in self.missing_verbs.items() if r in resources}
 
-    def resolved(self, ring: str, resource: GroupResource, problem: str = "") -> None:
+    def end(self) -> None:
+        """Nobody reads it any more."""
+        self._changed = lambda: None
+
+    def resolved(self, resource: GroupResource, problem: str = "") -> None:
         """A resource could be found and read, or why not."""
-        report = self.of(ring)
-        if report.unresolved.get(resource, "") != problem:
+        if self.unresolved.get(resource, "") != problem:
             if problem:
-                report.unresolved[resource] = problem
+                self.unresolved[resource] = problem
             else:
-                del report.unresolved[resource]
-            self._listener(ring)
+                del self.unresolved[resource]
+            self._changed()
 
-    def permitted(self, ring: str, resource: GroupResource, verb: str, allowed: bool) -> None:
+    def permitted(self, resource: GroupResource, verb: str, allowed: bool) -> None:
         """A request with this verb was allowed or forbidden."""
-        missing = self.of(ring).missing_verbs.get(resource, set())
+        missing = self.missing_verbs.get(resource, set())
         if (verb in missing) is not allowed:
             return
-        if allowed:
-            missing.discard(verb)
-            if not missing:
-                del self.of(ring).missing_verbs[resource]
-        else:
-            self.of(ring).missing_verbs.setdefault(resource, set()).add(verb)
-        self._listener(ring)
+        self.missing_verbs[resource] = missing ^ {verb}
+        if not self.missing_verbs[resource]:
+            del self.missing_verbs[resource]
+        self._changed()
 
-    def selector(self, ring: str, problem: str = "") -> None:
-        report = self.of(ring)
-        if report.selector_problem != problem:
-            report.selector_problem = problem
-            self._listener(ring)
+    def selector(self, problem: str = "") -> None:
+        if self.selector_problem != problem:
+            self.selector_problem = problem
+            self._changed()
 
-    def system_namespaces(self, ring: str, selected: tuple[str, ...]) -> None:
-        report = self.of(ring)
-        if report.system_namespaces != selected:
-            report.system_namespaces = selected
-            self._listener(ring)
+    def system_namespaces(self, selected: tuple[str, ...]) -> None:
+        if self.selected_system_namespaces != selected:
+            self.selected_system_namespaces = selected
+            self._changed()
 
-    def drains(self, ring: str, stuck: int) -> None:
-        report = self.of(ring)
-        if report.stuck_drains != stuck:
-            report.stuck_drains = stuck
-            self._listener(ring)
+    def drains(self, stuck: int) -> None:
+        if self.stuck_drains != stuck:
+            self.stuck_drains = stuck
+            self._changed()
 
 
 def findings(
@@ -157,7 +133,7 @@ def with_findings(conditions: tuple[Condition, ...], found: list[Condition]) -> 
 
 
 def shard_problems(shards: list[Shard], max_shards: int) -> list[str]:
-    """Why Leases of a ring are not, or not one by one, members (protocol 14-A13, A13b; reliability 4.2)."""
+    """Why Leases of a ring are not, or not one by one, members."""
     problems = [
         f"shard {name!r} has Leases in several namespaces ({', '.join(key.namespace for key in keys)})"
         for name, keys in sorted(duplicates(shards).items())
@@ -195,9 +171,9 @@ def _permissions(report: RingReport, resources: RingResources) -> str:
 
 
 def _system_namespaces(report: RingReport) -> str:
-    if not report.system_namespaces:
+    if not report.selected_system_namespaces:
         return ""
-    return f"the ring's namespaceSelector selects {', '.join(report.system_namespaces)}"
+    return f"the ring's namespaceSelector selects {', '.join(report.selected_system_namespaces)}"
 
 
 def _stuck(report: RingReport) -> str:

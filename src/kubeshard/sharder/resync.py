@@ -1,4 +1,4 @@
-"""One look at the objects of one resource of a ring: list, decide, carry out (protocol 4.2).
+"""One look at the objects of one resource of a ring: list, decide, carry out.
 
 Guaranteed: objects are streamed page by page and never kept; every object is decided on with the ring as it
 is at that moment; a controlled object that would leave a live shard waits while its owner's drain is pending, and
@@ -15,29 +15,25 @@ RBAC: list, and what `moves` needs, on every main and controlled resource.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kubeshard.client.client import Client
 from kubeshard.client.discovery import KindNotServed
 from kubeshard.core.errors import ApiError, Forbidden, NotFound, Timeout
-from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.selectors import Selector
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.crew import Crew
 from kubeshard.sharder.kinds import ResourceKinds
-from kubeshard.sharder.metrics import SharderMetrics
+from kubeshard.sharder.lane import Lane, Sight
 from kubeshard.sharder.moves import Job, Mover
 from kubeshard.sharder.moves import Outcome as Done
-from kubeshard.sharder.owners import Owners
+from kubeshard.sharder.owners import pending_owners, waiting_for_owners
 from kubeshard.sharder.permissions import Permissions
-from kubeshard.sharder.reports import DRAIN_STUCK_AFTER, RingReports
+from kubeshard.sharder.reports import DRAIN_STUCK_AFTER
+from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.schedule import Outcome, Reach
-from kubeshard.sharder.unknown_namespaces import UnknownNamespaces
-from kubeshard.sharder.views import RingViews
-from kubeshard.sharder.waiting import Sight, Waiting
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.planner import NOT_SELECTED, Action, RingView, TypeMeta, plan
 
@@ -52,27 +48,20 @@ _log = get_logger("kubeshard.sharder")
 
 
 @dataclass(slots=True)
-class _Memory:
-    """What is remembered of one ring between looks."""
-
-    owners: Owners
-    drains: dict[GroupResource, Waiting] = field(default_factory=dict)
-    """Of main resources."""
-    unassigned: dict[GroupResource, Waiting] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class _Look:
     """One look, and what it has seen so far."""
 
-    ring: str
-    entry: RingEntry
+    lane: Lane
     reach: Reach
-    owners: Owners
     drains: Sight
     unassigned: Sight
     waiting: int = 0
     progressed: float = 0.0
+
+    @property
+    def tells_drains(self) -> bool:
+        """Whether all objects that are being drained are seen."""
+        return self.lane.entry.main and self.reach is not Reach.MISPLACED
 
 
 class Resync:
@@ -81,83 +70,39 @@ class Resync:
     def __init__(
         self,
         client: Client,
-        views: RingViews,
         kinds: ResourceKinds,
         mover: Mover,
-        reports: RingReports,
         permissions: Permissions,
-        metrics: SharderMetrics,
-        unknown: UnknownNamespaces,
         *,
-        concurrent_moves: int = 100,
-        strict: bool = False,
-        clock: Clock = SYSTEM_CLOCK,
+        concurrent_moves: int,
+        clock: Clock,
     ) -> None:
         self._client = client
-        self._views = views
         self._kinds = kinds
         self._mover = mover
-        self._reports = reports
         self._permissions = permissions
-        self._metrics = metrics
-        self._unknown = unknown
         self._concurrent_moves = concurrent_moves
-        self._strict = strict
         self._clock = clock
-        self._memories: dict[str, _Memory] = {}
 
-    async def look(self, ring: str, entry: RingEntry, reach: Reach) -> Outcome:
+    async def look(self, lane: Lane, reach: Reach) -> Outcome:
         """One look. Raises no ApiErrors: what could not be read is reported, and `failed` in the outcome."""
-        started = self._clock.monotonic()
-        memory = self._memory(ring)
-        look = _Look(
-            ring,
-            entry,
-            reach,
-            memory.owners,
-            memory.drains.setdefault(entry.resource, Waiting()).look(),
-            memory.unassigned.setdefault(entry.resource, Waiting()).look(),
-        )
+        started, ring = self._clock.monotonic(), lane.ring
+        look = _Look(lane, reach, lane.drains.look(), lane.unassigned.look())
         error = await self._looked(look)
-        self._metrics.resynced(ring, reach.name.lower(), self._clock.monotonic() - started)
+        ring.metrics.resynced(reach.name.lower(), self._clock.monotonic() - started)
         if error is not None:
-            await self._could_not_read(ring, entry.resource, error)
+            await self._could_not_read(lane, error)
             return Outcome(failed=True)
-        self._reports.resolved(ring, entry.resource)
-        self._permissions.granted(ring, entry.resource, "list")
+        ring.report.resolved(lane.entry.resource)
+        self._permissions.granted(lane, "list")
         if reach is Reach.ALL:
-            await self._permissions.check(ring, entry.resource)
-        if entry.main and reach is not Reach.MISPLACED:
+            await self._permissions.check(lane)
+        if look.tells_drains:
             look.drains.complete()
         if reach is not Reach.CONTROLLED:
             look.unassigned.complete()
-        if memory is self._memories.get(ring):
-            self._tell(ring, entry, memory)
-        return Outcome(waiting=look.waiting or memory.owners.pending(entry))
-
-    def drained(self, job: Job) -> None:
-        """A drain was asked for, by a look or by anybody else."""
-        self._memory(job.ring).owners.asked(job.entry.resource, job.decision)
-
-    def keep(self, ring: str, entries: Iterable[RingEntry]) -> None:
-        """The ring has these resources only: what is remembered of others is forgotten."""
-        if (memory := self._memories.get(ring)) is None:
-            return
-        kept = {entry.resource for entry in entries}
-        for resource in memory.unassigned.keys() - kept:
-            del memory.unassigned[resource]
-            memory.drains.pop(resource, None)
-            self._metrics.forget_resource(ring, resource)
-
-    def forget(self, ring: str) -> None:
-        self._memories.pop(ring, None)
-        self._metrics.forget(ring)
-
-    def _memory(self, ring: str) -> _Memory:
-        if (memory := self._memories.get(ring)) is None:
-            owners = Owners(lambda: self._views.view(ring), strict=self._strict)
-            memory = self._memories[ring] = _Memory(owners)
-        return memory
+        self._tell(lane)
+        return Outcome(waiting=look.waiting or pending_owners(ring, lane.entry))
 
     async def _looked(self, look: _Look) -> ApiError | None:
         """What became of it."""
@@ -174,41 +119,40 @@ class Resync:
 
     async def _list(self, look: _Look, crew: Crew, limit: asyncio.Timeout) -> None:
         """Lists the resource and starts what has to be done. Raises ApiError."""
-        ring, entry, reach, owners = look.ring, look.entry, look.reach, look.owners
+        lane, ring, entry = look.lane, look.lane.ring, look.lane.entry
         kind = await self._kinds.kind(entry.resource)
-        view = self._views.view(ring)
+        view = ring.view
         if view is None or not view.hashring.shards:
             return
-        type_, draining = TypeMeta(kind.api_version, kind.kind), owners.of(entry)
-        tells_drains = entry.main and reach is not Reach.MISPLACED
-        if tells_drains:
-            owners.begin(entry.resource, complete=reach is Reach.ALL)
+        type_, draining = TypeMeta(kind.api_version, kind.kind), waiting_for_owners(ring, entry)
+        if look.tells_drains:
+            lane.pending.begin(complete=look.reach is Reach.ALL)
         objects = self._client.list(
             metadata_only(kind),
-            label_selector=_selector(reach, entry, view),
+            label_selector=_selector(look.reach, entry, view),
             on_restart=lambda: None,  # deciding twice on an object is harmless
         )
         async for obj in objects:
             meta = obj.metadata
             self._go_on(look, limit)
-            current = self._views.view(ring)
+            current = ring.view
             if current is None:
                 return
             decision = plan(current, entry, type_, meta, draining=draining)
-            if decision.reason == NOT_SELECTED and not self._views.knows_namespace(meta.namespace):
-                self._unknown.passed_over((ring, entry), meta.namespace)
+            if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
+                lane.passed_over.add(meta.namespace)
             if decision.action is Action.WAIT or decision.action is Action.DRAIN:
                 look.waiting += 1
                 if entry.main:
                     look.drains.pending(obj.key, self._clock.monotonic())
-                    owners.draining(entry.resource, decision)
+                    lane.pending.draining(decision.key)
             if decision.action in _CARRY_OUT:
                 job = Job(ring, entry, kind, meta, decision, draining, objects.read_at, current)
                 await crew.start(self._carry_out(job, look))
             elif decision.action is Action.REFUSED:
                 _not_keyed(ring, entry, meta, decision.reason)
-        if tells_drains:
-            owners.end(entry.resource, view.hashring)
+        if look.tells_drains:
+            lane.pending.end(view.hashring)
 
     def _go_on(self, look: _Look, limit: asyncio.Timeout) -> None:
         now = asyncio.get_running_loop().time()
@@ -218,34 +162,33 @@ class Resync:
 
     async def _carry_out(self, job: Job, look: _Look) -> None:
         outcome = await self._mover.carry_out(job)
-        if outcome is Done.FAILED and job.entry.main:
-            look.owners.refused(job.entry.resource, job.decision)
-        if outcome in (Done.FAILED, Done.WAITING) and job.decision.source not in self._views.available(
-            job.ring
-        ):
+        if outcome is Done.FAILED and job.decision.action is Action.DRAIN:
+            look.lane.pending.refused(job.decision.key)
+        if outcome in (Done.FAILED, Done.WAITING) and job.decision.source not in job.ring.available:
             look.unassigned.pending(job.key, self._clock.monotonic())
 
-    async def _could_not_read(self, ring: str, resource: GroupResource, error: ApiError) -> None:
+    async def _could_not_read(self, lane: Lane, error: ApiError) -> None:
+        ring, resource = lane.ring, lane.entry.resource
         if isinstance(error, KindNotServed):
-            _log.warning(f'no kinds found for resource "{resource}"', ring=ring)
+            _log.warning(f'no kinds found for resource "{resource}"', ring=ring.name)
         else:
-            _log.warning(f"error listing {resource}", ring=ring, error=error)
+            _log.warning(f"error listing {resource}", ring=ring.name, error=error)
         if isinstance(error, Forbidden):
-            await self._permissions.refused(ring, resource, "list")
+            await self._permissions.refused(lane, "list")
         else:
             if isinstance(error, NotFound):
                 self._kinds.forget(resource)
-            self._reports.resolved(ring, resource, str(error))
+            ring.report.resolved(resource, str(error))
 
-    def _tell(self, ring: str, entry: RingEntry, memory: _Memory) -> None:
-        now, resource = self._clock.monotonic(), entry.resource
-        if entry.main:
-            self._metrics.pending(ring, resource, memory.drains[resource].count)
-        self._metrics.unassigned(ring, resource, memory.unassigned[resource].count)
-        drains, unassigned = memory.drains.values(), memory.unassigned.values()
-        self._metrics.oldest_drain(ring, max((each.oldest(now) for each in drains), default=0.0))
-        self._metrics.oldest_unassigned(ring, max((each.oldest(now) for each in unassigned), default=0.0))
-        self._reports.drains(ring, sum(each.older_than(DRAIN_STUCK_AFTER, now) for each in drains))
+    def _tell(self, lane: Lane) -> None:
+        now, ring, resource = self._clock.monotonic(), lane.ring, lane.entry.resource
+        if lane.entry.main:
+            ring.metrics.pending(resource, lane.drains.count)
+        ring.metrics.unassigned(resource, lane.unassigned.count)
+        lanes = ring.lanes.values()
+        ring.metrics.oldest_drain(max((each.drains.oldest(now) for each in lanes), default=0.0))
+        ring.metrics.oldest_unassigned(max((each.unassigned.oldest(now) for each in lanes), default=0.0))
+        ring.report.drains(sum(each.drains.older_than(DRAIN_STUCK_AFTER, now) for each in lanes))
 
 
 def _selector(reach: Reach, entry: RingEntry, view: RingView) -> Selector | None:
@@ -258,7 +201,7 @@ def _selector(reach: Reach, entry: RingEntry, view: RingView) -> Selector | None
     return None
 
 
-def _not_keyed(ring: str, entry: RingEntry, meta: ObjectMeta, reason: str) -> None:
+def _not_keyed(ring: Ring, entry: RingEntry, meta: ObjectMeta, reason: str) -> None:
     _log.debug(
         "Cannot assign object", ring=ring, resource=str(entry.resource), object=str(meta.name), problem=reason
     )

@@ -1,11 +1,11 @@
-"""The controllerring controller: webhook configuration and status of each ring (protocol 4.1).
+"""The controllerring controller: webhook configuration and status of each ring.
 
 Guaranteed: the webhook configuration is what `webhook_config` renders, also after it was edited or deleted
 by someone; an API server that does not know match conditions gets none from then on (until the process starts
 again) instead of a fight; applied without force, so a field that another manager took is a conflict, shown as
 Ready=False like the reference does. `Ready` means what it means there; further conditions (`reports`) never
 change it, and come with an event when there is something new to say. A status that somebody else wrote is
-overwritten (reliability 4.1).
+overwritten.
 
 RBAC: get, list, watch on controllerrings; update on controllerrings/status and controllerrings/finalizers;
 create, patch on mutatingwebhookconfigurations, and what `webhook_drift` can use; create, patch on events.
@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 
-from kubeshard.cache.cache import Cache
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.predicates import Predicate, changed, generation_changed
@@ -32,11 +31,12 @@ from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import Key
 from kubeshard.core.patches import ApplyPatch
 from kubeshard.core.times import second_time
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.certificate_controller import CaBundleSource
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.reports import OWN_CONDITIONS, RingReports, findings, shortened, with_findings
+from kubeshard.sharder.reports import OWN_CONDITIONS, findings, shortened, with_findings
+from kubeshard.sharder.ring import Ring, Rings
 from kubeshard.sharder.webhook_config import (
     MutatingWebhookConfiguration,
     knows_match_conditions,
@@ -44,9 +44,7 @@ from kubeshard.sharder.webhook_config import (
 )
 from kubeshard.sharder.webhook_drift import APPLY_AGAIN, WebhookDrift
 from kubeshard.sharding.api import READY, ControllerRing, ControllerRingStatus
-from kubeshard.sharding.classification import RingResources
 from kubeshard.sharding.leases import MAX_SHARDS, Change
-from kubeshard.sharding.names import webhook_config_name
 
 NAME = "controllerring"
 FIELD_MANAGER = "controllerring-controller"
@@ -58,27 +56,23 @@ _status_changed: Predicate[ControllerRing] = changed(lambda ring: ring.status)
 
 
 def ring_controller(
-    cache: Cache,
+    rings: Rings,
     observer: LeaseObserver,
-    reports: RingReports,
     config: WebhookConfig,
     drift: WebhookDrift,
-    ca: CaBundleSource | None = None,
-    clock: Clock = SYSTEM_CLOCK,
-    *,
-    strict: bool = False,
+    ca: CaBundleSource | None,
+    clock: Clock,
 ) -> Controller[ControllerRing]:
-    """The controller. `ca` is the sharder's own certificate authority, where it has one, `strict` the strict
-    parity switch.
+    """The controller. `ca` is the sharder's own certificate authority, where it has one.
 
     Triggers: new or changed ControllerRings, a changed status, shards that come, go or flip, drift, new
     findings, a new authority.
     """
     return Controller(
         name=NAME,
-        reconciler=ControllerRings(observer, reports, config, drift, ca, clock, strict=strict),
+        reconciler=ControllerRings(rings, observer, config, drift, ca, clock),
         primary=Watch(ControllerRing, when=generation_changed | _status_changed),
-        sources=[ShardChanges(observer, reports), drift, *([NewAuthority(ca, cache)] if ca else [])],
+        sources=[ShardChanges(rings, observer), drift, *([NewAuthority(rings, ca)] if ca else [])],
         workers=5,
     )
 
@@ -86,9 +80,9 @@ def ring_controller(
 class ShardChanges:
     """Triggers rings whose numbers of shards changed, or about which there is something new to report."""
 
-    def __init__(self, observer: LeaseObserver, reports: RingReports) -> None:
+    def __init__(self, rings: Rings, observer: LeaseObserver) -> None:
+        self._rings = rings
         self._observer = observer
-        self._reports = reports
 
     async def run(self, enqueue: Enqueue) -> None:
         def heard(change: Change) -> None:
@@ -96,28 +90,28 @@ class ShardChanges:
                 for ring in sorted(change.rings):
                     enqueue(Key("", ring), "shards changed")
 
-        self._reports.listen(lambda ring: enqueue(Key("", ring), "new findings"))
+        self._rings.listen(lambda ring: enqueue(ring.resource.key, "new findings"))
         try:
             with self._observer.subscribed(heard):
                 await asyncio.get_running_loop().create_future()
         finally:
-            self._reports.listen(lambda ring: None)
+            self._rings.listen(None)
 
 
 class NewAuthority:
     """Triggers all rings when the webhook's certificate authority changed."""
 
-    def __init__(self, ca: CaBundleSource, cache: Cache) -> None:
+    def __init__(self, rings: Rings, ca: CaBundleSource) -> None:
         self._changed = asyncio.Event()
-        self._cache = cache
+        self._rings = rings
         ca.on_change(self._changed.set)
 
     async def run(self, enqueue: Enqueue) -> None:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            for ring in self._cache.list(ControllerRing):
-                enqueue(ring.key, "new certificate authority")
+            for ring in self._rings:
+                enqueue(ring.resource.key, "new certificate authority")
 
 
 class ControllerRings(Reconciler[ControllerRing]):
@@ -125,47 +119,41 @@ class ControllerRings(Reconciler[ControllerRing]):
 
     def __init__(
         self,
+        rings: Rings,
         observer: LeaseObserver,
-        reports: RingReports,
         config: WebhookConfig,
         drift: WebhookDrift,
-        ca: CaBundleSource | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-        *,
-        strict: bool = False,
+        ca: CaBundleSource | None,
+        clock: Clock,
     ) -> None:
+        self._rings = rings
         self._observer = observer
-        self._reports = reports
         self._config = config
         self._drift = drift
         self._ca = ca
         self._clock = clock
-        self._match_condition = not strict
+        self._match_condition = not rings.surroundings.strict
         """Whether the webhook configurations get one: not from an API server that knows none."""
 
     async def reconcile(self, ctx: Context, obj: ControllerRing, /) -> Result | None:
+        if (ring := self._rings.get(obj.name)) is None:
+            return None  # it is about to be known, or gone
         try:
-            await self._apply_webhook(ctx, obj)
+            await self._apply_webhook(ctx, ring, obj)
         except ApiError as error:
             message = shortened(f"error reconciling webhooks for ControllerRing: {error}")
-            await self._report_failure(ctx, obj, message[:1].upper() + message[1:])
+            await self._report_failure(ctx, ring, obj, message[:1].upper() + message[1:])
             raise
-        status = self._status(
-            obj, "True", "ReconciliationSucceeded", "ControllerRing was successfully reconciled"
-        )
+        message = "ControllerRing was successfully reconciled"
+        status = self._status(ring, obj, "True", "ReconciliationSucceeded", message)
         _tell_news(ctx, obj, status)
         await self._write(ctx, obj, status)
         return None if self._drift.watched else Result(requeue_after=APPLY_AGAIN)
 
-    async def gone(self, ctx: Context, key: Key, /) -> Result | None:
-        self._reports.forget(key.name)
-        self._drift.forget(webhook_config_name(key.name))
-        return None
-
-    async def _apply_webhook(self, ctx: Context, ring: ControllerRing) -> None:
+    async def _apply_webhook(self, ctx: Context, ring: Ring, obj: ControllerRing) -> None:
         asked = self._match_condition
-        body = self._webhook(ring, asked)
-        if await self._drift.in_place(body):
+        body = self._webhook(obj, asked)
+        if await self._drift.in_place(ring, body):
             return
         try:
             answer = await _applied(ctx, body)
@@ -173,10 +161,10 @@ class ControllerRings(Reconciler[ControllerRing]):
         except ApiError as error:
             if not asked or error.code not in _REFUSED:
                 raise
-            body = self._webhook(ring, False)
+            body = self._webhook(obj, False)
             await _applied(ctx, body)  # raises where something else is refused
             known = False
-        self._drift.applied(body)
+        self._drift.applied(ring, body)
         if asked and not known:
             self._match_condition = False
             ctx.log.info(
@@ -187,35 +175,35 @@ class ControllerRings(Reconciler[ControllerRing]):
         ca_bundle = self._ca.ca_bundle if self._ca else ""
         return webhook_configuration(ring, self._config, ca_bundle, match_condition=match_condition)
 
-    async def _report_failure(self, ctx: Context, ring: ControllerRing, message: str) -> None:
-        ctx.event(ring, "Warning", "ReconciliationFailed", message, action="Reconcile")
+    async def _report_failure(self, ctx: Context, ring: Ring, obj: ControllerRing, message: str) -> None:
+        ctx.event(obj, "Warning", "ReconciliationFailed", message, action="Reconcile")
         try:
-            status = self._status(ring, "False", "ReconciliationFailed", message)
-            _tell_news(ctx, ring, status)
-            await self._write(ctx, ring, status)
+            status = self._status(ring, obj, "False", "ReconciliationFailed", message)
+            _tell_news(ctx, obj, status)
+            await self._write(ctx, obj, status)
         except ApiError as error:
             ctx.log.error("Cannot write the status of the ControllerRing", error=error)
 
-    def _status(self, ring: ControllerRing, ready: str, reason: str, message: str) -> ControllerRingStatus:
+    def _status(
+        self, ring: Ring, obj: ControllerRing, ready: str, reason: str, message: str
+    ) -> ControllerRingStatus:
         """The status as it should be; equal to the present one where nothing changed. A failed reconcile
         leaves the numbers of shards as they were.
         """
         now = second_time(self._clock.wall())
-        status = ring.status or ControllerRingStatus()
+        status = obj.status or ControllerRingStatus()
         shards = [s for s in self._observer.book.shards(ring.name, self._clock.monotonic()) if not s.deleted]
-        found = findings(
-            self._reports.of(ring.name), RingResources(ring.spec.resources), shards, max_shards=MAX_SHARDS
-        )
+        found = findings(ring.report, ring.resources, shards, max_shards=MAX_SHARDS)
         condition = Condition(type=READY, status=ready, reason=reason, message=message)
         conditions = with_findings(status.conditions, found)
         for each in (condition, *found):
-            each = msgspec.structs.replace(each, observed_generation=ring.metadata.generation)
+            each = msgspec.structs.replace(each, observed_generation=obj.metadata.generation)
             conditions = set_condition(conditions, each, now)
         if ready == "True":
             available = sum(shard.valid and shard.state.available for shard in shards)
             status = msgspec.structs.replace(status, shards=len(shards), available_shards=available)
         return msgspec.structs.replace(
-            status, observed_generation=ring.metadata.generation, conditions=conditions
+            status, observed_generation=obj.metadata.generation, conditions=conditions
         )
 
     async def _write(self, ctx: Context, ring: ControllerRing, status: ControllerRingStatus) -> None:

@@ -1,9 +1,8 @@
-"""The watch on unassigned objects (reliability F9): what webhook and resync missed is assigned as it
-appears.
+"""The watch on unassigned objects: what webhook and looks missed is assigned as it appears.
 
-One metadata watch per ring and resource, with the selector "has no shard label": its cost follows the rate
+One metadata watch per lane, with the selector "has no shard label": its cost follows the rate
 of misses, not the number of objects. It stores nothing: events go straight to the planner and the mover.
-When a watch opens anew after a gap, it asks for a pass over the objects without an available shard instead
+When a watch opens anew after a gap, it asks for a look at the objects without an available shard instead
 of reading them itself. An object whose namespace is not known yet is looked for again, by a list of that
 namespace's unassigned objects, as soon as the namespace appears.
 
@@ -16,7 +15,6 @@ is left to periodic passes and says so in a condition. RBAC: list, watch on ever
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
 
 from kubeshard.cache.backoff import Backoff, BackoffPolicy
 from kubeshard.client.client import Client
@@ -25,17 +23,16 @@ from kubeshard.core.errors import ApiError, Forbidden, NotFound
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.selectors import Selector
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.crew import Crew
 from kubeshard.sharder.kinds import ResourceKinds
+from kubeshard.sharder.lane import Lane
 from kubeshard.sharder.moves import Job, Mover
 from kubeshard.sharder.owners import UnknownOwners
 from kubeshard.sharder.permissions import Permissions
-from kubeshard.sharder.unknown_namespaces import Place, UnknownNamespaces
-from kubeshard.sharder.views import RingViews
-from kubeshard.sharding.classification import RingEntry
+from kubeshard.sharder.schedule import Reach
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.planner import NOT_SELECTED, Action, TypeMeta, plan
 
@@ -52,117 +49,73 @@ _log = get_logger("kubeshard.sharder")
 
 
 class UnassignedWatches:
-    """The watches of all rings. `run` is the scope in which they live, `follow` says which there should
-    be.
-    """
+    """Watches one lane for as long as the lane is open."""
 
     def __init__(
         self,
         client: Client,
-        views: RingViews,
         kinds: ResourceKinds,
         mover: Mover,
         permissions: Permissions,
-        unknown: UnknownNamespaces,
         *,
-        concurrent_moves: int = 100,
-        clock: Clock = SYSTEM_CLOCK,
-        rng: Rng = SYSTEM_RNG,
+        concurrent_moves: int,
+        clock: Clock,
+        rng: Rng,
     ) -> None:
         self._client = client
-        self._views = views
         self._kinds = kinds
         self._mover = mover
         self._permissions = permissions
-        self._unknown = unknown
         self._concurrent_moves = concurrent_moves
         self._clock = clock
         self._rng = rng
-        self._group: asyncio.TaskGroup | None = None
-        self._missed: Callable[[str], None] = lambda ring: None
-        self._wanted: tuple[Place, ...] = ()
-        self._watches: dict[Place, asyncio.Task[None]] = {}
-        self._appeared: dict[Place, set[str]] = {}
-        """Namespaces to be looked at."""
-        self._looks: dict[Place, asyncio.Task[None]] = {}
 
-    async def run(self, missed: Callable[[str], None]) -> None:
-        """Until cancelled. `missed` is called with a ring of which objects may have been missed."""
-        self._missed = missed
-        try:
-            async with asyncio.TaskGroup() as self._group:
-                self._adjust()
-                await asyncio.get_running_loop().create_future()
-        finally:
-            self._group = None
-            for memory in (self._watches, self._looks, self._appeared):
-                memory.clear()
-
-    def follow(self, ring: str, entries: Iterable[RingEntry]) -> None:
-        """From now on the ring's watches are those of these entries."""
-        others = (place for place in self._wanted if place[0] != ring)
-        self._wanted = (*others, *((ring, entry) for entry in entries))
-        self._adjust()
-
-    def namespace_appeared(self, namespace: str) -> None:
-        """A namespace is known from now on: what was passed over in it is looked for."""
-        for place in self._unknown.appeared(namespace):
-            self._look_for(place, namespace)
-
-    def namespace_selected(self, ring: str, namespace: str) -> None:
-        """The ring selects a namespace from now on that it did not select before."""
-        for place in self._wanted:
-            if place[0] == ring:
-                self._look_for(place, namespace)
-
-    def _adjust(self) -> None:
-        if self._group is None:
-            return
-        for place in [place for place in self._watches if place not in self._wanted]:
-            self._watches.pop(place).cancel()
-            if look := self._looks.pop(place, None):
-                look.cancel()
-            self._appeared.pop(place, None)
-            self._unknown.forget(place)
-        for place in self._wanted:
-            if place not in self._watches:
-                self._watches[place] = self._group.create_task(
-                    self._keep_watching(*place), name=f"unassigned {place[1].resource} of {place[0]}"
-                )
-
-    # Watching
-
-    async def _keep_watching(self, ring: str, entry: RingEntry) -> None:
+    async def keep_watching(self, lane: Lane) -> None:
+        """Until cancelled."""
+        resource, log_of = lane.entry.resource, {"ring": lane.ring.name, "resource": lane.entry.resource}
         version, backoff, forbidden = "", Backoff(BackoffPolicy(), self._rng), False
         while True:
             pause = 0.0
             try:
-                kind = await self._kinds.kind(entry.resource)
+                kind = await self._kinds.kind(resource)
                 if not version:
-                    version = await self._position(kind, _unassigned(ring))
-                    self._missed(ring)
+                    version = await self._position(kind, _unassigned(lane))
+                    self._missed(lane)
                 opened = self._clock.monotonic()
-                last = await self._watch(ring, entry, kind, version)
+                last = await self._watch(lane, kind, version)
                 forbidden = False
-                self._permissions.granted(ring, entry.resource, "watch")
+                self._permissions.granted(lane, "watch")
                 if last or self._clock.monotonic() - opened >= SHORT_WATCH:
                     version = last or version
                     continue
-                _log.debug("Watch of unassigned objects ended at once", ring=ring, resource=entry.resource)
+                _log.debug("Watch of unassigned objects ended at once", **log_of)
             except Forbidden as error:
                 log, forbidden = _log.debug if forbidden else _log.warning, True  # once; the condition stays
-                log("cannot watch unassigned objects", ring=ring, resource=entry.resource, error=error)
-                await self._permissions.refused(ring, entry.resource, "watch")
+                log("Cannot watch unassigned objects", **log_of, error=error)
+                await self._permissions.refused(lane, "watch")
                 pause = FORBIDDEN_PAUSE
             except ApiError as error:
                 if isinstance(error, NotFound):
-                    self._kinds.forget(entry.resource)
-                _log.debug(
-                    "Watch of unassigned objects failed", ring=ring, resource=entry.resource, error=error
-                )
+                    self._kinds.forget(resource)
+                _log.debug("Watch of unassigned objects failed", **log_of, error=error)
                 pause = min(error.retry_after or 0.0, LONGEST_RETRY_AFTER)
             version = ""
             await asyncio.sleep(max(pause, backoff.failed(self._clock.monotonic())))
+
+    def namespace_appeared(self, lane: Lane, namespace: str) -> None:
+        """A namespace is known from now on: what was passed over in it is looked for."""
+        if lane.passed_over.take(namespace):
+            self.look_for(lane, namespace)
+
+    def look_for(self, lane: Lane, namespace: str) -> None:
+        """The ring selects a namespace from now on that it did not select before."""
+        lane.appeared.add(namespace)
+        if not lane.looking_for:
+            lane.looking_for = True
+            lane.start(self._look(lane), "looks for namespaces new to")
+
+    def _missed(self, lane: Lane) -> None:
+        lane.request(Reach.MISPLACED, self._clock.monotonic())
 
     async def _position(self, kind: Kind, selector: Selector) -> str:
         """Where to watch from: the version of a list that is empty because its selector contradicts
@@ -174,7 +127,7 @@ class UnassignedWatches:
             pass
         return stream.resource_version
 
-    async def _watch(self, ring: str, entry: RingEntry, kind: Kind, version: str) -> str:
+    async def _watch(self, lane: Lane, kind: Kind, version: str) -> str:
         """One watch, until it ends by itself; returns where to go on, "" where it said nothing. Raises
         ApiError.
         """
@@ -182,7 +135,7 @@ class UnassignedWatches:
         async with (
             Crew(self._concurrent_moves) as crew,
             self._client.watch(
-                metadata_only(kind), label_selector=_unassigned(ring), resource_version=version
+                metadata_only(kind), label_selector=_unassigned(lane), resource_version=version
             ) as events,
         ):
             async for event in events:
@@ -192,57 +145,53 @@ class UnassignedWatches:
                     case Changed(change, obj):
                         last = obj.metadata.resource_version
                         if change != "DELETED":
-                            await self._consider(ring, entry, kind, obj.metadata, crew)
+                            await self._consider(lane, kind, obj.metadata, crew)
         return last
 
-    async def _consider(self, ring: str, entry: RingEntry, kind: Kind, meta: ObjectMeta, crew: Crew) -> None:
-        view = self._views.view(ring)
+    async def _consider(self, lane: Lane, kind: Kind, meta: ObjectMeta, crew: Crew) -> None:
+        ring, entry = lane.ring, lane.entry
+        view = ring.view
         if view is None:
             return
         decision = plan(view, entry, TypeMeta(kind.api_version, kind.kind), meta)
-        if decision.reason == NOT_SELECTED and not self._views.knows_namespace(meta.namespace):
-            self._unknown.passed_over((ring, entry), meta.namespace)
+        if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
+            lane.passed_over.add(meta.namespace)
         if decision.action is Action.ASSIGN:
-            job = Job(ring, entry, kind, meta, decision, UnknownOwners())
-            await crew.start(self._mover.carry_out(job))
+            await crew.start(self._mover.carry_out(Job(ring, entry, kind, meta, decision, UnknownOwners())))
 
-    # Namespaces that are new to a ring
-
-    def _look_for(self, place: Place, namespace: str) -> None:
-        if self._group is None or place not in self._watches:
-            return
-        self._appeared.setdefault(place, set()).add(namespace)
-        if place not in self._looks:
-            self._looks[place] = self._group.create_task(self._look(place))
-
-    async def _look(self, place: Place) -> None:
-        """Looks at what has appeared, until nothing is left. Whoever comes meanwhile is looked at next."""
-        ring, entry = place
+    async def _look(self, lane: Lane) -> None:
+        """Looks at the namespaces that have appeared, until none is left; one that comes meanwhile is next."""
         await asyncio.sleep(TOGETHER)
-        while namespaces := self._appeared.pop(place, None):
+        while lane.appeared:
+            namespaces, lane.appeared = lane.appeared, set()
             try:
-                kind = await self._kinds.kind(entry.resource)
+                kind = await self._kinds.kind(lane.entry.resource)
                 if kind.namespaced:
                     some = sorted(namespaces) if len(namespaces) <= NAMESPACES_AT_ONCE else [None]
                     for namespace in some:
-                        await self._look_at(ring, entry, kind, namespace)
+                        await self._look_at(lane, kind, namespace)
             except ApiError as error:
-                _log.debug("Cannot read Namespaces", ring=ring, resource=entry.resource, error=error)
-                self._missed(ring)
+                _log.debug(
+                    "Cannot read Namespaces",
+                    ring=lane.ring.name,
+                    resource=lane.entry.resource,
+                    error=error,
+                )
+                self._missed(lane)
             await asyncio.sleep(TOGETHER)
-        del self._looks[place]
+        lane.looking_for = False
 
-    async def _look_at(self, ring: str, entry: RingEntry, kind: Kind, namespace: str | None) -> None:
+    async def _look_at(self, lane: Lane, kind: Kind, namespace: str | None) -> None:
         objects = self._client.list(
             metadata_only(kind),
             namespace,
-            label_selector=_unassigned(ring),
+            label_selector=_unassigned(lane),
             on_restart=lambda: None,  # deciding twice on an object is harmless
         )
         async with Crew(self._concurrent_moves) as crew:
             async for obj in objects:
-                await self._consider(ring, entry, kind, obj.metadata, crew)
+                await self._consider(lane, kind, obj.metadata, crew)
 
 
-def _unassigned(ring: str) -> Selector:
-    return Selector.absent(shard_label(ring))
+def _unassigned(lane: Lane) -> Selector:
+    return Selector.absent(shard_label(lane.ring.name))

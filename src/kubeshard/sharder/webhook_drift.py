@@ -26,6 +26,7 @@ from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
+from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, in_sync
 from kubeshard.sharding.names import APP_LABEL, APP_NAME, RING_LABEL
 
@@ -39,14 +40,13 @@ _log = get_logger("kubeshard.sharder")
 
 
 class WebhookDrift:
-    """A trigger of the rings whose configuration was changed by somebody, and the memory of what was applied."""
+    """A trigger of the rings whose configuration was changed by somebody."""
 
     def __init__(self, client: Client, clock: Clock, rng: Rng) -> None:
         self._client = client
         self._clock = clock
         self._cache = Cache(client)
         self._informer = self._cache.declare(MutatingWebhookConfiguration, OUR_WEBHOOKS)
-        self._applied: dict[str, tuple[Mapping[str, Any], float]] = {}
         self._known = asyncio.Event()
 
     @property
@@ -82,22 +82,17 @@ class WebhookDrift:
             registration.remove()
             self._known.clear()
 
-    async def in_place(self, body: Mapping[str, Any]) -> bool:
-        """Whether the configuration need not be applied now: it is as wanted, or was applied lately unseen."""
+    async def in_place(self, ring: Ring, body: Mapping[str, Any]) -> bool:
+        """Whether the ring's configuration need not be applied now: it is as wanted, or was applied lately unseen."""
         await self._known.wait()
-        name = body["metadata"]["name"]
         if self.watched:
-            actual = self._cache.get(MutatingWebhookConfiguration, name, scope=OUR_WEBHOOKS)
-            return in_sync(actual, body)
-        before, at = self._applied.get(name, ({}, 0.0))
+            name = body["metadata"]["name"]
+            return in_sync(self._cache.get(MutatingWebhookConfiguration, name, scope=OUR_WEBHOOKS), body)
+        before, at = ring.applied or ({}, 0.0)
         return before == body and self._clock.monotonic() - at < APPLY_AGAIN
 
-    def applied(self, body: Mapping[str, Any]) -> None:
-        self._applied[body["metadata"]["name"]] = (body, self._clock.monotonic())
-
-    def forget(self, name: str) -> None:
-        """The ring of this configuration is gone."""
-        self._applied.pop(name, None)
+    def applied(self, ring: Ring, body: Mapping[str, Any]) -> None:
+        ring.applied = body, self._clock.monotonic()
 
     async def _missing(self) -> list[str]:
         """The verbs that are not allowed. Where the server does not say, trying tells."""

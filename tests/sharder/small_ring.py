@@ -1,0 +1,106 @@
+"""A ring without a cluster: who lives, what is known of kinds, and which namespaces there are is what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry
+
+from kubeshard.cache import Added, Deleted, Updated
+from kubeshard.core.builtin import Namespace
+from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.selectors import LabelSelector
+from kubeshard.runtime.clock import Clock, SystemClock
+from kubeshard.sharder.lane import Lane
+from kubeshard.sharder.metrics import SharderMetrics
+from kubeshard.sharder.ring import Ring, Rings, Surroundings
+from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingResource, RingResources, RingView
+
+
+class SmallRing:
+    """The ring `name`, and all that it is seen through."""
+
+    def __init__(
+        self,
+        *shards: str,
+        name: str = "ring",
+        resources: tuple[RingResource, ...] = (RingResource(resource="secrets"),),
+        selector: LabelSelector | None = None,
+        strict: bool = False,
+        registry: CollectorRegistry | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.shards = shards
+        self.is_fresh = True
+        self.kinds: Mapping[GroupResource, frozenset[GroupKind]] = {}
+        self.learned = 0
+        self.namespaces: dict[str, Mapping[str, str]] = {"default": {"space": "default"}}
+        """Labels by name."""
+        self.registry = registry or CollectorRegistry()
+        self.clock = clock or SystemClock()
+        self.rings = Rings(
+            Surroundings(
+                shards=self,
+                kinds=self,
+                namespace=self._namespace,
+                metrics=SharderMetrics(self.registry),
+                clock=self.clock,
+                default_selector=LabelSelector(),
+                strict=strict,
+            )
+        )
+        spec = ControllerRingSpec(resources=resources, namespace_selector=selector)
+        self.resource = ControllerRing(metadata=ObjectMeta(name=name, uid="uid", generation=1), spec=spec)
+        self.rings.heard(Added(self.resource))
+        found = self.rings.get(name)
+        assert found is not None
+        self.ring: Ring = found
+
+    # What happens
+
+    def become(
+        self, *resources: RingResource, selector: LabelSelector | None = None, uid: str = "uid"
+    ) -> None:
+        """The ControllerRing is like this from now on."""
+        meta = self.resource.metadata
+        new = ControllerRing(
+            metadata=ObjectMeta(name=meta.name, uid=uid, generation=meta.generation + 1),
+            spec=ControllerRingSpec(resources=resources, namespace_selector=selector),
+        )
+        self.rings.heard(Updated(self.resource, new))
+        self.resource = new
+
+    def delete(self) -> None:
+        self.rings.heard(Deleted(self.resource))
+
+    # What it is like
+
+    @property
+    def view(self) -> RingView:
+        view = self.ring.view
+        assert view is not None
+        return view
+
+    def lane(self, resource: str, group: str = "", tasks: asyncio.TaskGroup | None = None) -> Lane:
+        """The resource's lane, as a leader has it."""
+        place = GroupResource(group, resource)
+        if place not in self.ring.lanes:
+            self.ring.lanes[place] = Lane(self.ring, self.ring.resources.entry(place), 300.0, tasks)
+        return self.ring.lanes[place]
+
+    # What it is seen through
+
+    def available(self, ring: str) -> tuple[str, ...]:
+        return self.shards
+
+    def fresh(self) -> bool:
+        return self.is_fresh
+
+    def owner_kinds(self, resources: RingResources) -> Mapping[GroupResource, frozenset[GroupKind]]:
+        return self.kinds
+
+    def _namespace(self, name: str) -> Namespace | None:
+        labels = self.namespaces.get(name)
+        return None if labels is None else Namespace(metadata=ObjectMeta(name=name, labels=labels))

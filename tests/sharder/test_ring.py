@@ -1,0 +1,211 @@
+"""A ring as webhook, looks and watches see it, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import generate_latest
+from small_ring import SmallRing
+
+from kubeshard.cache import Deleted, Updated
+from kubeshard.core.builtin import Namespace
+from kubeshard.core.errors import Forbidden
+from kubeshard.core.kinds import GroupKind, GroupResource, Kind
+from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.core.selectors import LabelSelector
+from kubeshard.sharder.lane import REMEMBERED, Namespaces, Waiting
+from kubeshard.sharder.moves import Job, Outcome
+from kubeshard.sharder.owners import UnknownOwners
+from kubeshard.sharder.repairs import Repairs
+from kubeshard.sharder.schedule import Reach
+from kubeshard.sharding import Action, Decision, RingGroupResource, RingResource
+from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard.testing.virtual_world import SeededRng
+
+SECRETS = RingResource(resource="secrets", controlled_resources=(RingGroupResource(resource="configmaps"),))
+SECRET = Kind("", "v1", "Secret", "secrets")
+CONFIG_MAPS = GroupResource("", "configmaps")
+
+
+def test_a_ring_whose_name_fits_into_no_label_key_is_left_alone() -> None:
+    assert SmallRing("a", name="a" * 63).ring.view is not None
+    assert SmallRing("a", name="b" * 64).ring.view is None
+
+
+def test_a_view_is_the_same_object_until_what_it_is_made_of_changes() -> None:
+    """Whoever holds a view may compare it with the present one to learn whether its decisions stand."""
+    small = SmallRing("a", resources=(SECRETS,), selector=LabelSelector(match_labels={"space": "default"}))
+    handlers: dict[Any, Any] = {}
+    cache: Any = SimpleNamespace(
+        declare=lambda kind: SimpleNamespace(add_handler=lambda handler: handlers.update({kind: handler}))
+    )
+    small.rings.declare(cache)
+    first = small.view
+    assert first.selects("default")
+    assert small.view is first
+
+    old = Namespace(metadata=ObjectMeta(name="default", labels={"space": "default"}))
+    renewed = msgspec.structs.replace(
+        old, metadata=msgspec.structs.replace(old.metadata, resource_version="2")
+    )
+    handlers[Namespace](Updated(old, renewed))
+    assert small.view is first
+
+    left = Namespace(metadata=ObjectMeta(name="default"))
+    small.namespaces["default"] = {}
+    handlers[Namespace](Updated(renewed, left))
+    second = small.view
+    assert second is not first
+    assert not second.selects("default")
+
+    small.shards = ("a", "b")
+    third = small.view
+    assert third is not second
+    assert third.available == {"a", "b"}
+
+    small.kinds, small.learned = {CONFIG_MAPS: frozenset({GroupKind("", "Secret")})}, 1
+    assert small.view.owner_kinds == small.kinds
+
+    fourth = small.view
+    small.become(SECRETS)
+    assert small.view is not fourth
+    assert small.view.hashring is fourth.hashring
+
+
+def test_a_changed_spec_is_looked_at_in_full_and_a_changed_status_is_not() -> None:
+    small = SmallRing("a", clock=SimpleNamespace(monotonic=lambda: 7.0))  # type: ignore[arg-type]
+    asked: list[Reach] = []
+    small.lane("secrets").request = lambda reach, now: asked.append(reach)  # type: ignore[method-assign]
+    small.rings.heard(Updated(small.resource, small.resource))
+    assert asked == []
+    small.become(RingResource(resource="secrets"))
+    assert asked == [Reach.ALL]
+
+
+class Busy:
+    """A ring that the process leads, with something in each of its memories."""
+
+    def __init__(self, group: asyncio.TaskGroup) -> None:
+        self.small = SmallRing("a", "b", resources=(SECRETS,), clock=VirtualClock())
+        self.ring = self.small.ring
+        self.lane = self.small.lane("secrets", tasks=group)
+        self.lane.repairs = Repairs(self.small.clock, SeededRng(1))
+        mover: Any = SimpleNamespace(decided_again=self._never)
+        self.lane.start(self.lane.repairs.run(mover), "repairs of")
+        self.lane.start(self._never(), "works on")
+        decision = Decision(Action.DRAIN, "b", "a", key="/Secret/default/foo")
+        meta = ObjectMeta(name="foo", namespace="default")
+        entry = self.lane.entry
+        self.job = Job(self.ring, entry, SECRET, meta, decision, UnknownOwners())
+
+    async def _never(self, job: Job | None = None) -> Outcome:
+        await asyncio.sleep(1e9)
+        return Outcome.NOTHING
+
+    def happens(self) -> None:
+        """Whatever may come late."""
+        self.ring.refused(self.job, Forbidden("policy"))
+        self.ring.drained(self.job)
+        self.ring.request(Reach.ALL)
+        self.ring.members_changed()
+        self.ring.metrics.moved(self.lane.entry.resource)
+        self.ring.metrics.left_unassigned("key")
+        self.ring.report.resolved(self.lane.entry.resource, "not served")
+        self.ring.report.drains(3)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("how", ["deleted", "made anew"])
+@virtual_time
+async def test_after_a_ring_ended_nothing_remembers_it_whatever_comes_late(how: str) -> None:
+    heard: list[str] = []
+    async with asyncio.TaskGroup() as group:
+        world = Busy(group)
+        world.small.rings.listen(lambda ring: heard.append(ring.name))
+        await asyncio.sleep(0)
+        world.happens()
+        assert heard
+        assert 'controllerring="ring"' in generate_latest(world.small.registry).decode()
+        if how == "deleted":
+            world.small.delete()
+        else:
+            world.small.become(SECRETS, uid="another")
+        heard.clear()
+        world.small.delete()
+        world.happens()
+        world.ring.end()
+        assert heard == []
+        assert world.ring.view is None
+        assert world.ring.lanes == {}
+        assert list(world.small.rings) == []
+    # All of its tasks have ended, or the group would still be waiting for them.
+    assert 'controllerring="ring"' not in generate_latest(world.small.registry).decode()
+    reference = weakref.ref(world.ring)
+    del world
+    gc.collect()
+    assert reference() is None
+
+
+@pytest.mark.regression
+def test_a_ring_that_is_made_anew_under_the_name_is_another_one() -> None:
+    small = SmallRing("a")
+    former = small.ring
+    assert former.view is not None
+    former.metrics.moved(GroupResource("", "secrets"))
+    former.applied = {}, 0.0
+    small.become(RingResource(resource="secrets"), uid="another")
+    ring = small.rings.get("ring")
+    assert ring is not None
+    assert ring is not former
+    assert former.ended
+    assert ring.applied is None
+    assert "movements_total{" not in generate_latest(small.registry).decode()
+    assert ring.view is not None
+    ring.metrics.moved(GroupResource("", "secrets"))
+    former.end()
+    former.metrics.moved(GroupResource("", "secrets"))
+    labels = {"controllerring": "ring", "group": "", "resource": "secrets"}
+    assert small.registry.get_sample_value("controller_sharding_movements_total", labels) == 1
+
+
+@pytest.mark.regression
+def test_a_late_deletion_of_a_former_ring_ends_no_other() -> None:
+    small = SmallRing("a")
+    former = small.resource
+    small.become(RingResource(resource="secrets"), uid="another")
+    ring = small.rings.get("ring")
+    small.rings.heard(Deleted(former))
+    assert ring is not None
+    assert small.rings.get("ring") is ring
+    assert not ring.ended
+
+
+def test_of_what_waits_the_count_is_exact_and_the_ages_of_the_first_are_known() -> None:
+    waiting = Waiting()
+    for now in (10.0, 20.0):
+        sight = waiting.look()
+        for number in range(REMEMBERED + 5):
+            sight.pending(Key("", str(number)), now)
+        sight.complete()
+    assert waiting.count == REMEMBERED + 5
+    assert waiting.oldest(30.0) == 20.0
+    assert waiting.older_than(15.0, 30.0) == REMEMBERED
+    waiting.look().complete()
+    assert (waiting.count, waiting.oldest(30.0)) == (0, 0.0)
+
+
+def test_of_too_many_namespaces_any_may_be_meant() -> None:
+    names = Namespaces()
+    for number in range(REMEMBERED):
+        names.add(str(number))
+    assert names.take("7")
+    assert not names.take("7")
+    names.add("7")
+    names.add("one more")
+    assert names.take("never added")
