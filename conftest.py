@@ -5,8 +5,10 @@ first test that needs it and serves the whole session.
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +17,54 @@ from hypothesis import settings
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.testing.control_plane import ControlPlane
 
-# A slow machine is no mistake of the code under test.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# A slow machine is no mistake of the code under test. While one develops, the same few examples in every run; many and
+# new ones before a change lands.
+settings.register_profile("development", deadline=None, max_examples=20, derandomize=True)
+settings.register_profile("ci", deadline=None, max_examples=200, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "development"))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts background jobs so, and the programs under test would inherit it and be deaf to Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+PROGRAMS = frozenset(
+    {"subprocess.Popen", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system"}
+)
+"""What the interpreter tells of when a program is started."""
+
+OUTSIDE = frozenset({"system", "main_job", "kube", "interop", "go"})
+"""Markers of tests that may start programs."""
+
+SYSTEM = ("tests/e2e", "tests/kube", "tests/interop", "apiserver/tests/kubectl", "apiserver/tests/peers")
+"""Folders of which every test carries the marker `system`."""
+
+_may_start_programs = True
+
+
+def _audit(event: str, _: object) -> None:
+    if event in PROGRAMS and not _may_start_programs:
+        raise AssertionError("a test that starts a program is marked `system` (docs/testing.md)")
+
+
+sys.addaudithook(_audit)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    global _may_start_programs
+    _may_start_programs = any(mark.name in OUTSIDE for mark in item.iter_markers())
+    try:
+        return (yield)
+    finally:
+        _may_start_programs = True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent.relative_to(config.rootpath).as_posix() in SYSTEM:
+            item.add_marker(pytest.mark.system)
 
 
 _logs_kept = pytest.StashKey[Path]()

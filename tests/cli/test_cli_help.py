@@ -116,6 +116,7 @@ def test_a_wrong_log_flag_is_refused(flag: str) -> None:
     assert flag.split("=")[0] in result.output
 
 
+@pytest.mark.system
 def test_shells_complete_commands_and_options() -> None:
     def completed(words: str) -> list[str]:
         environment = {

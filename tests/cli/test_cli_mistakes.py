@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 SHARDER = "apiVersion: config.sharding.timebertt.dev/v1alpha1\nkind: SharderConfig\n"
 QUIET = 'metrics: {bindAddress: "0"}\nhealth: {bindAddress: "0"}\nwebhook: {server: {bindAddress: "0"}}\n'
 KUBECONFIG = """

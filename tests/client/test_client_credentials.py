@@ -89,6 +89,7 @@ def answer(version="v1", **status):
     return f"echo '{json.dumps(credential)}'"
 
 
+@pytest.mark.system
 async def test_a_plugin_runs_once_for_all_who_wait(plugin):
     credentials = plugin(answer(token="t"))
     answers = await asyncio.gather(*(credentials.current() for _ in range(5)))
@@ -96,6 +97,7 @@ async def test_a_plugin_runs_once_for_all_who_wait(plugin):
     assert plugin.runs() == 1
 
 
+@pytest.mark.system
 async def test_its_answer_is_used_until_shortly_before_it_expires(plugin, clock):
     credentials = plugin(answer(token="t", expirationTimestamp=second_time(clock.now + 60)))
     await credentials.current()
@@ -107,6 +109,7 @@ async def test_its_answer_is_used_until_shortly_before_it_expires(plugin, clock)
     assert plugin.runs() == 2
 
 
+@pytest.mark.system
 async def test_a_refused_answer_is_asked_for_again_once(plugin):
     credentials = plugin(
         """token=$(wc -l < "$(dirname "$0")/runs"); """ + answer(token="XX").replace("XX", "'$token'")
@@ -116,6 +119,7 @@ async def test_a_refused_answer_is_asked_for_again_once(plugin):
     assert plugin.runs() == 2
 
 
+@pytest.mark.system
 async def test_a_plugin_may_give_a_client_certificate(plugin):
     credentials = plugin(
         answer("v1beta1", clientCertificateData="C", clientKeyData="K"),
@@ -124,6 +128,7 @@ async def test_a_plugin_may_give_a_client_certificate(plugin):
     assert await credentials.current() == Credential(None, ("C", "K"))
 
 
+@pytest.mark.system
 async def test_a_plugin_sees_its_environment_and_the_cluster_but_no_input(plugin, monkeypatch):
     monkeypatch.setenv("INHERITED", "i")
     script = (
@@ -148,6 +153,7 @@ async def test_a_plugin_sees_its_environment_and_the_cluster_but_no_input(plugin
     }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("script", "problem"),
     [
@@ -166,6 +172,7 @@ async def test_a_failure_is_one_line_with_the_hint_how_to_get_the_plugin(plugin,
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.system
 async def test_a_plugin_that_is_not_installed_is_named(clock):
     missing = ExecPlugin(command="kubeshard-no-such-plugin", install_hint="get it")
     with pytest.raises(

@@ -298,6 +298,7 @@ async def test_a_refused_token_is_renewed_once(server, status, tmp_path):
             await client.get(ConfigMap, "a", "n")
 
 
+@pytest.mark.system
 async def test_a_plugin_that_fails_is_the_users_mistake_at_first_and_a_passing_failure_later(
     server, status, tmp_path
 ):

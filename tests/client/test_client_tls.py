@@ -129,6 +129,7 @@ async def test_unusable_certificates_are_a_configuration_error(ca):
             Client(ClusterConfig("https://127.0.0.1:1", tls=tls))
 
 
+@pytest.mark.system
 async def test_a_certificate_of_an_exec_plugin_is_presented_and_replaced(url, ca, tmp_path):
     def give(name):
         cert, key, *_ = certificate(name, ca)

@@ -21,12 +21,14 @@ def _loaded_after(code: str) -> set[str]:
     return set(ran.stdout.split())
 
 
+@pytest.mark.system
 def test_importing_the_package_loads_nothing_else() -> None:
     loaded = _loaded_after("import kubeshard")
     assert not {module for module in loaded if module.startswith("kubeshard.")}
     assert not loaded & {"msgspec", "pycurl", "asyncio", "prometheus_client", "yaml"}
 
 
+@pytest.mark.system
 def test_a_name_loads_what_it_needs_and_no_more() -> None:
     loaded = _loaded_after("from kubeshard import KubeObject, ObjectMeta, Struct, errors, field")
     assert "kubeshard.core.objects" in loaded

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 PROGRAM = """
     import asyncio, sys
     from contextlib import asynccontextmanager

@@ -19,6 +19,7 @@ SURROUNDINGS = [("0", "700"), ("1", "50"), ("4711", "0")]
 """PYTHONHASHSEED, and after how many new objects the collector runs; 0: never."""
 
 
+@pytest.mark.system
 def test_a_seed_gives_the_same_digest_under_every_hash_seed_and_collector() -> None:
     programs = [
         subprocess.Popen(

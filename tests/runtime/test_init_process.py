@@ -57,6 +57,7 @@ def ended(program: str) -> tuple[int, str]:
         return process.returncode, out + errors
 
 
+@pytest.mark.system
 def test_the_kernels_watchdog_kills_a_program_that_was_started_as_process_1() -> None:
     code, _ = ended(
         "leave_init_to_a_parent()\n"
@@ -66,6 +67,7 @@ def test_the_kernels_watchdog_kills_a_program_that_was_started_as_process_1() ->
     assert code == 137
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("executable", ["sys.executable", "'/nowhere'"])
 def test_the_exit_code_is_the_programs(executable: str) -> None:
     code, out = ended(
@@ -75,6 +77,7 @@ def test_the_exit_code_is_the_programs(executable: str) -> None:
     assert int(out) > 1
 
 
+@pytest.mark.system
 def test_signals_reach_the_program() -> None:
     program = (
         "leave_init_to_a_parent()\n"
@@ -92,6 +95,7 @@ def test_signals_reach_the_program() -> None:
         assert process.returncode == 4
 
 
+@pytest.mark.system
 def test_orphans_are_reaped() -> None:
     code, out = ended(
         "leave_init_to_a_parent()\n"
@@ -104,6 +108,7 @@ def test_orphans_are_reaped() -> None:
     assert (code, out) == (5, "")
 
 
+@pytest.mark.system
 def test_a_program_that_has_threads_already_is_left_as_it_is() -> None:
     code, out = ended(
         "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
@@ -112,6 +117,7 @@ def test_a_program_that_has_threads_already_is_left_as_it_is() -> None:
     assert (code, out) == (0, "False 1\n")
 
 
+@pytest.mark.system
 def test_run_puts_an_init_above_the_manager() -> None:
     code, out = ended(
         "from contextlib import asynccontextmanager\n"
@@ -128,6 +134,7 @@ def test_run_puts_an_init_above_the_manager() -> None:
     assert out.startswith("below\n")
 
 
+@pytest.mark.system
 def test_a_shard_refuses_to_be_process_1_and_says_what_to_do() -> None:
     code, out = ended(
         "import asyncio\n"

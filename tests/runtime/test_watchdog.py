@@ -42,6 +42,7 @@ def died_at(process: subprocess.Popen[str]) -> float:
     return now
 
 
+@pytest.mark.system
 def test_a_stopped_process_of_several_threads_dies_at_its_deadline() -> None:
     process, deadline = start(
         "for _ in range(3): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
@@ -54,30 +55,35 @@ def test_a_stopped_process_of_several_threads_dies_at_its_deadline() -> None:
     assert process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.system
 def test_a_process_whose_interpreter_lock_is_held_dies_at_its_deadline() -> None:
     process, deadline = start("dog.arm(deadline(0.3)); ctypes.PyDLL(None).sleep(60)")
     assert died_at(process) >= deadline
     assert process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.system
 def test_a_deadline_that_has_passed_kills_at_once() -> None:
     process, _ = start("dog.arm(deadline(-5)); time.sleep(60)")
     died_at(process)
     assert process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.system
 def test_arming_again_moves_the_deadline() -> None:
     process, deadline = start("at = deadline(0.6)\ndog.arm(at - 0.4); dog.arm(at); time.sleep(60)")
     assert died_at(process) >= deadline
     assert process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.system
 def test_a_disarmed_watchdog_kills_nothing() -> None:
     process, _ = start("dog.arm(deadline(0.2)); dog.disarm(); time.sleep(0.4); sys.exit(3)")
     died_at(process)
     assert process.returncode == 3
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", ["dog", "ExitWatchdog()", "default_watchdog()"])
 def test_a_bite_ends_the_process_without_any_clean_up(kind: str) -> None:
     process, _ = start(f"deadline(0)\ntry: {kind}.bite()\nfinally: sys.exit(3)")
@@ -85,6 +91,7 @@ def test_a_bite_ends_the_process_without_any_clean_up(kind: str) -> None:
     assert process.returncode == EXIT_CODE
 
 
+@pytest.mark.system
 def test_without_a_kernel_timer_a_thread_ends_the_process_whatever_the_others_wait_for() -> None:
     process, deadline = start(
         "dog = ExitWatchdog(); at = deadline(0.6); dog.arm(at - 0.4); dog.arm(at); threading.Lock().acquire()\n"
@@ -94,6 +101,7 @@ def test_without_a_kernel_timer_a_thread_ends_the_process_whatever_the_others_wa
     assert process.returncode == EXIT_CODE
 
 
+@pytest.mark.system
 def test_a_thread_that_was_called_off_ends_nothing() -> None:
     process, _ = start(
         "dog = ExitWatchdog(); dog.arm(deadline(0.2)); dog.disarm(); time.sleep(0.4); sys.exit(3)"

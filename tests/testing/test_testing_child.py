@@ -11,6 +11,8 @@ import pytest
 
 from kubeshard.testing import Child, free_port, is_running, wait_until
 
+pytestmark = pytest.mark.system
+
 PARENT = """
 import sys
 from pathlib import Path

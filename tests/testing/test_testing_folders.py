@@ -39,6 +39,7 @@ def nowhere(monkeypatch):
     monkeypatch.setattr(tempfile, "gettempdir", none)
 
 
+@pytest.mark.system
 @pytest.mark.regression
 def test_what_a_killed_process_left_is_gone_with_the_next_start(temporary):
     environment = {**os.environ, "TMPDIR": str(temporary)}

@@ -15,6 +15,8 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.testing import find_assets, is_running
 from kubeshard.testing.assets import RELEASE, cache_folder
 
+pytestmark = pytest.mark.system
+
 BUILD = str(Path(__file__).parents[2] / "tools" / "build_control_plane.py")
 COMPILES = 'echo "$CGO_ENABLED $*" > "$target"; chmod +x "$target"'
 

@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+pytestmark = pytest.mark.system
+
 
 def environment(home):
     return {"PATH": os.environ["PATH"], "HOME": str(home)}

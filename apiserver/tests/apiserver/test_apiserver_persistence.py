@@ -140,6 +140,7 @@ async def watch(ask, kept, seen):
         return
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_killed_server_has_every_acknowledged_write_and_forgets_no_version(tmp_path, seed):
     chance, kept, seen = random.Random(seed), Kept(), {}
@@ -253,6 +254,7 @@ def test_the_folder_is_for_its_owner_only(tmp_path):
     assert stat.S_IMODE((tmp_path / "data" / "apiserver.db").stat().st_mode) == 0o600
 
 
+@pytest.mark.system
 def test_a_folder_in_use_is_refused(tmp_path):
     with (
         running(tmp_path),

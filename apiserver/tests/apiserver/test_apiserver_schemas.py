@@ -230,6 +230,7 @@ def test_a_format_holds_or_does_not(name, text):
     assert string_format(name)(text) in (True, False)
 
 
+@pytest.mark.system
 def test_without_the_extra_a_definition_with_rules_is_refused_by_its_name():
     script = """
 import sys

@@ -80,6 +80,7 @@ def test_the_canonical_quantity_is_the_same_number_and_stays(number, suffix):
         assert amount_of(written) == amount_of(text)
 
 
+@pytest.mark.system
 def test_a_server_starts_without_reading_types():
     program = (
         "from kubeshard_apiserver import ApiServer; from kubeshard_apiserver.schema import catalog; ApiServer(); "

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kubeshard.runtime.asgi import AsgiServer, Receive, Scope, Send
+from kubeshard.runtime.asgi import AsgiServer, Limits, Receive, Scope, Send
 from kubeshard.runtime.issuing import new_authority, new_server_leaf
 from kubeshard.runtime.tls import CertificatePair, load_pair, server_context
 
@@ -110,6 +110,7 @@ async def running_hooks() -> AsyncIterator[Hooks]:
     load_pair(context, leaf)
     bundles = (base64.b64encode(pair.certificate).decode() for pair in (authority, leaf))
     hooks = Hooks(*bundles)
-    async with AsgiServer(hooks.app, "127.0.0.1", 0, context) as server:
+    # The API server keeps its connections, and nobody waits for them.
+    async with AsgiServer(hooks.app, "127.0.0.1", 0, context, Limits(stop_grace=0)) as server:
         hooks.port = server.port
         yield hooks

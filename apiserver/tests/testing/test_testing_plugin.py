@@ -12,6 +12,8 @@ import pytest
 
 from kubeshard_apiserver.testing import EmbeddedApi, KubeApi
 
+pytestmark = pytest.mark.system
+
 Run = Callable[..., str]
 
 
