@@ -13,10 +13,13 @@ from e2e_ring import Ring, owners
 from e2e_user import User
 
 from kubeshard.client import Client
-from kubeshard.core import ConfigMap, ObjectMeta, metadata_only
+from kubeshard.core import ConfigMap, Conflict, MergePatch, NotOurs, ObjectMeta, metadata_only
 from kubeshard.examples.webhosting import manifests
 from kubeshard.examples.webhosting.api import RING, SKIP_WORKLOAD_LABEL, Website, WebsiteSpec
 from kubeshard.examples.webhosting.workload import Deployment, Ingress, Service
+from kubeshard.shard import Incarnation, ShardFence, ShardIdentity
+
+pytestmark = pytest.mark.main_job
 
 CHILDREN = (ConfigMap, Deployment, Ingress, Service)
 COUNT = 12
@@ -147,7 +150,7 @@ async def test_a_joining_shard_gets_its_objects_after_they_were_let_go_and_child
     moving = {name for name in before if before[name] != after[name]}
     assert 0 < len(moving) < COUNT
     shards.start_websites("three", namespace=namespace)
-    await recorder.until(lambda: sites.labels == after and sites.followed(), 15, "scaling up")
+    await recorder.until(lambda: sites.labels == after and sites.followed(), 30, "scaling up")
     await sites.quiet(3.5)
     for name in moving:
         assert sites.trace(name, now) == [before[name]._replace(draining=True), after[name]]
@@ -163,7 +166,7 @@ async def test_the_objects_of_a_leaving_shard_move_in_one_event_each(
     before, now = sites.labels, recorder.now
     after = sites.owners("one")
     stopped = shards.request_stop("two", signal.SIGTERM)
-    await recorder.until(lambda: sites.labels == after and sites.followed(), 10, "scaling down")
+    await recorder.until(lambda: sites.labels == after and sites.followed(), 30, "scaling down")
     await sites.quiet()
     assert ended(stopped) == 0
     check_forced_moves(sites, recorder, {name for name in before if before[name].shard == "two"}, now)
@@ -174,18 +177,27 @@ async def test_the_objects_of_a_leaving_shard_move_in_one_event_each(
 
 
 async def test_the_objects_of_a_crashed_shard_move_in_one_event_each_once_its_lease_is_taken(
-    sites: Sites, recorder: Recorder, shards: Processes, user: User
+    sites: Sites, recorder: Recorder, shards: Processes, user: User, kube_client: Client, namespace: str
 ) -> None:
+    """And what it knew of them is good for no write any more."""
     before, now = sites.labels, recorder.now
     after = sites.owners("one")
+    known = {name: recorder.latest(Website)[name] for name in before if before[name].shard == "two"}
     shards.kill("two")
-    await recorder.until(lambda: sites.labels == after and sites.followed(), 20, "recovering from a crash")
+    await recorder.until(lambda: sites.labels == after and sites.followed(), 30, "recovering from a crash")
     await sites.quiet(3.5)
     check_forced_moves(sites, recorder, {name for name in before if before[name].shard == "two"}, now)
     assert recorder.seizure("two").version < min(
         event.version for name in before for event in recorder.of(Website, name, now)
     )
     assert recorder.labels(Website).items() >= owners(user.created, "one").items()
+    # What the killed shard would have sent, had it lived a moment longer.
+    killed = ShardIdentity(RING, "two", namespace, Incarnation("", "", "killed"))
+    fenced = kube_client.fenced(ShardFence(killed, {Website.KIND.group_resource}, lambda: None))
+    for name, website in known.items():
+        with pytest.raises((Conflict, NotOurs)):
+            await fenced.patch(Website, name, namespace, MergePatch({"spec": {"theme": "late"}}), base=website)
+        assert (await kube_client.get(Website, name, namespace)).spec.theme == "lame"
 
 
 def check_forced_moves(sites: Sites, recorder: Recorder, moving: set[str], since: int) -> None:

@@ -1,5 +1,6 @@
 """One suite, several targets: `model` is the server in memory, `http` the same over HTTPS, `real` a kube-apiserver
-with etcd.
+with etcd. Over HTTPS run the cases that are about the connection itself, marked `wire`; for all others
+`test_conformance_wire` proves that both answer the same bytes.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import json
 import os
 import ssl
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from kubeshard_apiserver import ApiServer, Front, Identity, InMemoryTransport, U
 from kubeshard_apiserver.admission.caller import HttpCaller
 from kubeshard_apiserver.front.gate import Peer
 from kubeshard_apiserver.serving import Credentials, EmbeddedServer
+from kubeshard_apiserver.testing.background import BackgroundLoop
 
 TOKEN = "conformance"
 ADMIN = User("admin", "admin", ("system:masters",))
@@ -71,7 +74,14 @@ async def caller() -> AsyncIterator[HttpCaller]:
     await caller.close()
 
 
-@pytest.fixture(params=["model", "http", pytest.param("real", marks=pytest.mark.kube)])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "target" in metafunc.fixturenames:
+        wire = ["http"] if metafunc.definition.get_closest_marker("wire") else []
+        real = pytest.param("real", marks=pytest.mark.kube)
+        metafunc.parametrize("target", ["model", *wire, real], indirect=True)
+
+
+@pytest.fixture
 async def target(
     request: pytest.FixtureRequest, credentials: Credentials, caller: HttpCaller
 ) -> AsyncIterator[Target]:
@@ -89,17 +99,42 @@ async def target(
             issued,
         )
     elif request.param == "http":
-        front = _guarded(credentials.token, caller)
-        async with EmbeddedServer(
-            front.server, credentials=credentials, gate=front.gate, caller=caller
-        ) as served:
-            config = ClusterConfig(served.url, Tls(ca=credentials.ca), BearerToken(served.token))
-            yield _over_http(config, lambda _: served.server.store.compact(), issued)
+        served: Served = request.getfixturevalue("served")
+        yield _over_http(served.config, lambda _: served.forget(), issued)
     else:
         control_plane = request.getfixturevalue("control_plane")
         config = await load_config(kubeconfig=str(control_plane.kubeconfig))
         forget = functools.partial(_compact, control_plane.children[0].pid)
         yield _over_http(config, forget, control_plane.client_certificate)
+
+
+@dataclass
+class Served:
+    """The server over HTTPS, in a thread of its own."""
+
+    config: ClusterConfig
+    forget: Callable[[], None]
+
+
+@pytest.fixture(scope="session")
+def served(credentials: Credentials) -> Iterator[Served]:
+    """One for all cases, as the real one."""
+    background, stack = BackgroundLoop("conformance"), AsyncExitStack()
+
+    async def start() -> EmbeddedServer:
+        server = ApiServer()
+        gate = Identity(server, tokens={credentials.token: ADMIN})
+        return await stack.enter_async_context(EmbeddedServer(server, credentials=credentials, gate=gate))
+
+    running = background.call(start())
+
+    async def compact() -> None:
+        running.server.store.compact()
+
+    config = ClusterConfig(running.url, Tls(ca=credentials.ca), BearerToken(running.token))
+    yield Served(config, lambda: background.call(compact()))
+    background.call(stack.aclose())
+    background.stop()
 
 
 def _issued(authority: CertificatePair, user: str, groups: Sequence[str]) -> CertificatePair:

@@ -7,6 +7,8 @@ from conformance_kinds import definition
 from kubeshard_apiserver import ApiServer
 from kubeshard_apiserver.front.discovery import aggregated_discovery, discovery
 
+pytestmark = pytest.mark.wire
+
 AGGREGATED = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 OURS = ApiServer().registry
 """What the release is known to serve, without custom resources."""

@@ -7,6 +7,8 @@ from conformance_api import WITHIN
 
 from kubeshard.runtime.transport import HttpRequest
 
+pytestmark = pytest.mark.wire
+
 PROBES = ["/livez", "/readyz", "/healthz"]
 TEXT = "text/plain; charset=utf-8"
 

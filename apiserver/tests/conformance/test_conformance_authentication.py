@@ -8,6 +8,8 @@ import pytest
 from conformance_access import TOKEN_REVIEWS, WHOAMI, account, grant, rule, token_of, told
 from conformance_api import Api, until
 
+pytestmark = pytest.mark.wire
+
 ISSUER = "https://kubernetes.default.svc"
 ID = "authentication.kubernetes.io/credential-id"
 GROUPS = ["system:serviceaccounts", "system:authenticated"]

@@ -4,6 +4,8 @@ import pytest
 from conformance_api import APPLY, JSON, JSON_PATCH, MERGE
 from conformance_kinds import config_map, site
 
+pytestmark = pytest.mark.wire
+
 BAD_REQUEST = (400, "BadRequest")
 INVALID = (422, "Invalid")
 

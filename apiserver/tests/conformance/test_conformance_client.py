@@ -23,6 +23,8 @@ from kubeshard.core import (
 )
 from kubeshard.core.patches import replace, test
 
+pytestmark = pytest.mark.wire
+
 
 def config_map(ns, name="a", data=None, **metadata):
     return ConfigMap(metadata=ObjectMeta(name=name, namespace=ns, **metadata), data=data)

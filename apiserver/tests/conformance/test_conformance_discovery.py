@@ -6,6 +6,8 @@ from importlib.resources import files
 import pytest
 from conformance_kinds import site
 
+pytestmark = pytest.mark.wire
+
 TOLD = json.loads((files("kubeshard_apiserver.schema") / "kinds.json").read_text())
 """The resources of every group version that is served here, as release 1.36.3 tells them."""
 

@@ -4,6 +4,8 @@ import pytest
 from conformance_api import JSON
 from conformance_kinds import config_map, site
 
+pytestmark = pytest.mark.wire
+
 PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 

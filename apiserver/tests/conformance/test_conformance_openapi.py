@@ -13,6 +13,8 @@ from conformance_kinds import definition
 from kubeshard_apiserver import ApiServer
 from kubeshard_apiserver.front.openapi import OpenApi
 
+pytestmark = pytest.mark.wire
+
 OURS = ApiServer().registry
 GROUP_VERSIONS = sorted(OpenApi(OURS).index()["paths"])
 _EXTENSIONS = (

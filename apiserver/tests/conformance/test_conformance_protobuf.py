@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.wire
+
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\0"
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 import pytest
 from conformance_api import APPLY, JSON
 
+pytestmark = pytest.mark.wire
+
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 GROUPS = ("/api/v1", "/apis/apps/v1", "/apis/batch/v1", "/apis/authorization.k8s.io/v1", "/apis/policy/v1")
 NOT_FOUND = (404, "the server could not find the requested resource")

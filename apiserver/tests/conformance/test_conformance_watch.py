@@ -3,6 +3,8 @@
 import pytest
 from conformance_kinds import config_map, site
 
+pytestmark = pytest.mark.wire
+
 INITIAL = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
 
 
