@@ -253,6 +253,16 @@ async def test_a_head_request_has_an_answer_without_a_body(server, transport):
     assert (await transport.request(get())).body == b"ok"
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize("body", [None, b"{}"])
+async def test_the_answer_after_that_of_a_head_request_has_its_body(server, transport, body):
+    server.answer(web.Response(text="whole"))
+    await transport.request(HttpRequest("HEAD", "/", {}, None, 1.0))
+    answer = await transport.request(HttpRequest("POST", "/", {}, body, 1.0))
+    assert answer.body == b"whole"
+    assert server.connections[0] is server.connections[1]
+
+
 async def serve_bytes(answer):
     """A server that sends the same bytes to each connection's first request; its URL."""
 

@@ -196,7 +196,9 @@ async def test_the_objects_of_a_crashed_shard_move_in_one_event_each_once_its_le
     fenced = kube_client.fenced(ShardFence(killed, {Website.KIND.group_resource}, lambda: None))
     for name, website in known.items():
         with pytest.raises((Conflict, NotOurs)):
-            await fenced.patch(Website, name, namespace, MergePatch({"spec": {"theme": "late"}}), base=website)
+            await fenced.patch(
+                Website, name, namespace, MergePatch({"spec": {"theme": "late"}}), base=website
+            )
         assert (await kube_client.get(Website, name, namespace)).spec.theme == "lame"
 
 

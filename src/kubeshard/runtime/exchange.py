@@ -48,6 +48,7 @@ class Sending:
         elif request.body is None:
             curl.setopt(pycurl.HTTPGET, 1)
         else:
+            curl.setopt(pycurl.NOBODY, 0)  # of a HEAD before, which these do not end as HTTPGET does
             curl.setopt(pycurl.POSTFIELDS, request.body)
         if request.method != self._method:
             curl.setopt(pycurl.CUSTOMREQUEST, request.method)
