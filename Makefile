@@ -17,12 +17,25 @@ help: ## Show this list
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(RUNS)) ## Watch a ring of shards work, grow, crash and recover (ARGS=--real: on a real kube-apiserver, after `make kube`)
 	@PYTHONPATH=src:apiserver/src $(BIN)/python -m kubeshard demo $(ARGS)
 
-test: $(STAMP) ## Run the tests that need neither Go nor a real kube-apiserver (about 15 minutes)
-	$(BIN)/pytest -m "not kube and not interop and not go" $(ARGS)
+# The tiers of docs/testing.md. Each test is in one of them.
+QUICK   = (main_job or not system) and not (kube or interop or go)
+SYSTEM  = system and not main_job and not (kube or interop or go)
+OUTSIDE = kube or interop or go
+# A file stays in one process, which makes its fixtures once; in their order, so that those that wait do not wait at the end.
+SPREAD  = --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+test: $(STAMP) ## Run what to run after every change: all parts in process, and the main job end to end (two minutes)
+	$(BIN)/pytest -m "$(QUICK)" $(SPREAD) $(ARGS)
+
+test-system: $(STAMP) ## Run the tests that start programs or wait in real time, on the embedded API server (six minutes)
+	$(BIN)/pytest -m "$(SYSTEM)" $(ARGS)
+
+test-all: export HYPOTHESIS_PROFILE = ci
+test-all: test test-system ## Run everything that needs neither Go nor a real kube-apiserver, with many random examples
 
 PYTHONS ?= 3.12 3.13
 test-pythons: $(STAMP) ## Run the tests of each part on other Pythons, as far as they are on this machine
-	$(BIN)/python tools/test_pythons.py $(PYTHONS) -- -m "not kube and not interop and not go" --kube=embedded \
+	$(BIN)/python tools/test_pythons.py $(PYTHONS) -- -m "$(QUICK)" $(SPREAD) --kube=embedded \
 	  $(addprefix tests/,core runtime sharding workqueue client cache controller manager shard sharder webhook) \
 	  apiserver/tests/apiserver $(ARGS)
 
@@ -30,7 +43,7 @@ wheels: $(STAMP) ## Build both wheels and use them in a new virtual environment,
 	$(BIN)/python tools/check_wheels.py
 
 test-kube: $(STAMP) kube ## Run the tests against a real kube-apiserver
-	$(BIN)/pytest -m "kube or interop or go" $(ARGS)
+	$(BIN)/pytest -m "$(OUTSIDE)" $(ARGS)
 
 kube: $(STAMP) ## Build etcd, kube-apiserver and friends once (skipped where KUBEBUILDER_ASSETS is set)
 	@if [ -n "$$KUBEBUILDER_ASSETS" ]; then echo "using the control plane in $$KUBEBUILDER_ASSETS"; \
@@ -85,4 +98,4 @@ $(RUNS): requirements-run.txt
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) $(addprefix .venv-,$(PYTHONS)) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
-.PHONY: help demo test test-pythons wheels test-kube kube cluster types lint bench lock install clean
+.PHONY: help demo test test-system test-all test-pythons wheels test-kube kube cluster types lint bench lock install clean

@@ -20,7 +20,7 @@ from kubeshard.testing.control_plane import ControlPlane
 # A slow machine is no mistake of the code under test. While one develops, the same few examples in every run; many and
 # new ones before a change lands.
 settings.register_profile("development", deadline=None, max_examples=20, derandomize=True)
-settings.register_profile("ci", deadline=None, max_examples=200, print_blob=True)
+settings.register_profile("ci", deadline=None, max_examples=300, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "development"))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

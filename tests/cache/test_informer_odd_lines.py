@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeshard.cache import Cache
@@ -119,7 +119,6 @@ def test_an_odd_line_is_counted_and_ends_in_a_full_read(line: bytes) -> None:
     check()
 
 
-@settings(max_examples=25)
 @given(st.lists(st.one_of(st.sampled_from(ODD_LINES), st.binary(min_size=1, max_size=20)), max_size=3))
 def test_whatever_the_lines_the_informer_lives_and_knows_the_truth_in_the_end(lines: list[bytes]) -> None:
     run_virtual(informed_of_nonsense([line + b"\n" for line in lines]))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
@@ -253,7 +253,6 @@ ACTIONS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.booleans(), st.lists(ACTIONS, max_size=60))
 def test_the_copy_ends_as_the_truth_and_no_delta_is_lost_or_doubled(
     streaming: bool, actions: list[tuple[object, ...]]
@@ -290,7 +289,6 @@ WRITES = st.lists(st.tuples(NAMES, st.booleans()), min_size=1, max_size=6)
 
 
 @pytest.mark.regression
-@settings(max_examples=200, deadline=None)
 @given(st.booleans(), WRITES, WRITES, WRITES, st.booleans())
 def test_after_a_restore_the_copy_ends_as_the_truth_though_versions_come_again(
     streaming: bool,

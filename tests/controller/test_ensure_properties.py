@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ensuring import Ensuring
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kubeshard.client import Client
@@ -226,7 +226,6 @@ def _within(wish: Any, has: Any) -> bool:
     return type(wish) is type(has) and bool(wish == has)
 
 
-@settings(max_examples=20)
 @given(st.lists(SPECS, min_size=1, max_size=3))
 @example([Spec(count=2), Spec()])
 @example([Spec(count=3), Spec(count=0, on=False, title="")])

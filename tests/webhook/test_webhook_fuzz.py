@@ -75,7 +75,7 @@ def check(answer: Answer) -> None:
             json.loads(base64.b64decode(response["patch"]))
 
 
-quickly = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quickly = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
 @given(st.binary())

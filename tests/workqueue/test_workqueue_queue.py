@@ -460,7 +460,7 @@ class AgainstModel(RuleBasedStateMachine):
 
 
 TestAgainstModel = AgainstModel.TestCase
-TestAgainstModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAgainstModel.settings = settings(stateful_step_count=40)
 
 
 @pytest.fixture(autouse=True)

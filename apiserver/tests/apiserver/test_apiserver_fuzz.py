@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeshard.runtime.transport import HttpRequest
@@ -141,7 +141,6 @@ bodies = documents.map(lambda value: json.dumps(value).encode()) | st.binary(max
         max_size=6,
     )
 )
-@settings(max_examples=60, deadline=None)
 def test_no_request_is_answered_by_falling_over(requests):
     asyncio.run(_none_falls_over(requests))
 
@@ -168,7 +167,6 @@ async def _none_falls_over(requests):
     st.sampled_from(["configmaps", "configmaps/a", "secrets", "pods"]),
     messages,
 )
-@settings(max_examples=200, deadline=None)
 def test_a_body_in_protobuf_is_an_object_or_refused(method, path, body):
     front = _FRONT
     headers = {"content-type": "application/vnd.kubernetes.protobuf"}

@@ -18,7 +18,7 @@ from kubeshard_apiserver.serving import EmbeddedServer
 
 WITHIN = 20
 LIMITS = Limits(header_timeout=0.2, body_timeout=0.2, keep_alive=0.2, stop_grace=1)
-FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeshard.core import Key
@@ -353,7 +353,6 @@ writes = st.lists(
 
 
 @given(writes)
-@settings(max_examples=30, deadline=None)
 def test_after_any_restarts_the_store_holds_what_it_held(tmp_path_factory, steps):
     asyncio.run(_same_after_restarts(tmp_path_factory.mktemp("data"), steps))
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeshard.core.errors import ApiError
@@ -186,7 +186,6 @@ def refused_well(error):
     return error is None or 400 <= error.code < 500
 
 
-@settings(deadline=None)
 @given(schema=schemas)
 def test_any_schema_is_taken_or_refused(schema):
     server = ApiServer()
@@ -194,7 +193,6 @@ def test_any_schema_is_taken_or_refused(schema):
     assert refused_well(write(server.create, Target(definitions), definition(schema)))
 
 
-@settings(deadline=None, max_examples=150)
 @given(schema=structural, specs=st.lists(values, min_size=2, max_size=3))
 def test_any_object_is_taken_or_refused(schema, specs):
     server = ApiServer()
@@ -216,7 +214,6 @@ def test_any_object_is_taken_or_refused(schema, specs):
             assert refused_well(write(server.create, Target(things), body))
 
 
-@settings(deadline=None)
 @given(schema=schemas, value=values)
 def test_a_stored_schema_can_be_used_whatever_it_says(schema, value):
     """Another release may have accepted what this one would not."""
