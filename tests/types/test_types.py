@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 AUTHORS = (HERE / "right.py", HERE / "wrong.py", *sorted((ROOT / "examples").glob("*.py")))
