@@ -5,6 +5,7 @@ for both.
 import asyncio
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from kubeshard.runtime.background import in_background
 from kubeshard.runtime.http import HttpTransport
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest
+from kubeshard.runtime.world import REAL_WORLD
 from kubeshard_apiserver import ApiServer, Front, Identity, InMemoryTransport, User
 from kubeshard_apiserver.serving import Credentials, EmbeddedServer
 
@@ -89,7 +91,7 @@ class Twins:
 def twins():
     clock = Stopped()
     credentials = Credentials.made(clock.wall())
-    servers = [ApiServer(clock=clock, rng=Counting()) for _ in range(2)]
+    servers = [ApiServer(world=replace(REAL_WORLD, clock=clock, rng=Counting())) for _ in range(2)]
     gates = [Identity(server, tokens={TOKEN: ADMIN}) for server in servers]
 
     def serve():
