@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kubeshard_apiserver.access import ADMINISTRATOR, User
     from kubeshard_apiserver.front import ApiServerApp, Front, Identity, InMemoryTransport
-    from kubeshard_apiserver.identity import ADMINISTRATOR, User
     from kubeshard_apiserver.server import ApiServer
 
 __version__ = "0.1.0.dev0"
@@ -22,13 +22,13 @@ __version__ = "0.1.0.dev0"
 __all__ = ["ADMINISTRATOR", "ApiServer", "ApiServerApp", "Front", "Identity", "InMemoryTransport", "User"]
 
 _MODULES = {
-    "ADMINISTRATOR": "identity",
+    "ADMINISTRATOR": "access",
     "ApiServer": "server",
     "ApiServerApp": "front",
     "Front": "front",
     "Identity": "front",
     "InMemoryTransport": "front",
-    "User": "identity",
+    "User": "access",
 }
 
 

@@ -11,7 +11,8 @@ from kubeshard.core.objects import Key
 from kubeshard.core.times import second_time
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.rng import Rng
-from kubeshard_apiserver.identity.user import ADMINISTRATOR, User
+from kubeshard_apiserver.access.authorizer import ALLOW_ALL, Authorizer
+from kubeshard_apiserver.access.user import ADMINISTRATOR, User
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.builtin import builtin_resources
 from kubeshard_apiserver.resources.events import EVENTS
@@ -40,6 +41,27 @@ class Target:
         return Key(self.namespace, self.name)
 
 
+WriteCheck = Callable[[User, Target, Object, Object | None], None]
+"""Whether a user may write this object instead of the old one (None: there is none). Raises ApiError."""
+
+
+def no_check(user: User, target: Target, new: Object, old: Object | None) -> None:
+    """A `WriteCheck` that lets everything through."""
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What decides, in the course of a request, what its user may do. `check_write` is asked in every create and
+    change, after mutating admission and before validation; `authorizer` is asked by expressions of policies.
+    """
+
+    authorizer: Authorizer = ALLOW_ALL
+    check_write: WriteCheck = no_check
+
+
+EVERY_RIGHT = Rights()
+
+
 class Duplicates(NamedTuple):
     """Fields that a body names twice: as warnings, and as the refusal tells them."""
 
@@ -64,6 +86,7 @@ class WriteOptions:
     validation: str = "Warn"
     duplicates: Duplicates = NO_DUPLICATES
     user: User = ADMINISTRATOR
+    rights: Rights = EVERY_RIGHT
     sent: Mapping[str, Any] = field(default_factory=dict)
     warnings: list[str] | None = None
     asks: bool = True
@@ -79,10 +102,6 @@ class Answer(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-WriteCheck = Callable[[User, Target, Object, Object | None], None]
-"""Whether a user may write this object instead of the old one (None: there is none). Raises ApiError."""
-
-
 class Model:
     """Store, kinds, clock and source of unique names. Sans-IO: it does nothing by itself and never waits."""
 
@@ -91,10 +110,7 @@ class Model:
         self.rng = rng
         self.registry = Registry()
         self.store = Store(window=window)
-        self.check_write: WriteCheck | None = None
-        """Asked in every create and change, after admission and before validation."""
-        for resource in builtin_resources():
-            resource.strategy.stored = self.store.objects
+        for resource in builtin_resources(self.store.objects):
             self.registry.add(resource)
             self.store.open(resource.group_resource)
         self.store.share(*EVENTS)
@@ -109,7 +125,7 @@ class Model:
             raise not_found(target.group_resource, target.name)
         return in_version(target.resource, found)
 
-    def _is_live(self, target: Target, obj: Object) -> bool:
+    def is_live(self, target: Target, obj: Object) -> bool:
         """Whether this state of the object is still the stored one."""
         found = self.store.get(target.group_resource, target.key)
         return (

@@ -9,22 +9,32 @@ from __future__ import annotations
 
 from kubeshard.core.objects import Key
 from kubeshard.runtime.world import REAL_WORLD, World
-from kubeshard_apiserver.deleting import Deletions
-from kubeshard_apiserver.model import Target, WriteOptions
-from kubeshard_apiserver.objects import version_of
+from kubeshard_apiserver.admission.admitting import Admission
+from kubeshard_apiserver.model import Answer, Model, Target, WriteOptions
+from kubeshard_apiserver.objects import Object, version_of
+from kubeshard_apiserver.patching import Patch
 from kubeshard_apiserver.resources.definitions import DEFINITIONS
 from kubeshard_apiserver.resources.initial import INITIAL_OBJECTS
 from kubeshard_apiserver.resources.namespaces import NAMESPACES
+from kubeshard_apiserver.steps import finish
 from kubeshard_apiserver.store import Journal
-from kubeshard_apiserver.watching import Watches
+from kubeshard_apiserver.verbs.changing import Changes
+from kubeshard_apiserver.verbs.deleting import DeleteOptions, Deletions
+from kubeshard_apiserver.verbs.establishing import Definitions
+from kubeshard_apiserver.verbs.reading import ListOptions, Page, Reads
+from kubeshard_apiserver.verbs.watching import Watch, Watches
+from kubeshard_apiserver.verbs.writing import Writes
 
 INITIAL_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 WINDOW = 10_000
 
 
-class ApiServer(Deletions, Watches):
+class ApiServer:
     """`window`: for how many events of each resource watches and snapshots reach back at least. `journal`:
     what keeps the objects beyond this process, and may know some already.
+
+    The verbs here make no calls: to them admission webhooks are places where nothing listens. Who can make calls
+    (`steps.perform`) takes the steps of `writes`, `deletions` and `admission`.
     """
 
     def __init__(
@@ -35,9 +45,19 @@ class ApiServer(Deletions, Watches):
         world: World = REAL_WORLD,
     ) -> None:
         self.world = world
-        super().__init__(clock=world.clock, rng=world.rng, window=window)
+        self.model = model = Model(clock=world.clock, rng=world.rng, window=window)
+        self.clock, self.rng, self.store, self.registry = world.clock, world.rng, model.store, model.registry
+        self.admission = Admission(model)
+        self.reads = Reads(model)
+        self.watches = Watches(model.store, self.reads)
+        changes = Changes(model, self.admission)
+        definitions = Definitions(model, changes)
+        self.writes = Writes(model, self.admission, changes, definitions)
+        self.deletions = Deletions(model, self.reads, self.admission, definitions)
         if journal is not None:
-            self._resume(journal)
+            self.store.resume(journal)
+            for definition in sorted(self.store.objects(DEFINITIONS).values(), key=version_of):
+                definitions.serve(definition)
         namespaces = self.registry.find("", "v1", "namespaces")
         if namespaces is None:
             raise AssertionError("namespaces are built in")
@@ -52,7 +72,43 @@ class ApiServer(Deletions, Watches):
             if found is not None and self.store.get(resource, key) is None:
                 self.create(Target(found, namespace), dict(body), WriteOptions(manager="kube-apiserver"))
 
-    def _resume(self, journal: Journal) -> None:
-        self.store.resume(journal)
-        for definition in sorted(self.store.objects(DEFINITIONS).values(), key=version_of):
-            self._serve(definition)
+    def now(self) -> str:
+        return self.model.now()
+
+    def live(self, target: Target) -> Object:
+        """See `Model.live`."""
+        return self.model.live(target)
+
+    def get(self, target: Target, resource_version: str = "") -> Object:
+        """See `Reads.get`."""
+        return self.reads.get(target, resource_version)
+
+    def list(self, target: Target, options: ListOptions | None = None) -> Page:
+        """See `Reads.list`."""
+        return self.reads.list(target, options)
+
+    def watch(self, target: Target, options: ListOptions | None = None) -> Watch:
+        """See `Watches.watch`."""
+        return self.watches.watch(target, options)
+
+    def create(self, target: Target, body: Object, options: WriteOptions | None = None) -> Answer:
+        """See `Writes.creating`."""
+        return finish(self.writes.creating(target, body, options))
+
+    def replace(self, target: Target, body: Object, options: WriteOptions | None = None) -> Answer:
+        """See `Writes.replacing`."""
+        return finish(self.writes.replacing(target, body, options))
+
+    def patch(self, target: Target, patch: Patch, options: WriteOptions | None = None) -> Answer:
+        """See `Writes.patching`."""
+        return finish(self.writes.patching(target, patch, options))
+
+    def delete(self, target: Target, options: DeleteOptions | None = None) -> Answer:
+        """See `Deletions.deleting`."""
+        return finish(self.deletions.deleting(target, options))
+
+    def delete_collection(
+        self, target: Target, selected: ListOptions | None = None, options: DeleteOptions | None = None
+    ) -> Page:
+        """See `Deletions.deleting_collection`."""
+        return finish(self.deletions.deleting_collection(target, selected, options))

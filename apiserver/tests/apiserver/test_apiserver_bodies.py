@@ -7,9 +7,10 @@ import pytest
 import yaml
 
 from kubeshard.runtime.transport import HttpRequest
-from kubeshard_apiserver import ApiServer, Front, Identity, InMemoryTransport, writing
+from kubeshard_apiserver import ApiServer, Front, Identity, InMemoryTransport
 from kubeshard_apiserver.front import requests
 from kubeshard_apiserver.front.yaml_bodies import DEEPEST, read_yaml
+from kubeshard_apiserver.verbs import changing, writing
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -143,8 +144,8 @@ async def test_others_are_answered_while_a_large_body_is_read(
         await front.reply(HttpRequest("POST", MAPS, {}, b'{"metadata": {"name": "wide"}}'))
     assert not aside
     for module, name in (
-        (requests, "read_yaml"), (requests, "duplicates_in_json"), (writing, "updated"), (writing, "applied"),
-        (writing, "validate_metadata"),
+        (requests, "read_yaml"), (requests, "duplicates_in_json"), (changing, "updated"), (writing, "updated"),
+        (writing, "applied"), (changing, "validate_metadata"),
     ):  # fmt: skip
         only_aside(module, name)
     large = True

@@ -74,7 +74,7 @@ BREAKS = {
     "the OpenAPI documents": (("_openapi", broken), ask("GET", "/openapi/v3")),
     "the headers of the request": ((), HttpRequest("GET", MAPS, broken)),
     "what cannot be written down": (
-        ("server.live", lambda target: {"metadata": {"name": object()}}),
+        ("server.model.live", lambda target: {"metadata": {"name": object()}}),
         ask("GET", f"{MAPS}/kube-root"),
     ),
 }

@@ -13,7 +13,7 @@ from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, ApiServerApp, InMemoryTransport
 from kubeshard_apiserver.model import Target
-from kubeshard_apiserver.reading import ListOptions
+from kubeshard_apiserver.verbs.reading import ListOptions
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -27,9 +27,9 @@ from kubeshard_apiserver import ApiServer, InMemoryTransport
 from kubeshard_apiserver.model import Target
 from kubeshard_apiserver.persistence import DatabaseJournal
 from kubeshard_apiserver.persistence.database import Database, Row
-from kubeshard_apiserver.reading import ListOptions
 from kubeshard_apiserver.serving import EmbeddedServer
 from kubeshard_apiserver.store import Store
+from kubeshard_apiserver.verbs.reading import ListOptions
 
 MAPS = GroupResource("", "configmaps")
 PATH = "/api/v1/namespaces/default/configmaps"

@@ -12,8 +12,6 @@ from functools import partial
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard.runtime.clock import Clock
-from kubeshard.runtime.rng import Rng
 from kubeshard_apiserver.admission.attributes import Asking, Attributes
 from kubeshard_apiserver.admission.conditions import decided
 from kubeshard_apiserver.admission.matching import BINDINGS, GROUP, MUTATING, POLICIES, VALIDATING
@@ -21,7 +19,6 @@ from kubeshard_apiserver.admission.policies import Policies, Policy, policies_of
 from kubeshard_apiserver.admission.webhooks import Hook, Webhooks, hooks_of
 from kubeshard_apiserver.apply.managers import read_managers
 from kubeshard_apiserver.cel.authorization import deciding
-from kubeshard_apiserver.identity.authorizer import ALLOW_ALL, Authorizer
 from kubeshard_apiserver.model import Model, Target
 from kubeshard_apiserver.objects import Object, with_metadata
 from kubeshard_apiserver.resources.namespaces import NAMESPACES
@@ -34,27 +31,25 @@ _BAD_MANAGED_FIELDS = (
 )
 
 
-class Admitting(Model):
-    def __init__(self, *, clock: Clock, rng: Rng, window: int) -> None:
-        super().__init__(clock=clock, rng=rng, window=window)
-        self.authorizer: Authorizer = ALLOW_ALL
-        """Whom expressions ask what somebody may do."""
-        self._webhooks = Webhooks(self.registry, self._namespace, self.rng.token, lambda: self.authorizer)
-        self._policies = Policies(self.registry, self.store, self._namespace)
+class Admission:
+    def __init__(self, model: Model) -> None:
+        self._store = store = model.store
+        self._webhooks = Webhooks(model.registry, self._namespace, model.rng.token)
+        self._policies = Policies(model.registry, store, self._namespace)
         self._mutating: tuple[Hook, ...] | None = ()
         self._validating: tuple[Hook, ...] | None = ()
         self._judging: tuple[Policy, ...] | None = ()
-        self.store.subscribe(self._forget)
+        store.subscribe(self._forget)
 
     def asking(self, target: Target, body: Object, options: Asking, sent: Strategy) -> Steps[Object]:
         """About what a subresource is sent, which is of a kind of its own and not stored. Returns it as webhooks
         leave it. Raises ApiError.
         """
-        left = yield from self._mutate("CREATE", target, body, None, options, sent)
-        yield from self._validate("CREATE", target, left, None, options, sent)
+        left = yield from self.mutate("CREATE", target, body, None, options, sent)
+        yield from self.validate("CREATE", target, left, None, options, sent)
         return left or body
 
-    def _mutate(
+    def mutate(
         self,
         operation: str,
         target: Target,
@@ -65,7 +60,7 @@ class Admitting(Model):
     ) -> Steps[Object | None]:
         """The object as mutating webhooks leave it."""
         if self._mutating is None:
-            self._mutating = hooks_of(self.store.objects(MUTATING).values())
+            self._mutating = hooks_of(self._store.objects(MUTATING).values())
         if not self._mutating or not options.asks:
             return new
         attributes = _attributes(operation, target, new, old, options, sent)
@@ -73,7 +68,7 @@ class Admitting(Model):
         left = yield from self._webhooks.mutate(self._mutating, attributes, strategy.decode, _sink(options))
         return left if left is new or left is None or new is None else _managed(left, new, options)
 
-    def _validate(
+    def validate(
         self,
         operation: str,
         target: Target,
@@ -84,15 +79,15 @@ class Admitting(Model):
     ) -> Steps[None]:
         """Raises ApiError when a policy or a webhook refuses."""
         if self._validating is None:
-            self._validating = hooks_of(self.store.objects(VALIDATING).values())
+            self._validating = hooks_of(self._store.objects(VALIDATING).values())
         if self._judging is None:
             self._judging = policies_of(
-                self.store.objects(POLICIES).values(), self.store.objects(BINDINGS).values()
+                self._store.objects(POLICIES).values(), self._store.objects(BINDINGS).values()
             )
         if not (self._validating or self._judging) or not options.asks:
             return
         attributes, warn = _attributes(operation, target, new, old, options, sent), _sink(options)
-        with deciding(partial(decided, self.authorizer, attributes.user)):
+        with deciding(partial(decided, attributes.rights.authorizer, attributes.user)):
             self._policies.judge(self._judging, attributes, warn)
         yield from self._webhooks.validate(self._validating, attributes, warn)
 
@@ -107,7 +102,7 @@ class Admitting(Model):
             self._judging = None
 
     def _namespace(self, name: str) -> Object | None:
-        return self.store.get(NAMESPACES, Key("", name))
+        return self._store.get(NAMESPACES, Key("", name))
 
 
 def _attributes(
@@ -119,7 +114,7 @@ def _attributes(
     sent: Strategy | None = None,
 ) -> Attributes:
     kind = sent.kind if sent else None
-    who = (options.user, options.dry_run, options.sent)
+    who = (options.user, options.rights, options.dry_run, options.sent)
     return Attributes(operation, target, new, old, *who, target.resource, kind)
 
 

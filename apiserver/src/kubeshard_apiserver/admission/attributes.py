@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard_apiserver.access.user import User, user_info
 from kubeshard_apiserver.cel.authorization import authorizer
-from kubeshard_apiserver.identity.user import User, user_info
-from kubeshard_apiserver.model import Target, in_version
+from kubeshard_apiserver.model import Rights, Target, in_version
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.namespaces import NAMESPACES
 from kubeshard_apiserver.resources.registry import Resource
@@ -20,6 +20,8 @@ class Asking(Protocol):
 
     @property
     def user(self) -> User: ...
+    @property
+    def rights(self) -> Rights: ...
     @property
     def dry_run(self) -> bool: ...
     @property
@@ -44,6 +46,7 @@ class Attributes:
     object: Object | None
     old: Object | None
     user: User
+    rights: Rights
     dry_run: bool
     options: Mapping[str, Any]
     requested: Resource

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kubeshard.core.errors import ConfigurationError
+from kubeshard_apiserver.access.attributes import Attributes
+from kubeshard_apiserver.access.authorizer import Authorizer
+from kubeshard_apiserver.access.user import User, account_groups, account_name
 from kubeshard_apiserver.cel import CelError, compile_expression
-from kubeshard_apiserver.identity.attributes import Attributes
-from kubeshard_apiserver.identity.authorizer import Authorizer
-from kubeshard_apiserver.identity.user import User, account_groups, account_name
 from kubeshard_apiserver.status import internal
 
 Condition = Mapping[str, Any]

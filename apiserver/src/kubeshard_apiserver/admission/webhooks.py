@@ -37,7 +37,6 @@ from kubeshard_apiserver.admission.review import (
 )
 from kubeshard_apiserver.cel import CelError
 from kubeshard_apiserver.cel.authorization import deciding
-from kubeshard_apiserver.identity.authorizer import Authorizer
 from kubeshard_apiserver.objects import Object, private
 from kubeshard_apiserver.patching import patched
 from kubeshard_apiserver.resources.registry import Registry, Resource
@@ -74,19 +73,17 @@ def hooks_of(configurations: Iterable[Object]) -> tuple[Hook, ...]:
 
 
 class Webhooks:
-    """Of one server. `token` makes the uids of reviews, `authorizer` answers match conditions."""
+    """Of one server. `token` makes the uids of reviews."""
 
     def __init__(
         self,
         registry: Registry,
         namespace_of: NamespaceOf,
         token: Callable[[], str],
-        authorizer: Callable[[], Authorizer],
     ) -> None:
         self._registry = registry
         self._namespace_of = namespace_of
         self._token = token
-        self._authorizer = authorizer
 
     def mutate(
         self, hooks: tuple[Hook, ...], attributes: Attributes, decode: Callable[[Object], object], warn: Warn
@@ -161,7 +158,7 @@ class Webhooks:
             "namespaceObject": None,
         }
         try:
-            with deciding(partial(decided, self._authorizer(), asked.user)):
+            with deciding(partial(decided, asked.rights.authorizer, asked.user)):
                 return conditions_hold(conditions, WEBHOOK_NAMES, variables)
         except CelError as error:
             if hook.spec.get("failurePolicy") == "Ignore":

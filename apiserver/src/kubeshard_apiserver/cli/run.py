@@ -67,6 +67,7 @@ async def _run(options: Options) -> None:
                     ready_after=options.ready_after,
                     root_ca=served.credentials.ca,
                     caller=served.caller,
+                    rights=served.front.gate.rights,
                 )
             )
         _spare_the_collector()

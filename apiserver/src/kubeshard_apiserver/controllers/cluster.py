@@ -12,15 +12,15 @@ from dataclasses import replace
 from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.binding import BINDINGS, bind
+from kubeshard_apiserver.access.user import User
 from kubeshard_apiserver.controllers.ownership import Node, Ownership, controller_of
-from kubeshard_apiserver.deleting import DeleteOptions
-from kubeshard_apiserver.identity.user import User
-from kubeshard_apiserver.model import Target, WriteOptions
+from kubeshard_apiserver.model import EVERY_RIGHT, Rights, Target, WriteOptions
 from kubeshard_apiserver.objects import Object, key_of
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.steps import Steps
+from kubeshard_apiserver.verbs.binding import BINDINGS, bind
+from kubeshard_apiserver.verbs.deleting import DeleteOptions
 
 Change = Callable[[Object], Object]
 _AUTHENTICATED = "system:authenticated"
@@ -42,8 +42,9 @@ SCHEDULER = User("system:kube-scheduler", groups=(_AUTHENTICATED,))
 class Cluster:
     """What is stored, and who owns whom."""
 
-    def __init__(self, server: ApiServer) -> None:
+    def __init__(self, server: ApiServer, rights: Rights = EVERY_RIGHT) -> None:
         self.server = server
+        self.rights = rights
         self.ownership = Ownership()
         self._last_event = 0
         self._resources: dict[GroupResource, Resource] = {}
@@ -108,18 +109,20 @@ class Account:
     def __init__(self, cluster: Cluster, user: User, *, manager: str = "kube-controller-manager") -> None:
         self._cluster = cluster
         self._server = cluster.server
-        self._options = WriteOptions(manager=manager, validation="Ignore", user=user)
+        self._options = WriteOptions(manager=manager, validation="Ignore", user=user, rights=cluster.rights)
 
     def create(self, resource: GroupResource, body: Object) -> Steps[Object]:
         namespace = body["metadata"].get("namespace", "")
-        steps = self._server.creating(self._target(Node(resource, Key(namespace, ""))), body, self._options)
+        steps = self._server.writes.creating(
+            self._target(Node(resource, Key(namespace, ""))), body, self._options
+        )
         return (yield from steps).object
 
     def change(self, node: Node, change: Change, subresource: str = "") -> Steps[None]:
         """Writes what `change` makes of the object; a subresource is written only where it is one."""
         target = self._target(node, subresource)
         try:
-            yield from self._server.changing(target, change, self._options)
+            yield from self._server.writes.changing(target, change, self._options)
         except NotFound:
             return
 
@@ -140,8 +143,8 @@ class Account:
         }
         target = self._target(Node(resource, key_of(pod)))
         about = replace(target, subresource="binding")
-        body = yield from self._server.asking(about, body, self._options, BINDINGS)
-        bind(self._server, target, body)
+        body = yield from self._server.admission.asking(about, body, self._options, BINDINGS)
+        bind(self._server.model, target, body)
 
     def delete(
         self,
@@ -155,10 +158,14 @@ class Account:
         meta = obj["metadata"]
         target = self._target(Node(resource, Key(meta.get("namespace", ""), meta["name"])))
         options = DeleteOptions(
-            uid=meta["uid"], propagation=propagation, user=self._options.user, grace=grace
+            uid=meta["uid"],
+            propagation=propagation,
+            user=self._options.user,
+            rights=self._cluster.rights,
+            grace=grace,
         )
         try:
-            yield from self._server.deleting(target, options)
+            yield from self._server.deletions.deleting(target, options)
         except NotFound:
             return
 

@@ -40,6 +40,7 @@ from kubeshard_apiserver.controllers.scheduler import Scheduler
 from kubeshard_apiserver.controllers.stateful_sets import StatefulSetController
 from kubeshard_apiserver.controllers.volumes import VolumeController
 from kubeshard_apiserver.history import Event
+from kubeshard_apiserver.model import EVERY_RIGHT, Rights
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.steps import NoCalls, WebhookCaller, perform
 
@@ -55,7 +56,7 @@ class Controllers:
     finalized, others get the ServiceAccount `default` and the ConfigMap `kube-root-ca.crt` with `root_ca` (PEM).
     `pods`: workloads get pods, Services endpoints, budgets their numbers, and pods become ready `ready_after` seconds
     after they were bound to a pretended node. `event_ttl`: for how many seconds Events are kept. `caller` makes the
-    calls of admission webhooks.
+    calls of admission webhooks; `rights` are those of the server's gate, for policies that ask about them.
     """
 
     def __init__(
@@ -69,8 +70,9 @@ class Controllers:
         event_ttl: float = 3600.0,
         root_ca: str = "",
         caller: WebhookCaller | None = None,
+        rights: Rights = EVERY_RIGHT,
     ) -> None:
-        cluster = Cluster(server)
+        cluster = Cluster(server, rights)
         controllers: list[AnyController] = [EventExpiry(cluster, event_ttl)]
         if garbage_collection:
             controllers.append(GarbageCollector(cluster))

@@ -4,13 +4,6 @@
 `memory` under a client in the same process. No rule about objects lives here.
 """
 
-from kubeshard_apiserver.front import (  # noqa: F401 - they fill the tables of `special`
-    pods,
-    proxies,
-    reviews,
-    scaling,
-    token_requests,
-)
 from kubeshard_apiserver.front.app import ApiServerApp
 from kubeshard_apiserver.front.handlers import Front
 from kubeshard_apiserver.front.identity import Identity

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.reading import Page
 from kubeshard_apiserver.resources.registry import Resource
+from kubeshard_apiserver.verbs.reading import Page
 
 VERSION = {
     "major": "1",

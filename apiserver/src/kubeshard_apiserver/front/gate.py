@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from kubeshard_apiserver.access.attributes import Attributes
+from kubeshard_apiserver.access.user import ADMINISTRATOR, User
 from kubeshard_apiserver.front.requests import Request
-from kubeshard_apiserver.identity.attributes import Attributes
-from kubeshard_apiserver.identity.user import ADMINISTRATOR, User
+from kubeshard_apiserver.model import EVERY_RIGHT, Rights
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ UNKNOWN = Peer()
 
 
 class Gate(Protocol):
+    @property
+    def rights(self) -> Rights:
+        """What decides, in the course of a request, what its user may do."""
+        ...
+
     def enter(self, request: Request, attributes: Attributes, peer: Peer) -> User:
         """Raises ApiError: 401 for who cannot be told, 403 for what is not allowed."""
         ...
@@ -31,6 +37,8 @@ class Gate(Protocol):
 
 class Open:
     """Everybody is the administrator: for tests in one process."""
+
+    rights = EVERY_RIGHT
 
     def enter(self, request: Request, attributes: Attributes, peer: Peer) -> User:
         return ADMINISTRATOR

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from kubeshard.core.errors import ApiError
 from kubeshard.runtime.logs import get_logger
@@ -37,10 +37,10 @@ from kubeshard_apiserver.front.replies import (
 )
 from kubeshard_apiserver.front.requests import Request
 from kubeshard_apiserver.front.routes import check_route, is_possible
-from kubeshard_apiserver.front.special import REVIEWS, SUBRESOURCES, Question, Special
+from kubeshard_apiserver.front.special import Question
+from kubeshard_apiserver.front.specials import special_of
 from kubeshard_apiserver.front.streaming import EventLines, error_line, event_stream
 from kubeshard_apiserver.front.tables import Tables
-from kubeshard_apiserver.identity.user import User
 from kubeshard_apiserver.model import Answer, Target
 from kubeshard_apiserver.patching import patch_of
 from kubeshard_apiserver.printing import printer_of
@@ -48,6 +48,8 @@ from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.status import bad_request, broken, method_not_allowed, no_such_path
 from kubeshard_apiserver.steps import Aside, NoCalls, Steps, WebhookCaller, at_once, perform
+
+T = TypeVar("T")
 
 log = get_logger("kubeshard_apiserver")
 
@@ -135,13 +137,13 @@ class Front:
             request.warnings.append(resource.deprecation)
         target = Target(resource, path.namespace, path.name, path.subresource)
         format_ = self._format(target, request)
-        if special := _special(target):
-            question = Question(self.server, self.gate, target, request, user)
+        question = Question(self.server, self.gate, target, request, user)
+        if special := special_of(target):
             return object_reply(resource, await self._perform(special(question)), format_)
         if attributes.verb == "watch":
             return self._watch(target, request, format_)
         handle = self._of_object if path.name and attributes.verb != "create" else self._of_collection
-        return await handle(target, request, format_, user)
+        return await handle(question, format_)
 
     def _format(self, target: Target, request: Request) -> Format:
         format_ = negotiate(request.headers.get("accept", ""))
@@ -151,49 +153,44 @@ class Front:
         include = request.query.get("includeObject", "")
         return replace(format_, tables=Tables(printer, self.server.clock.wall, format_.version, include))
 
-    async def _perform(self, steps: Steps[Answer]) -> Answer:
+    async def _perform(self, steps: Steps[T]) -> T:
         return await perform(steps, self._caller, self._aside)
 
-    async def _of_object(self, target: Target, request: Request, format_: Format, user: User) -> Reply:
-        server, resource = self.server, target.resource
+    async def _of_object(self, asked: Question, format_: Format) -> Reply:
+        target, request, server = asked.target, asked.request, self.server
+        resource = target.resource
         match request.method:
             case "GET" | "HEAD":
                 obj = server.get(target, request.query.get("resourceVersion", ""))
                 return object_reply(resource, Answer(200, obj), format_)
             case "PUT":
-                options = replace(request.write_options("UpdateOptions"), user=user)
-                body = _body(request, resource)
-                answer = await self._perform(server.replacing(target, body, options))
+                options, body = asked.write_options("UpdateOptions"), _body(request, resource)
+                answer = await self._perform(server.writes.replacing(target, body, options))
             case "PATCH":
                 document = request.decode_patch(typed=not resource.strategy.is_custom)
-                options = replace(request.write_options("PatchOptions"), user=user)
+                options = asked.write_options("PatchOptions")
                 patch = patch_of(request.content_type, document)
-                answer = await self._perform(server.patching(target, patch, options))
+                answer = await self._perform(server.writes.patching(target, patch, options))
             case "DELETE":
-                doomed = replace(request.delete_options(), user=user)
-                answer = await self._perform(server.deleting(target, doomed))
+                answer = await self._perform(server.deletions.deleting(target, asked.delete_options()))
             case _:
                 raise method_not_allowed()
         return object_reply(resource, answer, format_)
 
-    async def _of_collection(self, target: Target, request: Request, format_: Format, user: User) -> Reply:
-        server, resource = self.server, target.resource
+    async def _of_collection(self, asked: Question, format_: Format) -> Reply:
+        target, request, server = asked.target, asked.request, self.server
+        resource = target.resource
         match request.method:
             case "GET" | "HEAD":
                 return list_reply(resource, server.list(target, request.list_options()), format_)
             case "POST":
-                options = replace(request.write_options("CreateOptions"), user=user)
-                body = _body(request, resource)
-                return object_reply(
-                    resource,
-                    await self._perform(server.creating(replace(target, name=""), body, options)),
-                    format_,
-                )
+                options, body = asked.write_options("CreateOptions"), _body(request, resource)
+                steps = server.writes.creating(replace(target, name=""), body, options)
+                return object_reply(resource, await self._perform(steps), format_)
             case "DELETE":
                 selected = request.list_options()
-                doomed = replace(request.delete_options(), user=user)
-                steps = server.deleting_collection(target, selected, doomed)
-                return list_reply(resource, await perform(steps, self._caller, self._aside), format_)
+                deleting = server.deletions.deleting_collection(target, selected, asked.delete_options())
+                return list_reply(resource, await self._perform(deleting), format_)
             case _:
                 # A replace or patch of custom resources; others are not served here.
                 if request.method == "PATCH":
@@ -263,13 +260,3 @@ def _group(path: str) -> str:
         if parts[:2] == ["", "apis"] and parts[2:]
         else path
     )
-
-
-def _special(target: Target) -> Special | None:
-    if target.subresource:
-        return (
-            SUBRESOURCES.get(target.subresource)
-            if target.subresource in target.resource.subresources
-            else None
-        )
-    return REVIEWS.get(target.group_resource)

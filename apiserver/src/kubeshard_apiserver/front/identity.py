@@ -15,21 +15,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import unquote
 
+from kubeshard_apiserver.access.attributes import Attributes
+from kubeshard_apiserver.access.authorizer import ALLOW_ALL, Authorizer
+from kubeshard_apiserver.access.user import User
 from kubeshard_apiserver.front.gate import Peer
 from kubeshard_apiserver.front.requests import Request
 from kubeshard_apiserver.identity.account_tokens import AccountTokens
 from kubeshard_apiserver.identity.aggregation import keep_aggregated
-from kubeshard_apiserver.identity.attributes import Attributes
 from kubeshard_apiserver.identity.authentication import Authentication
-from kubeshard_apiserver.identity.authorizer import ALLOW_ALL, Authorizer
 from kubeshard_apiserver.identity.bootstrap import install
 from kubeshard_apiserver.identity.escalation import check_no_escalation
 from kubeshard_apiserver.identity.impersonation import Impersonation, Wanted
 from kubeshard_apiserver.identity.rbac import Rbac
 from kubeshard_apiserver.identity.refusals import not_allowed
 from kubeshard_apiserver.identity.signers import check_signer
-from kubeshard_apiserver.identity.user import User
-from kubeshard_apiserver.model import Target
+from kubeshard_apiserver.model import EVERY_RIGHT, Rights, Target
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.server import ApiServer
 
@@ -54,14 +54,14 @@ class Identity:
         anonymous: bool = True,
         signing_key: bytes | None = None,
     ) -> None:
-        account_tokens = AccountTokens(server, signing_key=signing_key)
+        account_tokens = AccountTokens(server.model, signing_key=signing_key)
         self.authentication = Authentication(account_tokens, tokens, anonymous=anonymous and rbac)
         self.authorizer: Authorizer = ALLOW_ALL
+        self.rights = EVERY_RIGHT
         if rbac:
             self.authorizer = self._rbac = Rbac(server.store)
-            keep_aggregated(server, settled=install(server))
-            server.check_write = self._check_write
-        server.authorizer = self.authorizer
+            self.rights = Rights(self.authorizer, self._check_write)
+            keep_aggregated(server, settled=install(server.model))
         self._impersonation = Impersonation(self.authorizer)
 
     def enter(self, request: Request, attributes: Attributes, peer: Peer) -> User:

@@ -14,9 +14,7 @@ from typing import Any
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.binding import BINDINGS, Bodies, bind, with_pod_condition
-from kubeshard_apiserver.deleting import DeleteOptions, check_preconditions
-from kubeshard_apiserver.front.special import REVIEWS, SUBRESOURCES, Question
+from kubeshard_apiserver.front.special import Question
 from kubeshard_apiserver.model import Answer, Target, WriteOptions
 from kubeshard_apiserver.objects import Object, is_deleting, labels_of, with_metadata
 from kubeshard_apiserver.resources.pod_selectors import selects
@@ -29,6 +27,8 @@ from kubeshard_apiserver.status import (
     not_found,
 )
 from kubeshard_apiserver.steps import Steps
+from kubeshard_apiserver.verbs.binding import BINDINGS, Bodies, bind, with_pod_condition
+from kubeshard_apiserver.verbs.deleting import DeleteOptions, check_preconditions
 
 _EVICTION = Kind("policy", "v1", "Eviction", "evictions")
 _NODES = GroupResource("", "nodes")
@@ -46,7 +46,7 @@ def binding(question: Question) -> Steps[Answer]:
     target, options, body = yield from _received(question, BINDINGS.kind)
     if not target.subresource:
         target = Target(_pods(question), target.namespace, body["metadata"].get("name", ""))
-    bind(question.server, replace(target, subresource=""), body, dry_run=options.dry_run)
+    bind(question.server.model, replace(target, subresource=""), body, dry_run=options.dry_run)
     return Answer(201, _SUCCESS)
 
 
@@ -63,6 +63,7 @@ def eviction(question: Question) -> Steps[Answer]:
         grace=asked.get("gracePeriodSeconds"),
         dry_run=options.dry_run or bool(asked.get("dryRun")),
         user=question.user,
+        rights=question.gate.rights,
         asks=False,
     )
     check_preconditions(target, pod, doomed)
@@ -78,7 +79,9 @@ def eviction(question: Question) -> Steps[Answer]:
         }
         status = with_pod_condition(pod["status"], condition, server.now())
         server.store.put(target.group_resource, target.key, {**pod, "status": status})
-    yield from server.deleting(replace(target, subresource=""), replace(doomed, resource_version=""))
+    yield from server.deletions.deleting(
+        replace(target, subresource=""), replace(doomed, resource_version="")
+    )
     return Answer(201, _SUCCESS)
 
 
@@ -87,14 +90,14 @@ def _received(question: Question, kind: Kind) -> Steps[tuple[Target, WriteOption
     target, request = question.target, question.request
     if request.method != "POST":
         raise method_not_allowed()
-    options = replace(request.write_options("CreateOptions"), user=question.user)
+    options = question.write_options("CreateOptions")
     asked = Target(_resource(kind), target.namespace, target.name, target.subresource)
-    body, _ = question.server.received(asked, request.decode(kind.kind, kind.api_version), options)
+    body, _ = question.server.writes.received(asked, request.decode(kind.kind, kind.api_version), options)
     if target.subresource and body["metadata"].get("name") != target.name:
         raise bad_request(f"name in URL does not match name in {kind.kind} object")
     about = target if target.subresource else replace(target, name=body["metadata"].get("name", ""))
     body = with_metadata(body, namespace=target.namespace)
-    body = yield from question.server.asking(about, body, options, asked.resource.strategy)
+    body = yield from question.server.admission.asking(about, body, options, asked.resource.strategy)
     return target, options, body
 
 
@@ -133,7 +136,7 @@ def _spend(question: Question, pod: Object, *, dry_run: bool) -> Steps[None]:
         allowed = left["disruptionsAllowed"] - 1
         return {**live, "status": {**left, "disruptionsAllowed": allowed, "disruptedPods": disrupted}}
 
-    yield from server.changing(target, change, WriteOptions(manager=_MANAGER))
+    yield from server.writes.changing(target, change, WriteOptions(manager=_MANAGER))
 
 
 def _check_budget(budget: Object, status: Mapping[str, Any], healthy: int, desired: int) -> None:
@@ -227,9 +230,3 @@ def _pods(question: Question) -> Resource:
     if resource is None:
         raise internal("pods are not served")
     return resource
-
-
-REVIEWS[GroupResource("", "bindings")] = binding
-SUBRESOURCES |= {"log": log, "exec": attached, "attach": attached, "portforward": attached}
-SUBRESOURCES["binding"] = binding
-SUBRESOURCES["eviction"] = eviction

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource
-from kubeshard_apiserver.front.special import SUBRESOURCES, Question
+from kubeshard_apiserver.front.special import Question
 from kubeshard_apiserver.model import Answer
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.status import bad_request, internal, not_found
@@ -59,6 +59,3 @@ def _of_service(service: Object, name: str, port: str) -> ApiError:
 
 def _unavailable(message: str) -> ApiError:
     return ApiError(message, code=503, reason="ServiceUnavailable")
-
-
-SUBRESOURCES["proxy"] = proxied

@@ -12,9 +12,9 @@ from kubeshard.core.errors import ApiError
 from kubeshard_apiserver.front.documents import list_document, partial, partial_list
 from kubeshard_apiserver.front.negotiation import JSON, Format
 from kubeshard_apiserver.model import Answer
-from kubeshard_apiserver.reading import Page
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.status import as_status
+from kubeshard_apiserver.verbs.reading import Page
 
 TEXT = "text/plain; charset=utf-8"
 

@@ -14,13 +14,11 @@ import yaml
 
 from kubeshard.core.kinds import GroupKind
 from kubeshard.runtime.transport import HttpRequest
-from kubeshard_apiserver.deleting import DeleteOptions
 from kubeshard_apiserver.front.duplicates import duplicates_in_json, duplicates_in_yaml
 from kubeshard_apiserver.front.negotiation import JSON, YAML
 from kubeshard_apiserver.front.yaml_bodies import Repeated, read_yaml
 from kubeshard_apiserver.model import NO_DUPLICATES, Duplicates, WriteOptions
 from kubeshard_apiserver.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
-from kubeshard_apiserver.reading import ListOptions
 from kubeshard_apiserver.schema import protobuf
 from kubeshard_apiserver.schema.catalog import struct
 from kubeshard_apiserver.schema.decoding import Run
@@ -37,10 +35,11 @@ from kubeshard_apiserver.status import (
     unsupported,
     unsupported_media_type,
 )
+from kubeshard_apiserver.steps import LARGE
+from kubeshard_apiserver.verbs.deleting import DeleteOptions
+from kubeshard_apiserver.verbs.reading import ListOptions
 
 LARGEST_BODY = 3 * 1024 * 1024
-_LARGE = 64 * 1024
-"""More than this is tens of milliseconds of work."""
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 _BODIES = (JSON, YAML)
 _PATCHES = (JSON_PATCH, MERGE, APPLY)
@@ -143,7 +142,7 @@ class Request:
     @property
     def is_large(self) -> bool:
         """Whether it takes so long to read that others would notice."""
-        return _LARGE < len(self.body) <= LARGEST_BODY
+        return LARGE < len(self.body) <= LARGEST_BODY
 
     def read(self) -> None:
         """Ahead of those who ask for what is in it."""

@@ -6,16 +6,14 @@ Source: k8s.io/kubernetes `pkg/registry/authentication`, `pkg/registry/authoriza
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard_apiserver.access.attributes import Attributes
+from kubeshard_apiserver.access.user import User, user_info
 from kubeshard_apiserver.front.identity import Identity
-from kubeshard_apiserver.front.special import REVIEWS, Question, Special
-from kubeshard_apiserver.identity.attributes import Attributes
+from kubeshard_apiserver.front.special import Question, Special
 from kubeshard_apiserver.identity.authentication import AUDIENCES
-from kubeshard_apiserver.identity.authorizer import ALLOW_ALL, Authorizer
-from kubeshard_apiserver.identity.user import User, user_info
 from kubeshard_apiserver.model import Answer
 from kubeshard_apiserver.objects import Object, in_order
 from kubeshard_apiserver.status import (
@@ -33,11 +31,6 @@ _AUTHORIZATION = "authorization.k8s.io"
 _ONE_OF_TWO = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
 
 
-def authorizer_of(question: Question) -> Authorizer:
-    """Other gates than `Identity` know no rights."""
-    return question.gate.authorizer if isinstance(question.gate, Identity) else ALLOW_ALL
-
-
 def _review(answered: Callable[[Question, Object], Object]) -> Special:
     def special(question: Question) -> Steps[Answer]:
         target, request = question.target, question.request
@@ -46,8 +39,10 @@ def _review(answered: Callable[[Question, Object], Object]) -> Special:
             raise no_such_path()
         if request.method != "POST":
             raise method_not_allowed()
-        options = replace(request.write_options("CreateOptions"), user=question.user)
-        obj, warnings = question.server.received(target, request.decode(kind.kind, kind.api_version), options)
+        options = question.write_options("CreateOptions")
+        obj, warnings = question.server.writes.received(
+            target, request.decode(kind.kind, kind.api_version), options
+        )
         yield from ()
         return Answer(201, in_order(answered(question, obj)), warnings)
 
@@ -104,7 +99,7 @@ def _rules(question: Question, obj: Object) -> Object:
     namespace = (obj.get("spec") or {}).get("namespace")
     if not namespace:
         raise bad_request("no namespace on request")
-    held = authorizer_of(question).held(question.user, namespace)
+    held = question.gate.rights.authorizer.held(question.user, namespace)
     status: dict[str, Any] = {
         "resourceRules": [
             _some(rule, "verbs", "apiGroups", "resources", "resourceNames")
@@ -123,7 +118,7 @@ def _rules(question: Question, obj: Object) -> Object:
 
 
 def _decided(question: Question, obj: Object, user: User, spec: Mapping[str, Any]) -> Object:
-    decision = authorizer_of(question).decide(user, _wish(spec))
+    decision = question.gate.rights.authorizer.decide(user, _wish(spec))
     status: dict[str, Any] = {"allowed": decision.allowed}
     if decision.reason:
         status["reason"] = decision.reason
@@ -194,12 +189,11 @@ def _some(rule: Mapping[str, Any], *fields: str) -> dict[str, Any]:
     return {field: rule[field] for field in fields if rule.get(field)}
 
 
-for _group, _plural, _answered in (
-    (_AUTHENTICATION, "tokenreviews", _token_review),
-    (_AUTHENTICATION, "selfsubjectreviews", _self_subject_review),
-    (_AUTHORIZATION, "selfsubjectaccessreviews", _self_access),
-    (_AUTHORIZATION, "subjectaccessreviews", _access),
-    (_AUTHORIZATION, "localsubjectaccessreviews", _local_access),
-    (_AUTHORIZATION, "selfsubjectrulesreviews", _rules),
-):
-    REVIEWS[GroupResource(_group, _plural)] = _review(_answered)
+REVIEWS: Mapping[GroupResource, Special] = {
+    GroupResource(_AUTHENTICATION, "tokenreviews"): _review(_token_review),
+    GroupResource(_AUTHENTICATION, "selfsubjectreviews"): _review(_self_subject_review),
+    GroupResource(_AUTHORIZATION, "selfsubjectaccessreviews"): _review(_self_access),
+    GroupResource(_AUTHORIZATION, "subjectaccessreviews"): _review(_access),
+    GroupResource(_AUTHORIZATION, "localsubjectaccessreviews"): _review(_local_access),
+    GroupResource(_AUTHORIZATION, "selfsubjectrulesreviews"): _review(_rules),
+}

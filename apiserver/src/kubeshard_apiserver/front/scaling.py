@@ -7,14 +7,13 @@ k8s.io/kubernetes `pkg/registry/apps/*/storage`, k8s.io/apimachinery `util/manag
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from kubeshard.core.errors import ApiError, Conflict
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.patches import ApplyPatch
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement, Selector
-from kubeshard_apiserver.front.special import SUBRESOURCES, Question
+from kubeshard_apiserver.front.special import Question
 from kubeshard_apiserver.model import Answer, Target, WriteOptions
 from kubeshard_apiserver.objects import Object, private, with_metadata
 from kubeshard_apiserver.patching import patch_of, patched
@@ -56,11 +55,11 @@ def scale(question: Question) -> Steps[Answer]:
             yield from ()
             return Answer(200, scale_of(live, target.resource))
         case "PUT":
-            options = replace(request.write_options("UpdateOptions"), user=question.user)
+            options = question.write_options("UpdateOptions")
             wanted, warnings = _received(question, request.decode(_KIND.kind, _KIND.api_version), options)
             return (yield from _written(question, lambda _: wanted, options))._replace(warnings=warnings)
         case "PATCH":
-            options = replace(request.write_options("PatchOptions"), user=question.user)
+            options = question.write_options("PatchOptions")
             patch = patch_of(
                 request.content_type, request.decode_patch(typed=not target.resource.strategy.is_custom)
             )
@@ -102,7 +101,7 @@ def scale_of(obj: Object, resource: Resource) -> Object:
 
 def _received(question: Question, body: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
     target = question.target
-    obj, warnings = question.server.received(
+    obj, warnings = question.server.writes.received(
         Target(Resource(_SCALES, "scale"), target.namespace, target.name), body, options
     )
     name = obj["metadata"].get("name", "")
@@ -131,7 +130,7 @@ def _written(
         changed = with_value(live, _paths(question.target.resource).spec, replicas)
         return with_metadata(changed, resourceVersion=given.get("resourceVersion"))
 
-    answer = yield from question.server.changing(question.target, change, options)
+    answer = yield from question.server.writes.changing(question.target, change, options)
     return answer._replace(object=scale_of(answer.object, question.target.resource))
 
 
@@ -154,7 +153,7 @@ def _applied(question: Question, config: Mapping[str, Any], options: WriteOption
         "spec": {"replicas": _replicas(config, target)},
     }
     try:
-        answer = yield from question.server.patching(target, ApplyPatch(intent), options)
+        answer = yield from question.server.writes.patching(target, ApplyPatch(intent), options)
     except Conflict as error:
         ours, theirs = f"using {kind.api_version}", f"using {_KIND.api_version}"
         causes = [
@@ -201,6 +200,3 @@ def _selector(given: Mapping[str, Any]) -> LabelSelector:
         for one in given.get("matchExpressions") or ()
     )
     return LabelSelector(match_labels=given.get("matchLabels"), match_expressions=expressions)
-
-
-SUBRESOURCES["scale"] = scale

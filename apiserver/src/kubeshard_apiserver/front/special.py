@@ -1,21 +1,20 @@
 """What is not plain storage: kinds that are only asked questions, and subresources with ways of their own.
 
-A `Special` answers one request as steps, like the verbs of the model. The tables are filled by the modules
-that know the answers.
+A `Special` answers one request as steps, like the verbs of the model. Which there are is said in `specials`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kubeshard.core.kinds import GroupResource
+from kubeshard_apiserver.access.user import User
 from kubeshard_apiserver.front.gate import Gate
 from kubeshard_apiserver.front.requests import Request
-from kubeshard_apiserver.identity.user import User
-from kubeshard_apiserver.model import Answer, Target
+from kubeshard_apiserver.model import Answer, Target, WriteOptions
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.steps import Steps
+from kubeshard_apiserver.verbs.deleting import DeleteOptions
 
 
 @dataclass(frozen=True)
@@ -28,11 +27,13 @@ class Question:
     request: Request
     user: User
 
+    def write_options(self, options_kind: str) -> WriteOptions:
+        """As the request and its user have it."""
+        given = self.request.write_options(options_kind)
+        return replace(given, user=self.user, rights=self.gate.rights)
+
+    def delete_options(self) -> DeleteOptions:
+        return replace(self.request.delete_options(), user=self.user, rights=self.gate.rights)
+
 
 Special = Callable[[Question], Steps[Answer]]
-
-REVIEWS: dict[GroupResource, Special] = {}
-"""Kinds without storage: a create is answered, nothing is kept."""
-
-SUBRESOURCES: dict[str, Special] = {}
-"""By name, for every resource that declares it in its strategy. `status` and `finalize` are the model's."""

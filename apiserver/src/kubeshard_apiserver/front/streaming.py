@@ -16,7 +16,7 @@ from kubeshard_apiserver.front.documents import partial
 from kubeshard_apiserver.front.negotiation import Format
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.status import as_status
-from kubeshard_apiserver.watching import Watch, WatchEvent
+from kubeshard_apiserver.verbs.watching import Watch, WatchEvent
 
 DEFAULT_SECONDS = 1800.0
 BOOKMARK_SECONDS = 60.0

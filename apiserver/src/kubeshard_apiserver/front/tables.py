@@ -12,9 +12,9 @@ from typing import Any
 from kubeshard_apiserver.front.documents import list_metadata, partial
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.printing import Printer
-from kubeshard_apiserver.reading import Page
 from kubeshard_apiserver.status import bad_request
-from kubeshard_apiserver.watching import INITIAL_EVENTS_END
+from kubeshard_apiserver.verbs.reading import Page
+from kubeshard_apiserver.verbs.watching import INITIAL_EVENTS_END
 
 _INCLUDES = ("", "Metadata", "Object", "None")
 

@@ -14,7 +14,7 @@ from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import Key
 from kubeshard.core.times import second_time
 from kubeshard_apiserver.front.identity import Identity
-from kubeshard_apiserver.front.special import SUBRESOURCES, Question
+from kubeshard_apiserver.front.special import Question
 from kubeshard_apiserver.identity.account_tokens import BINDABLE, AccountTokens
 from kubeshard_apiserver.identity.authentication import AUDIENCES
 from kubeshard_apiserver.model import Answer, Target
@@ -54,10 +54,10 @@ def token_request(question: Question) -> Steps[Answer]:
     target, server = question.target, question.server
     if question.request.method != "POST":
         raise method_not_allowed()
-    options = replace(question.request.write_options("CreateOptions"), user=question.user)
+    options = question.write_options("CreateOptions")
     body = question.request.decode(_KIND.kind, _KIND.api_version)
     asked = Target(_resource(), target.namespace, "", target.subresource)
-    obj, warnings = server.received(asked, body, options)
+    obj, warnings = server.writes.received(asked, body, options)
     meta, spec = obj["metadata"], obj["spec"]
     if meta.get("name", target.name) != target.name:
         problem = "must match the service account name if specified"
@@ -137,14 +137,11 @@ def _check_seconds(seconds: int) -> None:
 def _tokens(question: Question) -> AccountTokens:
     """A gate that takes whatever it is shown takes these, too."""
     gate = question.gate
-    return (
-        gate.authentication.account_tokens if isinstance(gate, Identity) else AccountTokens(question.server)
-    )
+    if isinstance(gate, Identity):
+        return gate.authentication.account_tokens
+    return AccountTokens(question.server.model)
 
 
 @cache
 def _resource() -> Resource:
     return Resource(TokenRequests(), "tokenrequest")
-
-
-SUBRESOURCES["token"] = token_request

@@ -1,5 +1,1 @@
-"""Who asks, and what they may do."""
-
-from kubeshard_apiserver.identity.user import ADMINISTRATOR, User
-
-__all__ = ["ADMINISTRATOR", "User"]
+"""How it is found out who asks, and what roles let them do."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.core.times import parse_time
+from kubeshard_apiserver.access.user import User, account_groups, account_name
 from kubeshard_apiserver.identity.rules import quoted
-from kubeshard_apiserver.identity.user import User, account_groups, account_name
 from kubeshard_apiserver.model import Model
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.status import shown
@@ -42,8 +42,8 @@ class NotAuthentic(Exception):
 class AccountTokens:
     """`signing_key`: PEM of a key of an earlier start, so that its tokens still count."""
 
-    def __init__(self, server: Model, *, signing_key: bytes | None = None) -> None:
-        self._server = server
+    def __init__(self, model: Model, *, signing_key: bytes | None = None) -> None:
+        self._model = model
         self._pem = signing_key
         self._made: SigningKey | None = None
         self._verified: dict[str, dict[str, Any]] = {}
@@ -62,7 +62,7 @@ class AccountTokens:
         self, account: Object, audiences: Sequence[str], seconds: int, bound: Mapping[str, Object]
     ) -> str:
         """`bound`: by kind, what the token ends with. Raises ConfigurationError without the extra."""
-        now, meta = int(self._server.clock.wall()), account["metadata"]
+        now, meta = int(self._model.clock.wall()), account["metadata"]
         references = {kind.lower(): _reference(obj) for kind, obj in bound.items()}
         return self._key().signed(
             {
@@ -70,7 +70,7 @@ class AccountTokens:
                 "exp": now + seconds,
                 "iat": now,
                 "iss": ISSUER,
-                "jti": self._server.rng.token(),
+                "jti": self._model.rng.token(),
                 _PRIVATE: {
                     "namespace": meta["namespace"],
                     "serviceaccount": _reference(account),
@@ -108,7 +108,7 @@ class AccountTokens:
         return known
 
     def _check_time(self, claims: Mapping[str, Any]) -> None:
-        now = self._server.clock.wall()
+        now = self._model.clock.wall()
         if now > claims["exp"] + _LEEWAY:
             raise NotAuthentic("service account token has expired")
         if now < claims["nbf"] - _LEEWAY:
@@ -117,7 +117,7 @@ class AccountTokens:
     def _user(self, claims: Mapping[str, Any]) -> User:
         private = claims[_PRIVATE]
         namespace, account = private["namespace"], private["serviceaccount"]
-        found = self._server.store.get(ACCOUNTS, Key(namespace, account["name"]))
+        found = self._model.store.get(ACCOUNTS, Key(namespace, account["name"]))
         if found is None:
             raise NotAuthentic(f"serviceaccounts {shown(account['name'])} not found")
         uid = found["metadata"]["uid"]
@@ -140,7 +140,7 @@ class AccountTokens:
 
     def _check_bound(self, kind: str, namespace: str, reference: Mapping[str, str]) -> None:
         place = "" if kind == "Node" else namespace
-        found = self._server.store.get(BINDABLE[kind], Key(place, reference["name"]))
+        found = self._model.store.get(BINDABLE[kind], Key(place, reference["name"]))
         if found is None or self._is_over(found):
             raise NotAuthentic("service account token has been invalidated")
         uid = found["metadata"]["uid"]
@@ -151,7 +151,7 @@ class AccountTokens:
     def _is_over(self, obj: Object) -> bool:
         """Deleted, and not just now: who is being deleted may still tidy up."""
         deleted = parse_time(obj["metadata"].get("deletionTimestamp"))
-        return deleted is not None and deleted < self._server.clock.wall() - _LEEWAY
+        return deleted is not None and deleted < self._model.clock.wall() - _LEEWAY
 
     def _key(self) -> SigningKey:
         if self._made is None:

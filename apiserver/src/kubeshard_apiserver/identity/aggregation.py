@@ -12,9 +12,9 @@ from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.patches import ApplyPatch
 from kubeshard.runtime.logs import get_logger
-from kubeshard_apiserver.identity.authorizer import Rule
+from kubeshard_apiserver.access.authorizer import Rule
+from kubeshard_apiserver.access.user import AUTHENTICATED, User, account_groups, account_name
 from kubeshard_apiserver.identity.rbac import CLUSTER_ROLES, GROUP
-from kubeshard_apiserver.identity.user import AUTHENTICATED, User, account_groups, account_name
 from kubeshard_apiserver.model import Target, WriteOptions
 from kubeshard_apiserver.objects import Object, labels_of
 from kubeshard_apiserver.resources.pod_selectors import selects

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from kubeshard_apiserver.access.user import ANONYMOUS, AUTHENTICATED, User
 from kubeshard_apiserver.identity.account_tokens import ISSUER, AccountTokens, NotAuthentic
 from kubeshard_apiserver.identity.certificates import user_of_certificate
 from kubeshard_apiserver.identity.refusals import unauthorized
-from kubeshard_apiserver.identity.user import ANONYMOUS, AUTHENTICATED, User
 
 AUDIENCES = (ISSUER,)
 """Of this server: what tokens must be for to be taken."""

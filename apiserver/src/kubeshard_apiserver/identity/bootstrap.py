@@ -37,20 +37,20 @@ class _Template(NamedTuple):
     owned: dict[str, Any]
 
 
-def install(server: Model) -> bool:
+def install(model: Model) -> bool:
     """Puts what is missing into the store: what is there stays as somebody has made it. Returns whether it
     was a new cluster.
     """
-    new, now = not server.store.objects(CLUSTER_ROLES), server.now()
+    new, now = not model.store.objects(CLUSTER_ROLES), model.now()
     for resource, template, fields in _templates():
         key = key_of(template)
-        if server.store.get(resource, key) is not None:
+        if model.store.get(resource, key) is not None:
             continue
         managers = [_manager("kube-apiserver", "Update", fields, now)]
         if "aggregationRule" in template:
             managers.insert(0, _manager(AGGREGATION, "Apply", {"f:rules": {}}, now))
-        own = {"uid": server.rng.token(), "creationTimestamp": now, "managedFields": managers}
-        server.store.put(resource, key, {**template, "metadata": {**template["metadata"], **own}})
+        own = {"uid": model.rng.token(), "creationTimestamp": now, "managedFields": managers}
+        model.store.put(resource, key, {**template, "metadata": {**template["metadata"], **own}})
     return new
 
 

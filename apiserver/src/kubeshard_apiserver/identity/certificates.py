@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from kubeshard_apiserver.identity.user import User
+from kubeshard_apiserver.access.user import User
 
 _UID = "1.3.6.1.4.1.57683.2"
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubeshard_apiserver.identity.attributes import Attributes
-from kubeshard_apiserver.identity.authorizer import Rule
+from kubeshard_apiserver.access.attributes import Attributes
+from kubeshard_apiserver.access.authorizer import Rule
+from kubeshard_apiserver.access.user import MASTERS, User
 from kubeshard_apiserver.identity.rbac import (
     CLUSTER_ROLES,
     GROUP,
@@ -19,7 +20,6 @@ from kubeshard_apiserver.identity.rbac import (
     Rbac,
 )
 from kubeshard_apiserver.identity.rules import EVERYTHING, described, missing, quoted
-from kubeshard_apiserver.identity.user import MASTERS, User
 from kubeshard_apiserver.model import Target
 from kubeshard_apiserver.objects import Object, with_metadata
 from kubeshard_apiserver.status import forbidden, internal, not_found, shown

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 
 from kubeshard.core.errors import Forbidden
 from kubeshard.core.names import is_dns_subdomain
-from kubeshard_apiserver.identity.attributes import Attributes
-from kubeshard_apiserver.identity.authorizer import Authorizer
-from kubeshard_apiserver.identity.refusals import not_allowed
-from kubeshard_apiserver.identity.user import (
+from kubeshard_apiserver.access.attributes import Attributes
+from kubeshard_apiserver.access.authorizer import Authorizer
+from kubeshard_apiserver.access.user import (
     ANONYMOUS,
     AUTHENTICATED,
     MASTERS,
@@ -25,6 +24,7 @@ from kubeshard_apiserver.identity.user import (
     account_groups,
     account_of,
 )
+from kubeshard_apiserver.identity.refusals import not_allowed
 from kubeshard_apiserver.status import bad_request, shown
 
 _NODE = "system:node:"

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
+from kubeshard_apiserver.access.attributes import Attributes
+from kubeshard_apiserver.access.authorizer import Decision, Held, Rule
+from kubeshard_apiserver.access.user import MASTERS, User, account_name
 from kubeshard_apiserver.identity import rules
-from kubeshard_apiserver.identity.attributes import Attributes
-from kubeshard_apiserver.identity.authorizer import Decision, Held, Rule
-from kubeshard_apiserver.identity.user import MASTERS, User, account_name
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.status import shown
 from kubeshard_apiserver.store import Store

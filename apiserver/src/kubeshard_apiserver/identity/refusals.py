@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kubeshard.core.errors import Forbidden, Unauthorized
 from kubeshard.core.kinds import GroupResource
-from kubeshard_apiserver.identity.attributes import Attributes
-from kubeshard_apiserver.identity.user import User
+from kubeshard_apiserver.access.attributes import Attributes
+from kubeshard_apiserver.access.user import User
 from kubeshard_apiserver.status import forbidden, shown
 
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})

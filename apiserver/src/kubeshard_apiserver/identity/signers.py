@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard_apiserver.identity.attributes import Attributes
-from kubeshard_apiserver.identity.authorizer import Authorizer
-from kubeshard_apiserver.identity.user import User
+from kubeshard_apiserver.access.attributes import Attributes
+from kubeshard_apiserver.access.authorizer import Authorizer
+from kubeshard_apiserver.access.user import User
 from kubeshard_apiserver.model import Target
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.status import forbidden

@@ -38,6 +38,7 @@ from kubeshard_apiserver.resources.storage import (
     Drivers,
     StorageClasses,
 )
+from kubeshard_apiserver.resources.strategy import Stored
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.resources.volumes import Volumes
 from kubeshard_apiserver.resources.webhook_configurations import WebhookConfigurations
@@ -104,10 +105,10 @@ _RULES: Mapping[GroupKind, type[Typed]] = {
 """The class of a kind with rules of its own, in all versions."""
 
 
-def builtin_resources() -> Iterator[Resource]:
+def builtin_resources(stored: Stored) -> Iterator[Resource]:
     """In the order of the server's discovery."""
     for served in served_kinds():
-        strategy = _RULES.get(served.kind.group_kind, Typed)(served.kind)
+        strategy = _RULES.get(served.kind.group_kind, Typed)(served.kind, stored)
         entry = served.entry
         yield Resource(
             strategy,

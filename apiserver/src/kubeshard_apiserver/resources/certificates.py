@@ -11,11 +11,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from kubeshard_apiserver.access.user import MASTERS, User, user_info
 from kubeshard_apiserver.apply.shape import Path
-from kubeshard_apiserver.identity.user import MASTERS, User, user_info
-from kubeshard_apiserver.metadata import NameRule, label_name, subdomain_name
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.facts import fact_errors
+from kubeshard_apiserver.resources.metadata import NameRule, label_name, subdomain_name
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import (
     FieldError,

@@ -8,10 +8,10 @@ from typing import Any
 
 from kubeshard.core.kinds import Kind
 from kubeshard_apiserver.apply.shape import Path
-from kubeshard_apiserver.metadata import STANDARD_FINALIZERS
 from kubeshard_apiserver.objects import Object, private
 from kubeshard_apiserver.resources.custom_rules import UNCHECKED, Rules, is_blocking
 from kubeshard_apiserver.resources.embedded_objects import Embedded
+from kubeshard_apiserver.resources.metadata import STANDARD_FINALIZERS
 from kubeshard_apiserver.resources.scale_paths import ScalePaths, scale_value_errors
 from kubeshard_apiserver.resources.strategy import Strategy
 from kubeshard_apiserver.schema import Validator, fill, prune

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kubeshard_apiserver.metadata import subdomain_name
+from kubeshard_apiserver.resources.metadata import subdomain_name
 from kubeshard_apiserver.resources.scale_paths import scale_path_errors
 from kubeshard_apiserver.resources.webhook_configurations import (
     client_errors,

@@ -8,6 +8,7 @@ from typing import Any
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.event_rules import common_errors, new_event_errors, unchanged_errors
+from kubeshard_apiserver.resources.strategy import Stored
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.schema.decoding import Run
 from kubeshard_apiserver.status import FieldError, invalid
@@ -30,8 +31,8 @@ _REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion
 class Events(Typed):
     """Stored as they were written last, shown as they are asked for."""
 
-    def __init__(self, kind: Kind) -> None:
-        super().__init__(kind)
+    def __init__(self, kind: Kind, stored: Stored) -> None:
+        super().__init__(kind, stored)
         pairs = [(theirs, ours) if kind.group else (ours, theirs) for ours, theirs in _NAMES.items()]
         self._renamed: Mapping[str, str] = {other: own for own, other in pairs}
         reference = self._renamed.get("involvedObject", "involvedObject")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard_apiserver.metadata import label_name
 from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.resources.metadata import label_name
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import forbidden, not_found
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kubeshard_apiserver.metadata import subdomain_name
 from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.resources.metadata import subdomain_name
 from kubeshard_apiserver.resources.pod_selectors import label_selector_errors
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import FieldError, invalid_value, required, unsupported

@@ -7,8 +7,8 @@ from typing import Any
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.metadata import label_name
 from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.resources.metadata import label_name
 from kubeshard_apiserver.resources.service_addresses import fill_families, give_address, give_ports
 from kubeshard_apiserver.resources.service_rules import (
     balancer_status_errors,

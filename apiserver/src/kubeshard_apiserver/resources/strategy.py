@@ -14,16 +14,17 @@ from typing import Any
 
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Key
+from kubeshard_apiserver.access.user import User
 from kubeshard_apiserver.apply.shape import SCALAR, Path, Shape, shape_of
 from kubeshard_apiserver.apply.typed_shape import shape_of_type
-from kubeshard_apiserver.identity.user import User
-from kubeshard_apiserver.metadata import NameRule, subdomain_name, without_empty
 from kubeshard_apiserver.objects import Object, same
+from kubeshard_apiserver.resources.metadata import NameRule, subdomain_name, without_empty
 from kubeshard_apiserver.schema.catalog import object_meta
 from kubeshard_apiserver.schema.decoding import Field, Run, Struct
 from kubeshard_apiserver.status import FieldError
 
 Stored = Callable[[GroupResource], Mapping[Key, Object]]
+"""What there is of a kind."""
 
 
 class Strategy:
@@ -48,8 +49,6 @@ class Strategy:
     is_custom = False
     reads_anew = False
     """Whether what is stored may have been written by other rules."""
-    stored: Stored = staticmethod(lambda resource: {})
-    """What there is of other kinds: the server says so that serves this one."""
 
     def __init__(
         self, kind: Kind, schema: Mapping[str, Any], *, subresources: frozenset[str] = frozenset()

@@ -14,7 +14,8 @@ a subclass may say:
   `validate` unless it is overridden.
 * `is_held`, `prepare_delete`, `fields_for_selection`: see `Strategy`.
 
-The constructor takes the kind and nothing else; `self.type` is its `schema.decoding.Struct`.
+The constructor takes the kind, and what there is of other kinds (`self.stored`); `self.type` is the kind's
+`schema.decoding.Struct`.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from typing import Any
 from kubeshard.core.kinds import Kind
 from kubeshard_apiserver.apply.shape import Shape
 from kubeshard_apiserver.apply.typed_shape import shape_of_type
-from kubeshard_apiserver.metadata import without_empty
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources import traits
-from kubeshard_apiserver.resources.strategy import Strategy
+from kubeshard_apiserver.resources.metadata import without_empty
+from kubeshard_apiserver.resources.strategy import Stored, Strategy
 from kubeshard_apiserver.schema.catalog import served, type_of
 from kubeshard_apiserver.schema.decoding import Run, Struct
 from kubeshard_apiserver.status import bad_request
@@ -37,7 +38,8 @@ from kubeshard_apiserver.status import bad_request
 class Typed(Strategy):
     """Types are made and read on first use: a server starts without them."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, stored: Stored) -> None:
+        self.stored = stored
         super().__init__(kind, {}, subresources=frozenset(served(kind).subresources))
         self.create_on_update = kind.group_kind in traits.CREATED_BY_REPLACE
         self.unconditional_update = kind.group_kind not in traits.VERSION_NEEDED

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kubeshard_apiserver.metadata import label_name
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources import workload_rules as rules
 from kubeshard_apiserver.resources.claims import claim_spec_errors
 from kubeshard_apiserver.resources.facts import fact_errors
+from kubeshard_apiserver.resources.metadata import label_name
 from kubeshard_apiserver.resources.pod_defaults import default_claim_spec, default_template
 from kubeshard_apiserver.resources.pod_names import dns_label, not_negative, wrong
 from kubeshard_apiserver.resources.workloads import Workload

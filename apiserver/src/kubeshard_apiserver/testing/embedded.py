@@ -42,6 +42,7 @@ class EmbeddedApi(KubeApi):
                     pods=self._pods,
                     root_ca=self._served.credentials.ca,
                     caller=self._served.caller,
+                    rights=self._served.front.gate.rights,
                 )
             )
         self._served.write_kubeconfig(self.kubeconfig)

@@ -81,7 +81,7 @@ async def _embedded(console: Console, folder: Path, clock: Clock) -> AsyncIterat
     began = clock.monotonic()
     async with (
         EmbeddedServer() as served,
-        Controllers(served.server, caller=served.caller),
+        Controllers(served.server, caller=served.caller, rights=served.front.gate.rights),
     ):
         kubeconfig = folder / "kubeconfig"
         served.write_kubeconfig(kubeconfig)

@@ -15,11 +15,11 @@ from typing import NamedTuple
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.model import Target, in_version
 from kubeshard_apiserver.objects import Object, with_metadata
-from kubeshard_apiserver.reading import ListOptions, Reads, check_list_options, parse_version
 from kubeshard_apiserver.resources.registry import Resource
-from kubeshard_apiserver.selection import Selection, select
 from kubeshard_apiserver.status import as_status, expired
 from kubeshard_apiserver.store import Store, TooOld
+from kubeshard_apiserver.verbs.reading import ListOptions, Reads, check_list_options, parse_version
+from kubeshard_apiserver.verbs.selection import Selection, select
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
@@ -94,7 +94,11 @@ class Watch:
                 yield WatchEvent("DELETED", in_version(self._resource, last))
 
 
-class Watches(Reads):
+class Watches:
+    def __init__(self, store: Store, reads: Reads) -> None:
+        self._store = store
+        self._reads = reads
+
     def watch(self, target: Target, options: ListOptions | None = None) -> Watch:
         """Without a version, or from version 0, it begins with the objects there are; else with what came
         after. With `send_initial_events` a bookmark ends the initial events.
@@ -106,16 +110,16 @@ class Watches(Reads):
         wanted = options.send_initial_events
         from_now = wanted if wanted is not None else asked == 0
         if wanted:
-            self._check_reached(asked)
-        revision = self.store.revision if from_now or asked == 0 else asked
+            self._reads.check_reached(asked)
+        revision = self._store.revision if from_now or asked == 0 else asked
         initial: list[WatchEvent] = []
         if from_now:
-            page = self._page(target, selection, revision, "", 0)
+            page = self._reads.page(target, selection, revision, "", 0)
             initial = [WatchEvent("ADDED", obj) for obj in page.items]
             # A watch from version 0 that takes bookmarks is answered as if it had asked for initial events.
             if options.allow_bookmarks and (wanted or options.resource_version == "0"):
                 initial.append(_bookmark(target.resource, revision, True))
-        return Watch(self.store, target.resource, selection, revision, initial)
+        return Watch(self._store, target.resource, selection, revision, initial)
 
 
 def _bookmark(resource: Resource, revision: int, ends_initial_events: bool) -> WatchEvent:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from kubeshard_apiserver.identity.attributes import Attributes
-from kubeshard_apiserver.identity.user import User
+from kubeshard_apiserver.access.attributes import Attributes
+from kubeshard_apiserver.access.user import User
 
 Rule = Mapping[str, Any]
 """A PolicyRule, as it stands in roles."""

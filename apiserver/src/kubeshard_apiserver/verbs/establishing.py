@@ -9,9 +9,7 @@ from typing import Any
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard.runtime.clock import Clock
-from kubeshard.runtime.rng import Rng
-from kubeshard_apiserver.model import Target, WriteOptions
+from kubeshard_apiserver.model import Model, Target, WriteOptions
 from kubeshard_apiserver.objects import Object, is_deleting, with_metadata
 from kubeshard_apiserver.resources.definition_names import (
     CLEANUP_FINALIZER,
@@ -23,28 +21,32 @@ from kubeshard_apiserver.resources.definition_names import (
 from kubeshard_apiserver.resources.definitions import DEFINITIONS, kinds_of, resource_of
 from kubeshard_apiserver.status import not_found
 from kubeshard_apiserver.steps import finish
-from kubeshard_apiserver.writing import Change, Writes
+from kubeshard_apiserver.verbs.changing import Change, Changes, is_same
 
 _OPTIONS = WriteOptions(manager="kube-apiserver", asks=False)
 
 
-class Establishing(Writes):
-    def __init__(self, *, clock: Clock, rng: Rng, window: int) -> None:
-        super().__init__(clock=clock, rng=rng, window=window)
+class Definitions:
+    def __init__(self, model: Model, changes: Changes) -> None:
+        self._model = model
+        self._store = model.store
+        self._registry = model.registry
+        self._changes = changes
         self._served: dict[GroupResource, tuple[Any, Any]] = {}
         """What of their definitions decides how they are served."""
 
-    def _defined(self, definition: Object) -> None:
+    def defined(self, definition: Object) -> None:
+        """After it was written."""
         self._settle(definition)
         self._settle_others(definition)
 
     def _settle(self, definition: Object) -> None:
         if definition["spec"]["names"] != definition["status"].get("acceptedNames"):
             others = self._group(definition)
-            definition = self._report(definition, lambda live: established(live, others, self.now()))
-        if with_approval(definition, self.now()) != definition:
-            definition = self._report(definition, lambda live: with_approval(live, self.now()))
-        self._serve(definition)
+            definition = self._report(definition, lambda live: established(live, others, self._model.now()))
+        if with_approval(definition, self._model.now()) != definition:
+            definition = self._report(definition, lambda live: with_approval(live, self._model.now()))
+        self.serve(definition)
 
     def _settle_others(self, definition: Object) -> None:
         """Names may have become free."""
@@ -55,67 +57,72 @@ class Establishing(Writes):
     def _group(self, definition: Object) -> list[Object]:
         """The other definitions of the group."""
         name, group = definition["metadata"]["name"], definition["spec"]["group"]
-        found = self.store.objects(DEFINITIONS).values()
+        found = self._store.objects(DEFINITIONS).values()
         return [
             other for other in found if other["spec"]["group"] == group and other["metadata"]["name"] != name
         ]
 
     def _report(self, definition: Object, change: Change) -> Object:
         name = definition["metadata"]["name"]
-        resource = self.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+        resource = self._registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
         if resource is None:
             raise not_found(DEFINITIONS, name)
         target = Target(resource, "", name, "status")
-        return finish(self.changing(target, change, _OPTIONS)).object
+        live, new = finish(self._changes.changed(target, change, _OPTIONS))
+        return live if is_same(new, live) else self._store.put(DEFINITIONS, target.key, new)
 
-    def _serve(self, definition: Object) -> None:
+    def serve(self, definition: Object) -> None:
+        """Its kind, from now on, if its names are its own."""
         if not is_established(definition):
             return
         resource = resource_of(definition)
-        self.registry.remove(resource)
-        self.store.open(resource)
+        self._registry.remove(resource)
+        self._store.open(resource)
         decides = definition["spec"], definition["status"].get("acceptedNames")
         if self._served.setdefault(resource, decides) != decides:
             # The real server makes the storage of the kind anew, and with it the watch cache.
-            self.store.interrupt(resource)
+            self._store.interrupt(resource)
             self._served[resource] = decides
         for served in kinds_of(definition):
-            self.registry.add(served)
+            self._registry.add(served)
 
-    def _doom_objects(self, definition: Object) -> None:
+    def doom_objects(self, definition: Object) -> None:
         """Of a definition that is being deleted. Those with finalizers keep it waiting."""
         resource = resource_of(definition)
         if is_established(definition):
-            now = self.now()
-            for key, obj in list(self.store.objects(resource).items()):
+            now = self._model.now()
+            for key, obj in list(self._store.objects(resource).items()):
                 if not obj["metadata"].get("finalizers"):
-                    self.store.remove(resource, key)
+                    self._store.remove(resource, key)
                 elif not is_deleting(obj):
                     doomed = with_metadata(obj, deletionTimestamp=now, deletionGracePeriodSeconds=0)
-                    self.store.put(resource, key, doomed)
-            if self.store.objects(resource):
-                self._serve(self._report(definition, lambda live: waiting_for_objects(live, self.now())))
+                    self._store.put(resource, key, doomed)
+            if self._store.objects(resource):
+                self.serve(
+                    self._report(definition, lambda live: waiting_for_objects(live, self._model.now()))
+                )
                 return
         self._vanish(definition)
 
-    def _gone(self, target: Target) -> None:
+    def gone(self, target: Target) -> None:
+        """After an object was removed: it may have been the last that an ending definition waits for."""
         resource = target.group_resource
-        if not target.resource.strategy.is_custom or self.store.objects(resource):
+        if not target.resource.strategy.is_custom or self._store.objects(resource):
             return
-        definition = self.store.get(DEFINITIONS, Key("", f"{resource.resource}.{resource.group}"))
+        definition = self._store.get(DEFINITIONS, Key("", f"{resource.resource}.{resource.group}"))
         if definition is not None and is_deleting(definition):
             self._vanish(definition)
 
     def _vanish(self, definition: Object) -> None:
         resource, key = resource_of(definition), Key("", definition["metadata"]["name"])
         if is_established(definition):
-            self.registry.remove(resource)
-            self.store.close(resource)
+            self._registry.remove(resource)
+            self._store.close(resource)
             self._served.pop(resource, None)
         finalizers = definition["metadata"].get("finalizers") or ()
         left = [name for name in finalizers if name != CLEANUP_FINALIZER]
         if left:
-            self.store.put(DEFINITIONS, key, with_metadata(definition, finalizers=left))
+            self._store.put(DEFINITIONS, key, with_metadata(definition, finalizers=left))
         else:
-            self.store.remove(DEFINITIONS, key)
+            self._store.remove(DEFINITIONS, key)
             self._settle_others(definition)

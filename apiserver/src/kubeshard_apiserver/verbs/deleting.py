@@ -15,16 +15,17 @@ from typing import Any
 from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.times import parse_time, second_time
-from kubeshard_apiserver.establishing import Establishing
-from kubeshard_apiserver.identity.user import ADMINISTRATOR, User
-from kubeshard_apiserver.model import Answer, Target
+from kubeshard_apiserver.access.user import ADMINISTRATOR, User
+from kubeshard_apiserver.admission.admitting import Admission
+from kubeshard_apiserver.model import EVERY_RIGHT, Answer, Model, Rights, Target
 from kubeshard_apiserver.objects import Object, is_deleting, key_of, private, with_metadata
-from kubeshard_apiserver.reading import ListOptions, Page
 from kubeshard_apiserver.resources.definition_names import terminating
 from kubeshard_apiserver.resources.definitions import DEFINITIONS
 from kubeshard_apiserver.resources.namespaces import NAMESPACES
 from kubeshard_apiserver.status import conflict, invalid, success, unsupported
-from kubeshard_apiserver.steps import Steps, finish
+from kubeshard_apiserver.steps import Steps
+from kubeshard_apiserver.verbs.establishing import Definitions
+from kubeshard_apiserver.verbs.reading import ListOptions, Page, Reads
 
 _OPTIONS = GroupKind("meta.k8s.io", "DeleteOptions")
 _POLICIES = ("Foreground", "Background", "Orphan", "nil")
@@ -48,6 +49,7 @@ class DeleteOptions:
     propagation: str = ""
     dry_run: bool = False
     user: User = ADMINISTRATOR
+    rights: Rights = EVERY_RIGHT
     sent: Mapping[str, Any] = field(default_factory=dict)
     warnings: list[str] | None = None
     asks: bool = True
@@ -55,14 +57,13 @@ class DeleteOptions:
     at_once: bool = False
 
 
-class Deletions(Establishing):
-    def delete(self, target: Target, options: DeleteOptions | None = None) -> Answer:
-        return finish(self.deleting(target, options))
-
-    def delete_collection(
-        self, target: Target, selected: ListOptions | None = None, options: DeleteOptions | None = None
-    ) -> Page:
-        return finish(self.deleting_collection(target, selected, options))
+class Deletions:
+    def __init__(self, model: Model, reads: Reads, admission: Admission, definitions: Definitions) -> None:
+        self._model = model
+        self._store = model.store
+        self._reads = reads
+        self._admission = admission
+        self._definitions = definitions
 
     def deleting(self, target: Target, options: DeleteOptions | None = None) -> Steps[Answer]:
         """A Status when the object is gone, else the object that waits. Raises NotFound, Conflict
@@ -77,11 +78,11 @@ class Deletions(Establishing):
     def _admitted_live(self, target: Target, options: DeleteOptions, asked: Target) -> Steps[Object]:
         """The live object, after admission was asked about this very state. `asked`: how the request named it."""
         while True:
-            live = self.live(target)
+            live = self._model.live(target)
             check_preconditions(target, live, options)
-            yield from self._mutate("DELETE", asked, None, live, options)
-            yield from self._validate("DELETE", asked, None, live, options)
-            if self._is_live(target, live):
+            yield from self._admission.mutate("DELETE", asked, None, live, options)
+            yield from self._admission.validate("DELETE", asked, None, live, options)
+            if self._model.is_live(target, live):
                 return live
 
     def _delete(self, target: Target, live: Object, options: DeleteOptions) -> Answer:
@@ -99,23 +100,23 @@ class Deletions(Establishing):
         code = 202 if waits and options.at_once else 200
         if options.dry_run or doomed == live:
             return Answer(code, doomed)
-        stored = self.store.put(resource, target.key, doomed)
+        stored = self._store.put(resource, target.key, doomed)
         if not waits:
             return Answer(200, self._remove(target))
         if resource == DEFINITIONS:
-            self._doom_objects(stored)
+            self._definitions.doom_objects(stored)
         return Answer(code, stored)
 
     def _remove(self, target: Target) -> Object:
-        gone = self.store.remove(target.group_resource, target.key)
-        self._gone(target)
+        gone = self._store.remove(target.group_resource, target.key)
+        self._definitions.gone(target)
         return gone
 
     def deleting_collection(
         self, target: Target, selected: ListOptions | None = None, options: DeleteOptions | None = None
     ) -> Steps[Page]:
         """Deletes what the selectors select, one after the other; returns it as it was."""
-        page = self.list(target, selected)
+        page = self._reads.list(target, selected)
         options = options or DeleteOptions()
         _check_options(options)
         _warn_of_dependents(target, options)
@@ -133,20 +134,23 @@ class Deletions(Establishing):
         """The object as it waits for its deletion, if it has to."""
         strategy = target.resource.strategy
         if target.group_resource == DEFINITIONS:
-            return live if is_deleting(live) else terminating(live, self.now())
+            return live if is_deleting(live) else terminating(live, self._model.now())
         waiting = private(with_metadata(live, finalizers=_finalizers(target, live, options) or None))
         meta = waiting["metadata"]
         grace = strategy.grace_period(live, options.grace)
         if is_deleting(live):
             left = meta.get("deletionGracePeriodSeconds") or 0
             if options.grace is not None and grace < left:
-                end, now = (parse_time(meta["deletionTimestamp"]) or 0) + grace - left, self.clock.wall()
+                end, now = (
+                    (parse_time(meta["deletionTimestamp"]) or 0) + grace - left,
+                    self._model.clock.wall(),
+                )
                 # What is over is not over before its agent says so.
                 grace = min(grace, 1) if end < now else grace
                 end = max(end, now)
                 meta |= {"deletionTimestamp": second_time(end), "deletionGracePeriodSeconds": grace}
         else:
-            end = self.clock.wall() + grace
+            end = self._model.clock.wall() + grace
             meta |= {"deletionTimestamp": second_time(end), "deletionGracePeriodSeconds": grace}
             if meta.get("generation"):
                 meta["generation"] += 1

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from kubeshard.core.kinds import GroupResource, Kind
-from kubeshard_apiserver.model import Target
+from kubeshard_apiserver.model import Model, Target
 from kubeshard_apiserver.objects import Object, is_deleting, with_metadata
 from kubeshard_apiserver.resources.strategy import Strategy
 from kubeshard_apiserver.resources.typed import Typed
-from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.status import conflict, internal
 
 
@@ -24,7 +23,7 @@ class Bodies(Typed):
 BINDINGS = Bodies(Kind("", "v1", "Binding", "bindings"))
 
 
-def bind(server: ApiServer, target: Target, body: Object, *, dry_run: bool = False) -> None:
+def bind(model: Model, target: Target, body: Object, *, dry_run: bool = False) -> None:
     """Without asking admission. No manager owns what is written. Raises Conflict for a pod that has a node, is
     gated or goes.
     """
@@ -34,7 +33,7 @@ def bind(server: ApiServer, target: Target, body: Object, *, dry_run: bool = Fal
         raise internal(f'target.kind: Unsupported value: "{node["kind"]}": supported values: {known}')
     if not node.get("name"):
         raise internal("target.name: Required value")
-    pod = server.live(target)
+    pod = model.live(target)
     if problem := _unbindable(pod):
         raise conflict(GroupResource("", "pods/binding"), target.name, f"pod {target.name} {problem}")
     status = {name: value for name, value in pod["status"].items() if name != "nominatedNodeName"}
@@ -42,13 +41,13 @@ def bind(server: ApiServer, target: Target, body: Object, *, dry_run: bool = Fal
     bound = {
         **pod,
         "spec": {**pod["spec"], "nodeName": node["name"]},
-        "status": with_pod_condition(status, condition, server.now()),
+        "status": with_pod_condition(status, condition, model.now()),
     }
     for field in ("annotations", "labels"):
         if given.get(field):
             bound = with_metadata(bound, **{field: {**(pod["metadata"].get(field) or {}), **given[field]}})
     if not dry_run:
-        server.store.put(target.group_resource, target.key, bound)
+        model.store.put(target.group_resource, target.key, bound)
 
 
 def with_pod_condition(status: Object, condition: Mapping[str, Any], now: str) -> Object:

@@ -16,7 +16,6 @@ from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.model import Model, Target, in_version
 from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.selection import Selection, select
 from kubeshard_apiserver.status import (
     FieldError,
     bad_request,
@@ -28,6 +27,7 @@ from kubeshard_apiserver.status import (
     unsupported,
 )
 from kubeshard_apiserver.store import TooOld
+from kubeshard_apiserver.verbs.selection import Selection, select
 
 LIST_OPTIONS = GroupKind("meta.k8s.io", "ListOptions")
 _TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - of continue tokens, not a secret
@@ -66,11 +66,15 @@ class Page:
     remaining: int | None = None
 
 
-class Reads(Model):
+class Reads:
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._store = model.store
+
     def get(self, target: Target, resource_version: str = "") -> Object:
         """The object as it is now; a subresource is the object itself. Raises NotFound."""
-        self._check_reached(parse_version(resource_version))
-        return self.live(target)
+        self.check_reached(parse_version(resource_version))
+        return self._model.live(target)
 
     def list(self, target: Target, options: ListOptions | None = None) -> Page:
         """The selected objects in the order of namespace and name. Raises Gone for a snapshot that is
@@ -82,25 +86,26 @@ class Reads(Model):
         if options.continue_:
             return self._continue(target, selection, options)
         asked = parse_version(options.resource_version)
-        self._check_reached(asked)
+        self.check_reached(asked)
         exact = options.match == "Exact" or bool(asked and options.limit and not options.match)
         limit = 0 if options.resource_version == "0" else max(0, options.limit)
-        revision = asked if exact else self.store.revision
-        return self._page(target, selection, revision, "", limit)
+        revision = asked if exact else self._store.revision
+        return self.page(target, selection, revision, "", limit)
 
     def _continue(self, target: Target, selection: Selection, options: ListOptions) -> Page:
         if options.resource_version not in ("", "0"):
             raise bad_request("specifying resource version is not allowed when using continue")
         revision, start = _read_token(options.continue_)
-        revision = self.store.revision if revision == _PRESENT else revision
-        self._check_reached(revision)
+        revision = self._store.revision if revision == _PRESENT else revision
+        self.check_reached(revision)
         # As on the server a token says where to go on below the namespace that is listed.
-        return self._page(target, selection, revision, target.namespace + start, max(0, options.limit))
+        return self.page(target, selection, revision, target.namespace + start, max(0, options.limit))
 
-    def _page(self, target: Target, selection: Selection, revision: int, start: str, limit: int) -> Page:
+    def page(self, target: Target, selection: Selection, revision: int, start: str, limit: int) -> Page:
+        """What is selected as of a revision, from `start` on; a `limit` of 0 is none. Raises Gone."""
         state = self._snapshot(target, revision, start)
-        if state is self.store.objects(target.group_resource):
-            ordered = self.store.ordered(target.group_resource)
+        if state is self._store.objects(target.group_resource):
+            ordered = self._store.ordered(target.group_resource)
         else:
             ordered = sorted((f"{key.namespace}/{key.name}", key) for key in state)
         begin, end = _range(ordered, target.namespace, start)
@@ -121,7 +126,7 @@ class Reads(Model):
 
     def _snapshot(self, target: Target, revision: int, start: str) -> Mapping[Key, Object]:
         try:
-            return self.store.at(target.group_resource, revision)
+            return self._store.at(target.group_resource, revision)
         except TooOld:
             if start:
                 raise expired(
@@ -129,9 +134,10 @@ class Reads(Model):
                 ) from None
             raise expired("The resourceVersion for the provided list is too old.") from None
 
-    def _check_reached(self, asked: int) -> None:
-        if asked > self.store.revision:
-            raise too_large_version(asked, self.store.revision)
+    def check_reached(self, asked: int) -> None:
+        """Raises Timeout for a version of the future."""
+        if asked > self._store.revision:
+            raise too_large_version(asked, self._store.revision)
 
 
 def check_list_options(options: ListOptions, *, watch: bool = False) -> None:

@@ -1,0 +1,164 @@
+"""A change on its way: from the live object to what may be stored over it, with the rules of the kind in between.
+
+The order is the server's: field management, mutating admission, what the kind takes back, validation, validating
+admission. Nothing is stored here. Source: k8s.io/apiserver `registry/generic/registry`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from kubeshard.core.kinds import GroupKind
+from kubeshard_apiserver.admission.admitting import Admission
+from kubeshard_apiserver.apply.tracker import Writer, updated
+from kubeshard_apiserver.model import Model, Target, WriteOptions
+from kubeshard_apiserver.objects import Object, in_order, private, same, with_metadata
+from kubeshard_apiserver.resources.metadata import (
+    keep_servers_own,
+    validate_metadata,
+    validate_metadata_update,
+    without_empty,
+)
+from kubeshard_apiserver.status import FieldError, conflict, internal, invalid, invalid_value
+from kubeshard_apiserver.steps import LARGE, Steps, done
+from kubeshard_apiserver.verbs.receiving import check_namespace, other_name, warn
+
+Change = Callable[[Object], Object]
+
+
+class Changes:
+    def __init__(self, model: Model, admission: Admission) -> None:
+        self._model = model
+        self._admission = admission
+
+    def changed(
+        self,
+        target: Target,
+        change: Change,
+        options: WriteOptions,
+        *,
+        replaces: bool = False,
+        managed: bool = False,
+    ) -> Steps[tuple[Object, Object]]:
+        """The live object, and what `change` makes of it - of the one that is then live, if it was written to
+        while admission was asked. `managed`: `change` has seen to managedFields itself. Raises NotFound, Conflict,
+        Invalid and what admission says.
+        """
+        while True:
+            live = self._model.live(target)
+            new = yield from self._made(target, live, change, options, replaces, managed)
+            if self._model.is_live(target, live):
+                return live, new
+
+    def _made(
+        self,
+        target: Target,
+        live: Object,
+        change: Change,
+        options: WriteOptions,
+        replaces: bool,
+        managed: bool,
+    ) -> Steps[Object]:
+        strategy = target.resource.strategy
+        large = options.large or _is_large(live)
+        writer = writer_of(target, options, self._model.now())
+
+        def changed() -> Object:
+            new = private(change(live))
+            _check_same(target, new)
+            return new if managed else updated(strategy.shape, live, new, writer)
+
+        new = yield from done(changed, large=large)
+        new = (yield from self._admission.mutate("UPDATE", target, new, live, options)) or new
+        _check_version(target, new, live, replaces)
+        keep_servers_own(new, live)
+        strategy.prepare_update(new, live, target.subresource)
+        strategy.stamp(new, live, options.user, self._model.now())
+        options.rights.check_write(options.user, target, new, live)
+        new["metadata"] = without_empty(
+            {**new["metadata"], "resourceVersion": live["metadata"]["resourceVersion"]}
+        )
+        new = in_order(new)
+
+        def errors() -> list[FieldError]:
+            # The server checks metadata twice and lists the causes twice.
+            found = 2 * (metadata_errors(target, new) + validate_metadata_update(new, live))
+            return found + strategy.validate_update(new, live, target.subresource)
+
+        refuse(target, new, (yield from done(errors, large=large)))
+        if not target.subresource:
+            warn(options, strategy.warnings(new, live))
+        yield from self._admission.validate("UPDATE", target, new, live, options)
+        return new
+
+
+def writer_of(target: Target, options: WriteOptions, now: str) -> Writer:
+    strategy, subresource = target.resource.strategy, target.subresource
+    return Writer(
+        options.manager,
+        strategy.kind.api_version,
+        subresource,
+        now,
+        lambda path: strategy.resets(subresource, path),
+        strategy.zero,
+    )
+
+
+def metadata_errors(target: Target, obj: Object) -> list[FieldError]:
+    strategy = target.resource.strategy
+    return validate_metadata(
+        obj,
+        strategy.name_rule,
+        namespaced=strategy.kind.namespaced,
+        qualified_finalizers=strategy.qualified_finalizers,
+    )
+
+
+def refuse(target: Target, obj: Object, errors: list[FieldError]) -> None:
+    """Raises Invalid where there are errors."""
+    if strategy_kind := obj["kind"] != target.resource.kind.kind:
+        errors = [invalid_value("kind", obj["kind"], f"must be {target.resource.kind.kind}"), *errors]
+    if errors:
+        kind = GroupKind(
+            target.resource.kind.group, obj["kind"] if strategy_kind else target.resource.kind.kind
+        )
+        raise invalid(kind, obj["metadata"].get("name", ""), errors)
+
+
+def is_same(new: Object, old: Object) -> bool:
+    """Whether nothing has changed but the times in managedFields."""
+    return same(_timeless(new), _timeless(old))
+
+
+def _timeless(obj: Object) -> Object:
+    managed = [{**entry, "time": None} for entry in obj["metadata"].get("managedFields") or ()]
+    return with_metadata(obj, managedFields=managed or None)
+
+
+def _is_large(obj: Object) -> bool:
+    return len(msgspec.json.encode(obj)) > LARGE
+
+
+def _check_same(target: Target, new: Object) -> None:
+    meta = new["metadata"]
+    if meta.get("name") != target.name:
+        raise other_name(meta.get("name", ""), target)
+    check_namespace(target, new)
+    if target.namespace:
+        meta["namespace"] = target.namespace
+
+
+def _check_version(target: Target, new: Object, live: Object, replaces: bool) -> None:
+    given = new["metadata"].get("resourceVersion") or ""
+    if not given:
+        if replaces and not target.resource.strategy.unconditional_update:
+            plural = target.group_resource
+            error = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid(GroupKind(plural.group, plural.resource), target.name, [error])
+        return
+    if not given.isdecimal():
+        raise internal(f'strconv.ParseUint: parsing "{given}": invalid syntax')
+    if given != live["metadata"]["resourceVersion"]:
+        raise conflict(target.group_resource, target.name)

@@ -1,0 +1,89 @@
+"""Taking bodies in: decoded and defaulted by their kind, with what is said of fields that nobody knows, or knows twice.
+
+Source: k8s.io/apiserver `endpoints/handlers`, KEP-2885 (field validation).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeshard.core.errors import Invalid
+from kubeshard.core.kinds import GroupKind
+from kubeshard_apiserver.model import Duplicates, Target, WriteOptions
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.schema.type_meta import check_type_meta
+from kubeshard_apiserver.status import bad_request, invalid, invalid_value, shown
+
+
+def decoded(target: Target, body: Any, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
+    obj, unknown, refused = _read(target, body, options)
+    if refused:
+        kind = target.resource.kind
+        raise bad_request(
+            f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {refused}'
+        )
+    return obj, unknown
+
+
+def _read(target: Target, body: Any, options: WriteOptions) -> tuple[Object, tuple[str, ...], str]:
+    """The object, what to warn of, and why it is refused if it is."""
+    obj = body if body.get("metadata") is not None else {**body, "metadata": {}}
+    check_type_meta(obj, target.resource.kind.kind)
+    strategy = target.resource.strategy
+    dropped = strategy.decode(obj)
+    unknown = tuple(f'unknown field "{path}"' for path in dropped)
+    twice = options.duplicates
+    if twice.told and dropped and not strategy.is_custom:
+        twice = _known(twice, dropped)
+    if options.validation == "Strict" and (unknown or twice.told):
+        problems = (twice.refused, *unknown) if twice.told else unknown
+        return obj, (), f"strict decoding error: {', '.join(problems)}"
+    warnings = (*twice.told, *unknown) if options.validation == "Warn" else ()
+    # They are told whatever becomes of the request.
+    warn(options, list(warnings))
+    return obj, warnings, ""
+
+
+def decoded_patch(target: Target, result: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
+    """What a patch has made of an object. What is wrong with its form is the patch's mistake: 422, not
+    400.
+    """
+    if not (result.get("apiVersion") and result.get("kind") and result.get("metadata")):
+        raise other_name("", target)
+    given = shown(result) if options.validation == "Strict" else ""
+    try:
+        obj, warnings, refused = _read(target, result, options)
+    except Invalid as error:
+        given, refused = shown(result), error.message
+    if refused:
+        raise invalid(GroupKind("", ""), "", [invalid_value("patch", given, refused)]) from None
+    return obj, warnings
+
+
+def check_namespace(target: Target, obj: Object) -> None:
+    given = obj["metadata"].get("namespace", "")
+    if target.resource.kind.namespaced and given and given != target.namespace:
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+def other_name(name: str, target: Target) -> Exception:
+    """For a body that is not about the object that the path names."""
+    if not name:
+        return bad_request(
+            f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
+        )
+    return bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
+
+
+def _known(twice: Duplicates, dropped: list[str]) -> Duplicates:
+    """Without what is inside of fields that nobody knows."""
+    inside = tuple(f'duplicate field "{path}{mark}' for path in dropped for mark in ".[")
+    told = tuple(text for text in twice.told if not text.startswith(inside))
+    return twice if told == twice.told else Duplicates(told, ", ".join(told))
+
+
+def warn(options: WriteOptions, warnings: list[str]) -> None:
+    if warnings and options.warnings is not None:
+        options.warnings.extend(warnings)

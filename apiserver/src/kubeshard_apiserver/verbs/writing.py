@@ -1,0 +1,225 @@
+"""create, replace, patch: decoded, brought past the rules of the kind, and stored if anything has changed.
+
+Source: k8s.io/apiserver `registry/generic/registry`, `endpoints/handlers`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from kubeshard.core.errors import Invalid
+from kubeshard.core.objects import Key
+from kubeshard.core.patches import ApplyPatch
+from kubeshard_apiserver.admission.admitting import Admission
+from kubeshard_apiserver.apply.refusals import check_fits, inconvertible
+from kubeshard_apiserver.apply.tracker import applied, updated
+from kubeshard_apiserver.model import Answer, Model, Target, WriteOptions, in_version
+from kubeshard_apiserver.objects import Object, in_order, is_deleting, private, with_metadata
+from kubeshard_apiserver.patching import Patch, patched
+from kubeshard_apiserver.resources.definitions import DEFINITIONS
+from kubeshard_apiserver.resources.metadata import (
+    generated_name,
+    without_empty,
+)
+from kubeshard_apiserver.resources.namespaces import NAMESPACES, check_accepts_new
+from kubeshard_apiserver.schema.type_meta import check_type_meta
+from kubeshard_apiserver.status import (
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    internal,
+)
+from kubeshard_apiserver.steps import Steps, done
+from kubeshard_apiserver.verbs.changing import Change, Changes, is_same, metadata_errors, refuse, writer_of
+from kubeshard_apiserver.verbs.establishing import Definitions
+from kubeshard_apiserver.verbs.receiving import check_namespace, decoded, decoded_patch, other_name, warn
+
+_VERSION = re.compile(r"0*[0-9]{1,20}").fullmatch
+_SERVERS_OWN = ("uid", "resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds")
+
+
+class Writes:
+    def __init__(
+        self, model: Model, admission: Admission, changes: Changes, definitions: Definitions
+    ) -> None:
+        self._model = model
+        self._store = model.store
+        self._admission = admission
+        self._changes = changes
+        self._definitions = definitions
+
+    def creating(self, target: Target, body: Object, options: WriteOptions | None = None) -> Steps[Answer]:
+        """Raises AlreadyExists, NotFound (no such namespace), Forbidden (it is being deleted), Invalid."""
+        options = options or WriteOptions()
+        obj, warnings = yield from done(lambda: self.received(target, body, options), large=options.large)
+        return (yield from self._create(target, obj, options))._replace(warnings=warnings)
+
+    def replacing(self, target: Target, body: Object, options: WriteOptions | None = None) -> Steps[Answer]:
+        """Raises Conflict for another resourceVersion or uid than the stored one."""
+        options = options or WriteOptions()
+        obj, warnings = yield from done(lambda: decoded(target, body, options), large=options.large)
+        if obj["metadata"].get("name") != target.name:
+            raise other_name(obj["metadata"].get("name", ""), target)
+        if target.resource.strategy.create_on_update and not self._store.get(
+            target.group_resource, target.key
+        ):
+            return (yield from self.creating(target, obj, options))
+        given = obj["metadata"].get("uid")
+        stored = self._model.live(target)
+        if given and given != stored["metadata"]["uid"]:
+            problem = f"Precondition failed: UID in precondition: {given}, "
+            problem += f"UID in object meta: {stored['metadata']['uid']}"
+            raise conflict(
+                target.group_resource, target.name, f"StorageError: invalid object, Code: 4, {problem}"
+            )
+        return (yield from self.changing(target, lambda _: obj, options, replaces=True))._replace(
+            warnings=warnings
+        )
+
+    def patching(self, target: Target, patch: Patch, options: WriteOptions | None = None) -> Steps[Answer]:
+        """An apply creates what is missing. Raises Conflict (a resourceVersion in the patch, fields of other
+        managers).
+        """
+        options = options or WriteOptions()
+        if isinstance(patch, ApplyPatch):
+            told = options.duplicates.told if options.validation == "Warn" else ()
+            return (yield from self._apply(target, private(patch.body), options))._replace(warnings=told)
+        warnings: tuple[str, ...] = ()
+
+        def change(live: Object) -> Object:
+            nonlocal warnings
+            obj, warnings = decoded_patch(
+                target, patched(live, patch, target.resource.strategy.type), options
+            )
+            return obj
+
+        return (yield from self.changing(target, change, options))._replace(warnings=warnings)
+
+    def _apply(self, target: Target, config: Object, options: WriteOptions) -> Steps[Answer]:
+        kind = target.resource.kind
+        check_type_meta(config, kind.kind)
+        given = (config.get("apiVersion", ""), config.get("kind", ""))
+        if given != (kind.api_version, kind.kind):
+            group, _, version = given[0].rpartition("/")
+            raise bad_request(f"invalid object type: {group}/{version}, Kind={given[1]}")
+        if config["metadata"].get("managedFields") is not None:
+            raise bad_request("metadata.managedFields must be nil")
+        config["metadata"].setdefault("name", target.name)
+        if config["metadata"]["name"] != target.name:
+            raise other_name(config["metadata"]["name"], target)
+        strategy = target.resource.strategy
+        if target.subresource:
+            self._model.live(target)
+        check_fits(kind, strategy.shape, config)
+        writer = writer_of(target, options, self._model.now())
+
+        def change(live: Object) -> Object:
+            new = private(applied(strategy.shape, live, config, writer, force=options.force))
+            managed = new["metadata"].get("managedFields")
+            try:
+                decoded(target, new, options)
+            except Invalid as error:
+                if strategy.is_custom:
+                    raise
+                raise inconvertible(kind, config, error.message) from None
+            return with_metadata(new, managedFields=managed)
+
+        if self._store.get(target.group_resource, target.key) is None and not target.subresource:
+            blank = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}}
+            new = yield from done(lambda: change(blank), large=options.large)
+            if uid := config["metadata"].get("uid"):
+                problem = (
+                    f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                )
+                raise conflict(target.group_resource, target.name, problem)
+            return (yield from self._create(target, new, options))
+        return (yield from self.changing(target, change, options, managed=True))
+
+    def _create(self, target: Target, obj: Object, options: WriteOptions) -> Steps[Answer]:
+        resource, strategy = target.group_resource, target.resource.strategy
+        obj = yield from done(lambda: private(obj), large=options.large)
+        meta = obj["metadata"]
+        version = meta.get("resourceVersion")
+        if target.resource.is_ending:
+            problem = "create not allowed while custom resource definition is terminating"
+            raise forbidden(resource, meta.get("name") or "", problem)
+        for field in _SERVERS_OWN:
+            meta.pop(field, None)
+        if strategy.kind.namespaced:
+            meta["namespace"] = target.namespace
+            namespace = self._store.get(NAMESPACES, Key("", target.namespace))
+            name = meta.get("name") or meta.get("generateName") or ""
+            check_accepts_new(namespace, target.namespace, resource, name)
+        asked = target if target.name else replace(target, name=meta.get("name") or "")
+        obj = (yield from self._admission.mutate("CREATE", asked, obj, None, options)) or obj
+        check_namespace(target, obj)
+        meta = obj["metadata"]
+        if not meta.get("name") and (prefix := meta.get("generateName")):
+            meta["name"] = generated_name(prefix, self._model.rng.token())
+        meta |= {"uid": self._model.rng.token(), "creationTimestamp": self._model.now()}
+        strategy.prepare_create(obj)
+        strategy.stamp(obj, None, options.user, self._model.now())
+        options.rights.check_write(options.user, target, obj, None)
+        obj = in_order({**obj, "metadata": without_empty(obj["metadata"])})
+        meta = obj["metadata"]
+        checked = yield from done(
+            lambda: metadata_errors(target, obj) + strategy.validate(obj), large=options.large
+        )
+        refuse(target, obj, checked)
+        warn(options, strategy.warnings(obj, None))
+        yield from self._admission.validate("CREATE", replace(target, name=meta["name"]), obj, None, options)
+        key = Key(meta.get("namespace", ""), meta["name"])
+        if _is_version(version) and not target.name and not options.dry_run:
+            raise internal("resourceVersion should not be set on objects to be created")
+        if self._store.get(resource, key) is not None:
+            raise already_exists(resource, meta["name"], generates=bool(meta.get("generateName")))
+        if options.dry_run:  # which the storage does not see
+            return Answer(201, with_metadata(obj, resourceVersion=version) if version else obj)
+        stored = self._store.put(resource, key, obj)
+        if resource == DEFINITIONS:
+            self._definitions.defined(stored)
+        return Answer(201, in_version(target.resource, stored))
+
+    def changing(
+        self,
+        target: Target,
+        change: Change,
+        options: WriteOptions,
+        *,
+        replaces: bool = False,
+        managed: bool = False,
+    ) -> Steps[Answer]:
+        """Writes what `change` makes of the live object. See `Changes.changed`."""
+        steps = self._changes.changed(target, change, options, replaces=replaces, managed=managed)
+        live, new = yield from steps
+        return self._put(target, new, live, options)
+
+    def _put(self, target: Target, new: Object, live: Object, options: WriteOptions) -> Answer:
+        resource, strategy = target.group_resource, target.resource.strategy
+        if is_same(new, live):
+            return Answer(200, live)
+        if is_deleting(new) and not strategy.is_held(new):
+            if not options.dry_run:
+                self._store.remove(resource, target.key)
+                self._definitions.gone(target)
+            return Answer(200, new)
+        if options.dry_run:
+            return Answer(200, new)
+        stored = self._store.put(resource, target.key, new)
+        if resource == DEFINITIONS and not target.subresource:
+            self._definitions.defined(stored)
+        return Answer(200, in_version(target.resource, stored))
+
+    def received(self, target: Target, body: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
+        """A body as a create takes it in, with warnings: for kinds that are answered and not stored."""
+        obj, warnings = decoded(target, body, options)
+        check_namespace(target, obj)
+        writer = writer_of(target, options, self._model.now())
+        return updated(target.resource.strategy.shape, None, obj, writer), warnings
+
+
+def _is_version(given: object) -> bool:
+    """Whether the storage takes it for one; what it cannot read is none."""
+    return isinstance(given, str) and bool(_VERSION(given)) and 0 < int(given) < 1 << 64
