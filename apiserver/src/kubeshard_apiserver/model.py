@@ -110,10 +110,14 @@ class Model:
         self.rng = rng
         self.registry = Registry()
         self.store = Store(window=window)
-        for resource in builtin_resources(self.store.objects):
+        for resource in builtin_resources(self._stored):
             self.registry.add(resource)
             self.store.open(resource.group_resource)
         self.store.share(*EVENTS)
+
+    def _stored(self, resource: GroupResource) -> Mapping[Key, Object]:
+        """A copy: rules may be checked beside the event loop."""
+        return dict(self.store.objects(resource))
 
     def now(self) -> str:
         return second_time(self.clock.wall())

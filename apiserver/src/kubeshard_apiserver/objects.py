@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from kubeshard.core.objects import Key
 
 Object = dict[str, Any]
@@ -47,7 +49,12 @@ def _private_metadata(meta: Mapping[str, Any]) -> Object:
 
 def same(a: Any, b: Any) -> bool:
     """Whether the values are equal as JSON: to Python true is 1, and false is 0."""
-    return bool(a == b) and _same_types(a, b)
+    # Nearly always the same text, which takes a fraction of the walk.
+    return bool(a == b) and (_text(a) == _text(b) or _same_types(a, b))
+
+
+def _text(value: Any) -> bytes:
+    return msgspec.json.encode(value, order="deterministic")
 
 
 def _same_types(a: Any, b: Any) -> bool:

@@ -10,6 +10,7 @@ from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver import ApiServer, Front, Identity, InMemoryTransport
 from kubeshard_apiserver.front import requests
 from kubeshard_apiserver.front.yaml_bodies import DEEPEST, read_yaml
+from kubeshard_apiserver.resources.configuration import ConfigMaps
 from kubeshard_apiserver.verbs import changing, writing
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -145,7 +146,7 @@ async def test_others_are_answered_while_a_large_body_is_read(
     assert not aside
     for module, name in (
         (requests, "read_yaml"), (requests, "duplicates_in_json"), (changing, "updated"), (writing, "updated"),
-        (writing, "applied"), (changing, "validate_metadata"),
+        (writing, "applied"), (changing, "validate_metadata"), (ConfigMaps, "validate"),
     ):  # fmt: skip
         only_aside(module, name)
     large = True
@@ -157,6 +158,24 @@ async def test_others_are_answered_while_a_large_body_is_read(
     assert not working
     if status < 300:
         assert len(json.loads(reply.body)["data"]) == 5000
+
+
+async def test_a_small_change_of_a_large_object_is_worked_out_aside(monkeypatch):
+    aside = []
+
+    async def noted(work):
+        aside.append(work)
+        return work()
+
+    front = Front(ApiServer(), aside=noted)
+    for name, count in (("wide", 5000), ("narrow", 1)):
+        body = {**wide(count), "metadata": {"name": name}}
+        assert (await front.reply(HttpRequest("POST", MAPS, {}, json.dumps(body).encode()))).status == 201
+    patch = {"content-type": "application/merge-patch+json"}, b'{"metadata": {"labels": {"a": "b"}}}'
+    for name, is_large in (("wide", True), ("narrow", False)):
+        aside.clear()
+        reply = await front.reply(HttpRequest("PATCH", f"{MAPS}/{name}", *patch))
+        assert (reply.status, bool(aside)) == (200, is_large)
 
 
 async def test_a_body_beyond_the_limit_is_refused_unread(monkeypatch):
