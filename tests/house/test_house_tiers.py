@@ -1,0 +1,37 @@
+"""Every test is in one tier, and `make test` starts no programs but those of the main job (docs/testing.md)."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from source_tree import ROOT
+
+MARKERS = ("main_job", "system", "kube", "interop", "go")
+TIERS = {
+    name: rule
+    for name, rule in re.findall(r"^([A-Z]+) += (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    if name in ("QUICK", "SYSTEM", "OUTSIDE")
+}
+
+
+def test_every_test_is_in_one_tier_whatever_its_markers() -> None:
+    for carried in itertools.product((False, True), repeat=len(MARKERS)):
+        values = dict(zip(MARKERS, carried, strict=True))
+        selected = [name for name, rule in TIERS.items() if eval(rule, {}, values)]
+        assert len(selected) == 1, values
+
+
+def test_ci_runs_every_tier_once() -> None:
+    targets = re.findall(r"^step .* tests (test[\w-]*)$", (ROOT / ".ci" / "run").read_text(), re.M)
+    assert sorted(targets) == ["test", "test-kube", "test-pythons", "test-system"]
+
+
+def test_a_test_without_a_marker_cannot_start_a_program() -> None:
+    for start in (lambda: subprocess.run([sys.executable, "-V"]), lambda: os.system("true")):
+        with pytest.raises(AssertionError, match="is marked `system`"):
+            start()
