@@ -4,7 +4,7 @@
 more) on loopback and stops them. Users' tests may import everything here; production code imports nothing of it.
 The embedded API server and the pytest plugin are in `kubeshard_apiserver.testing`, of the other distribution.
 
-Names are imported when they are asked for: pytest imports this package in every test run.
+Names are imported when they are asked for: who wants virtual time needs no programs and no TLS.
 """
 
 from __future__ import annotations
