@@ -49,7 +49,7 @@ def in_background(make: Callable[[], AbstractAsyncContextManager[T]], name: str)
         if entered:
             yield entered[0]
     finally:
-        if thread.is_alive() and stop:
+        if entered:  # otherwise its loop ends by itself, or has
             stop[0]()
         thread.join()
     if failures:
