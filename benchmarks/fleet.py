@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kubeshard import ALL
 from kubeshard.client import Bookmark, Changed, Client, load_config
 from kubeshard.core import Kind, KubeObject, Namespace, NotFound, ObjectMeta, Selector, metadata_only
 from kubeshard.examples.webhosting import config as operator_config
@@ -148,7 +149,7 @@ class Bench:
         """Where a watch on the kind begins that is to see everything from now on."""
         key = "benchmark"
         nothing = Selector.exists(key) & Selector.absent(key)
-        stream = self.client.list(metadata_only(kind), label_selector=nothing)
+        stream = self.client.list(metadata_only(kind), ALL, label_selector=nothing)
         async for _ in stream:
             pass
         return stream.resource_version
@@ -157,7 +158,9 @@ class Bench:
         """Waits until so many Websites have come under the selector; returns the time of the last one."""
         form = metadata_only(Website)
         while True:  # the API server ends a watch whose reader falls behind
-            async with self.client.watch(form, label_selector=selector, resource_version=since) as events:
+            async with self.client.watch(
+                form, ALL, label_selector=selector, resource_version=since
+            ) as events:
                 async for event in events:
                     match event:
                         case Bookmark(since):
@@ -188,7 +191,7 @@ async def _served(client: Client, kind: type[KubeObject]) -> None:
     async with asyncio.timeout(30):
         while True:
             try:
-                await client.list_all(kind)
+                await client.list_all(kind, ALL)
                 return
             except NotFound:
                 await asyncio.sleep(0.1)

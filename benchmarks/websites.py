@@ -17,6 +17,7 @@ import time
 
 from fleet import Bench, Program, Results, add_go_option, bench, cost_of, programs, progress
 
+from kubeshard import ALL
 from kubeshard.client import Changed
 from kubeshard.examples.webhosting.api import Website
 from kubeshard.testing import Child
@@ -75,7 +76,7 @@ async def measure(cluster: Bench, program: Program, websites: int, workers: int,
 
 async def statuses(cluster: Bench, websites: int, since: str) -> float:
     """Waits until so many websites have a phase; returns the time of the last one."""
-    async with cluster.client.watch(Website, resource_version=since) as events:
+    async with cluster.client.watch(Website, ALL, resource_version=since) as events:
         async for event in events:
             if isinstance(event, Changed) and event.type == "MODIFIED" and event.object.status.phase:
                 websites -= 1

@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.controller.watch import Index, Watch
     from kubeshard.core import errors
     from kubeshard.core.builtin import ConfigMap
+    from kubeshard.core.namespaces import ALL
     from kubeshard.core.objects import Key, KubeObject, ObjectMeta, Struct, field, metadata_only
     from kubeshard.manager.leader_election import LeaderElection
     from kubeshard.manager.manager import Manager
@@ -40,6 +41,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.version import __version__
 
 __all__ = [
+    "ALL",
     "BlockingReconciler",
     "Client",
     "ConfigMap",
@@ -95,6 +97,7 @@ _HOMES = {
     "controller.watch": ("Index", "Watch"),
     "core": ("errors",),
     "core.builtin": ("ConfigMap",),
+    "core.namespaces": ("ALL",),
     "core.objects": ("Key", "KubeObject", "ObjectMeta", "Struct", "field", "metadata_only"),
     "manager.leader_election": ("LeaderElection",),
     "manager.manager": ("Manager",),

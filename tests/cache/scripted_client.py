@@ -18,6 +18,7 @@ from kubeshard.client import Client
 from kubeshard.client.watching import Bookmark, Changed, Failed, WatchEvent
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError, Gone, KubeshardError, Timeout
+from kubeshard.core.namespaces import ALL, All
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, PartialObject, Struct
 from kubeshard.core.objects import field as member
 from kubeshard.core.selectors import FieldSelector, Selector
@@ -46,7 +47,7 @@ Events = asyncio.Queue[WatchEvent[Widget] | ApiError | None]
 class Stream:
     """An open watch."""
 
-    namespace: str | None
+    namespace: str | All
     scope: Scope
     queue: Events = field(default_factory=asyncio.Queue)
     """What is sent."""
@@ -128,7 +129,7 @@ class ScriptedClient:
     def list(
         self,
         form: Form[Any],
-        namespace: str | None = None,
+        namespace: str | All = ALL,
         *,
         label_selector: Selector,
         field_selector: FieldSelector,
@@ -140,7 +141,7 @@ class ScriptedClient:
     async def current_version(
         self,
         form: Form[Any],
-        namespace: str | None = None,
+        namespace: str | All = ALL,
         *,
         label_selector: Selector,
         field_selector: FieldSelector,
@@ -153,7 +154,7 @@ class ScriptedClient:
     async def watch(
         self,
         form: Form[Any],
-        namespace: str | None = None,
+        namespace: str | All = ALL,
         *,
         label_selector: Selector,
         field_selector: FieldSelector,
@@ -190,7 +191,7 @@ class ScriptedClient:
         if self.down is not None:
             raise self.down
 
-    def existing(self, namespace: str | None, scope: Scope) -> Iterator[Widget]:
+    def existing(self, namespace: str | All, scope: Scope) -> Iterator[Widget]:
         for obj in self.objects.values():
             if _selects(namespace, scope, obj):
                 yield obj
@@ -206,7 +207,7 @@ class ScriptedClient:
 
 
 class ScriptedList:
-    def __init__(self, api: ScriptedClient, namespace: str | None, scope: Scope) -> None:
+    def __init__(self, api: ScriptedClient, namespace: str | All, scope: Scope) -> None:
         self._api = api
         self._namespace = namespace
         self._scope = scope
@@ -262,7 +263,7 @@ def _event(
     return None
 
 
-def _selects(namespace: str | None, scope: Scope, obj: Widget) -> bool:
-    return (namespace is None or obj.metadata.namespace == namespace) and scope.labels.matches(
+def _selects(namespace: str | All, scope: Scope, obj: Widget) -> bool:
+    return (namespace is ALL or obj.metadata.namespace == namespace) and scope.labels.matches(
         obj.metadata.labels
     )

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from scripted_client import ScriptedClient, Widget, WidgetSpec
 
+from kubeshard import ALL
 from kubeshard.cache import (
     Added,
     Cache,
@@ -17,6 +18,7 @@ from kubeshard.cache import (
     UndeclaredKind,
 )
 from kubeshard.cache.listwatch import Replace
+from kubeshard.core import WrongNamespace
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import Form, KubeObject, metadata_only
@@ -34,7 +36,7 @@ async def test_reading_what_nobody_declared_is_an_error() -> None:
     with pytest.raises(UndeclaredKind, match="Widget"):
         cache.get(Widget, "a", "x")
     with pytest.raises(UndeclaredKind):
-        cache.list(Widget)
+        cache.list(Widget, ALL)
     async with cache.running():
         await cache.synced()
         assert cache.get(metadata_only(Widget), "a", "x") is None
@@ -120,13 +122,13 @@ async def test_lists_select_by_namespace_index_and_labels() -> None:
     cache.add_index(Widget, "color", lambda widget: [widget.spec.color])
     async with cache.running():
         await cache.synced()
-        assert cache.list(Widget) == [a, b, c]
+        assert cache.list(Widget, ALL) == [a, b, c]
         assert cache.list(Widget, "y") == [b, c]
-        assert cache.list(Widget, index=("color", "red")) == [a, b]
+        assert cache.list(Widget, ALL, index=("color", "red")) == [a, b]
         assert cache.list(Widget, "y", index=("color", "red")) == [b]
-        assert cache.list(Widget, labels=Selector.equals("tier", "1")) == [a, c]
+        assert cache.list(Widget, ALL, labels=Selector.equals("tier", "1")) == [a, c]
         with pytest.raises(UndeclaredIndex, match=r"^Widget.*: there is no index 'owner'"):
-            cache.list(Widget, index=("owner", "x"))
+            cache.list(Widget, ALL, index=("owner", "x"))
 
 
 @virtual_time
@@ -138,7 +140,7 @@ async def test_an_informer_declared_while_the_cache_runs_starts_at_once() -> Non
         await cache.synced()
         cache.declare(Widget)
         await cache.synced()
-        assert cache.list(Widget) == [a]
+        assert cache.list(Widget, ALL) == [a]
         assert cache.declare(Widget).has_synced
         await settle()
         assert len(api.streams) == 1
@@ -202,8 +204,8 @@ async def test_an_index_function_that_raises_ends_nothing_and_names_index_and_ob
             api.put(f"x/{number}")
         sound = api.put("x/sound", annotations={"must": "me"})
         await settle()
-        assert cache.list(Widget, index=("owner", "me")) == [sound]
-        assert len(cache.list(Widget)) == 6
+        assert cache.list(Widget, ALL, index=("owner", "me")) == [sound]
+        assert len(cache.list(Widget, ALL)) == 6
         assert cache.get(Widget, "0", "x") is not None
         assert cache.informer(Widget).index_errors == 5
     (record,) = [record for record in caplog.records if "index function" in record.getMessage()]
@@ -257,7 +259,7 @@ async def test_a_removed_informer_stops_alone() -> None:
         await settle()
         assert len(api.streams) == 1
         with pytest.raises(UndeclaredKind):
-            cache.list(Widget)
+            cache.list(Widget, ALL)
         assert cache.declare(Widget) is not informer
         await cache.synced()
 
@@ -290,7 +292,7 @@ async def test_transforms_shape_objects_before_they_are_stored() -> None:
     cache.declare(Widget)
     async with cache.running():
         await cache.synced()
-        assert cache.list(Widget)[0].spec.color == ""
+        assert cache.list(Widget, ALL)[0].spec.color == ""
 
 
 @pytest.mark.regression
@@ -303,16 +305,16 @@ async def test_a_read_is_never_answered_with_absent_before_the_cache_is_filled_o
     cache = Cache(api.client)
     cache.declare(Widget)
     with pytest.raises(CacheBehind, match="run the cache"):
-        cache.list(Widget)
+        cache.list(Widget, ALL)
     async with cache.running():
         with pytest.raises(CacheBehind, match=r"Widget.*not filled yet"):
             cache.get(Widget, "a", "x")
         cache.declare(Namespace)
         await cache.synced()
         assert cache.get(Widget, "a", "x") == there
-        with pytest.raises(OutsideScope, match="say in which one 'a' is"):
+        with pytest.raises(WrongNamespace, match="say in which one 'a' is"):
             cache.get(Widget, "a")
-        with pytest.raises(OutsideScope, match="has no namespaces"):
+        with pytest.raises(WrongNamespace, match="has no namespaces"):
             cache.get(Namespace, "x", "x")
-        with pytest.raises(OutsideScope, match="has no namespaces"):
+        with pytest.raises(WrongNamespace, match="has no namespaces"):
             cache.list(Namespace, "x")

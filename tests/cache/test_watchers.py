@@ -13,6 +13,7 @@ from scripted_client import ScriptedClient, Widget, unreadable
 from kubeshard.cache import Complete, Interrupted, Vanished, WatcherEvent, watcher
 from kubeshard.client import Changed, Failed
 from kubeshard.core.errors import ApiError, ConfigurationError, Forbidden, Gone, Invalid, Unavailable
+from kubeshard.core.namespaces import ALL, All
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.rng import SystemRng
@@ -35,12 +36,12 @@ class Api(ScriptedClient):
 
 
 @asynccontextmanager
-async def listening(api: Api, **options: Any) -> AsyncIterator[Told]:
+async def listening(api: Api, namespace: str | All = ALL, **options: Any) -> AsyncIterator[Told]:
     """What a watcher tells, from its first full read on."""
     told: Told = []
 
     async def listen() -> None:
-        async with aclosing(watcher(api.client, Widget, **options)) as events:
+        async with aclosing(watcher(api.client, Widget, namespace, **options)) as events:
             async for event in events:
                 told.append(event)
 
@@ -197,7 +198,7 @@ async def test_errors_are_told_and_everything_is_tried_again_at_growing_interval
 async def test_only_what_is_selected_is_told() -> None:
     api = Api()
     api.put("x/other")
-    async with listening(api, namespace="y", label_selector=Selector.parse("app=web")) as told:
+    async with listening(api, "y", label_selector=Selector.parse("app=web")) as told:
         web = api.put("y/a", labels={"app": "web"})
         api.put("y/b")
         left = api.put("y/a")
@@ -211,7 +212,7 @@ async def test_only_what_is_selected_is_told() -> None:
 async def test_a_consumer_that_stops_leaves_nothing_open() -> None:
     api = Api()
     api.put("x/a")
-    async with aclosing(watcher(api.client, Widget)) as events:
+    async with aclosing(watcher(api.client, Widget, ALL)) as events:
         async for _ in events:
             break
     assert not api.streams

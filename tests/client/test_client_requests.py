@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 
+from kubeshard import ALL
 from kubeshard.client import (
     Client,
     ClusterConfig,
@@ -42,6 +43,7 @@ from kubeshard.core import (
     Unavailable,
     UndecodableObject,
     UnexpectedResponse,
+    WrongNamespace,
     metadata_only,
 )
 from kubeshard.runtime.world import REAL_WORLD
@@ -124,7 +126,7 @@ async def test_an_answer_that_no_api_server_gives_is_an_error_and_never_an_empty
         await client.get(ConfigMap, "a", "n")
     for page_size in (500, None):
         with pytest.raises(UnexpectedResponse):
-            await client.list_all(ConfigMap, page_size=page_size)
+            await client.list_all(ConfigMap, ALL, page_size=page_size)
     if answer.status == 200 and not answer.body:
         return  # a watch during which nothing happened
     with pytest.raises(UnexpectedResponse):
@@ -338,7 +340,7 @@ async def test_the_metadata_form_is_asked_for_by_accept(server, client):
             }
         )
     )
-    assert len(await client.list_all(form)) == 1
+    assert len(await client.list_all(form, ALL)) == 1
     single = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
     assert server.header("Accept") == [single, single, single.replace("Metadata;", "MetadataList;")]
 
@@ -429,9 +431,9 @@ async def test_every_write_that_took_effect_is_told(server, client):
 async def test_mistakes_are_refused_before_anything_is_sent(client):
     with pytest.raises(TypeError, match="Gadget does not declare every field"):
         await client.replace(Gadget(metadata=ObjectMeta(name="a", namespace="n")))
-    with pytest.raises(ValueError, match="a namespace is missing"):
+    with pytest.raises(WrongNamespace, match="say in which one 'a' is"):
         await client.get(ConfigMap, "a")
-    with pytest.raises(ValueError, match="cluster-scoped"):
+    with pytest.raises(WrongNamespace, match="has no namespaces"):
         await client.get(Namespace, "a", "n")
     with pytest.raises(ValueError, match="an object's name is missing"):
         await client.get(ConfigMap, "", "n")
@@ -464,14 +466,14 @@ async def test_pages_follow_each_other_without_naming_a_version(server, client):
 async def test_an_expired_page_restarts_as_one_response_and_never_mixes_snapshots(server, client, status):
     server.answer(page("ab", "more"), status(410, "Expired"), page("bc", version="9"))
     kept = []
-    stream = client.list(ConfigMap, page_size=2, on_restart=kept.clear)
+    stream = client.list(ConfigMap, ALL, page_size=2, on_restart=kept.clear)
     async for obj in stream:
         kept.append(obj.metadata.name)  # noqa: PERF401
     assert (kept, stream.resource_version) == (["b", "c"], "9")
     assert "limit" not in server.requests[2][0].query
     server.answer(page("ab", "more"), status(410, "Expired"))
     with pytest.raises(Gone):
-        await anext(obj async for obj in client.list(ConfigMap, page_size=2) if obj is None)
+        await anext(obj async for obj in client.list(ConfigMap, ALL, page_size=2) if obj is None)
 
 
 @pytest.mark.parametrize("page_size", [500, None])
@@ -479,7 +481,7 @@ async def test_an_object_that_does_not_fit_is_set_aside(server, client, page_siz
     body = {**json.loads(page("ab").body)}
     body["items"][0]["data"] = 5
     server.answer(web.json_response(body))
-    stream = client.list(ConfigMap, page_size=page_size)
+    stream = client.list(ConfigMap, ALL, page_size=page_size)
     assert [obj.metadata.name async for obj in stream] == ["b"]
     assert [problem.key for problem in stream.undecodable] == [("n", "a")]
     server.answer(web.json_response(body["items"][0]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from controller_bench import Bench, Site, Theme, site
 
 from kubeshard.cache import CacheBehind, UndeclaredIndex
 from kubeshard.cache.listwatch import Replace
-from kubeshard.controller import Context, NamespaceNeeded, Watch, never
+from kubeshard.controller import Context, Watch, never
 from kubeshard.core import ConfigMap, KubeObject, Secret
+from kubeshard.core.namespaces import ALL, WrongNamespace
 from kubeshard.testing.virtual_time import settle, virtual_time
 
 pytestmark = pytest.mark.regression
@@ -60,15 +62,20 @@ def test_a_child_of_a_cluster_scoped_object_is_not_read_without_its_namespace(
     act: Callable[[Context], Awaitable[Any]],
 ) -> None:
     error, labels = raised_by(act, THEME, **CLUSTER_SCOPED)
-    assert isinstance(error, NamespaceNeeded)
+    assert isinstance(error, WrongNamespace)
     assert str(error) == "ConfigMap.v1 has namespaces: say in which one 'c' is"
     assert labels == ["error"]  # trying again cannot mend it
 
 
-def test_a_list_without_a_namespace_is_of_all_and_an_empty_one_is_a_mistake() -> None:
-    assert raised_by(lambda ctx: ctx.list(ConfigMap), THEME, **CLUSTER_SCOPED) == (None, ["success"])
-    error, _ = raised_by(lambda ctx: ctx.list(ConfigMap, ""), THEME, **CLUSTER_SCOPED)
-    assert str(error) == "ConfigMap.v1 has namespaces: say one, or None for all of them"
+def test_a_list_of_all_namespaces_is_said_on_purpose() -> None:
+    assert raised_by(lambda ctx: ctx.list(ConfigMap, ALL), THEME, **CLUSTER_SCOPED) == (None, ["success"])
+    for namespace in (None, ""):
+        error, _ = raised_by(partial(_lists, namespace), THEME, **CLUSTER_SCOPED)
+        assert str(error) == "ConfigMap.v1 has namespaces: say which one, or ALL"
+
+
+def _lists(namespace: str | None, ctx: Context) -> Awaitable[Any]:
+    return ctx.list(ConfigMap, namespace)
 
 
 @pytest.mark.parametrize("live", [False, True], ids=["cached", "live"])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from controller_bench import NOT_FOUND, Bench, Site, Theme, child, json_answer, site
 
+from kubeshard import ALL
 from kubeshard.cache import CacheBehind, Scope
 from kubeshard.controller import (
     ChannelSource,
@@ -417,7 +418,8 @@ async def test_a_mapped_object_triggers_what_its_function_finds_in_the_cache() -
     seen = Seen()
     by_theme = Index(Site, "theme", lambda obj: [obj.spec.theme])
     watch = Watch(
-        Theme, to=lambda cache, theme: [s.key for s in cache.list(Site, index=("theme", theme.metadata.name))]
+        Theme,
+        to=lambda cache, theme: [s.key for s in cache.list(Site, ALL, index=("theme", theme.metadata.name))],
     )
     bench = Bench(seen, maps=[watch], indexes=[by_theme])
     async with bench.running(site("a", theme="dark"), site("b", theme="light")):
@@ -645,7 +647,7 @@ async def test_a_fresh_list_asks_for_the_declared_scope_and_applies_the_index() 
     scope = Scope(frozenset({"ns"}), Selector.parse("app=web"))
 
     async def reconcile(ctx: Context, obj: Site) -> None:
-        live = await ctx.reading_live().list(ConfigMap, index=("colour", "red"))
+        live = await ctx.reading_live().list(ConfigMap, ALL, index=("colour", "red"))
         found.extend(child.metadata.name for child in live)
 
     def answer(request: HttpRequest) -> HttpResponse:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kubeshard import ALL
 from kubeshard.cache import (
     Added,
     Cache,
@@ -285,8 +286,8 @@ async def test_the_metadata_form_holds_metadata_of_many_namespaces_and_nothing_e
         )
         async with cache.running(), asyncio.timeout(20):
             await cache.synced()
-            assert {obj.key for obj in cache.list(form)} == {Key(namespace, "a"), Key(other, "b")}
-            (found,) = cache.list(form, index=("app", "y"))
+            assert {obj.key for obj in cache.list(form, ALL)} == {Key(namespace, "a"), Key(other, "b")}
+            (found,) = cache.list(form, ALL, index=("app", "y"))
             assert not hasattr(found, "data")
             with pytest.raises(UndeclaredKind):
                 cache.get(ConfigMap, "a", namespace)

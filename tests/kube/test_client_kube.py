@@ -5,6 +5,7 @@ from contextlib import aclosing
 
 import pytest
 
+from kubeshard import ALL
 from kubeshard.client import Changed, WriteRecord
 from kubeshard.core import (
     AlreadyExists,
@@ -175,7 +176,7 @@ async def test_lists_are_paged_selected_and_of_one_snapshot(client, namespace):
             assert stream.resource_version
     odd = await client.list_all(ConfigMap, namespace, label_selector=Selector.equals("odd", "1"))
     assert [obj.metadata.name for obj in odd] == ["c1", "c3", "c5"]
-    everywhere = client.list(metadata_only(ConfigMap), page_size=2)
+    everywhere = client.list(metadata_only(ConfigMap), ALL, page_size=2)
     async with aclosing(everywhere.__aiter__()) as objects:
         assert await anext(objects)
     await client.delete_collection(ConfigMap, namespace, label_selector=Selector.equals("odd", "1"))

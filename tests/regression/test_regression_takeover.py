@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from world import Network, Process, Thing, Touch, World, simulate
 
+from kubeshard import ALL
 from kubeshard.cache import Scope
 from kubeshard.client import Client, ClusterConfig, TokenBucketLimiter
 from kubeshard.controller import Context, Reconciler, Result
@@ -161,7 +162,7 @@ def test_a_shard_that_is_back_loses_nothing_to_a_sharder_that_was_stopped_betwee
 
 
 ME = ShardIdentity("r", "s0", "ops", Incarnation("", "boot", "x"))
-PLACES = ((Thing.KIND, None), (ConfigMap.KIND, None))
+PLACES = ((Thing.KIND, ALL), (ConfigMap.KIND, ALL))
 
 
 async def labelled(world: World, cls: type[KubeObject], name: str, **labels: str) -> ObjectMeta:

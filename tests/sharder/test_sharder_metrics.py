@@ -57,7 +57,7 @@ def samples() -> dict[str, list[tuple[str, dict[str, str], float]]]:
         status=ControllerRingStatus(observed_generation=2, shards=5, available_shards=4),
     )
     leases = [_lease("a", "ready"), _lease("b", "nonsense"), _lease("c", None)]
-    cache: Any = SimpleNamespace(list=lambda kind, **_: [ring] if kind is ControllerRing else leases)
+    cache: Any = SimpleNamespace(list=lambda kind, *_, **__: [ring] if kind is ControllerRing else leases)
     registry.register(StateCollector(cache))
     request = decode_review(REVIEW, "/webhooks/sharder/controllerring/ring").request
     ShardAdmission(small.rings, small.clock)(request)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import assert_type
 
 from kubeshard import (
+    ALL,
     BlockingReconciler,
     Client,
     ConfigMap,
@@ -53,7 +54,7 @@ def theme_of(site: Site) -> str:
 
 
 def sites_of(reader: Reader, theme: Theme) -> Iterable[Key]:
-    return [site.key for site in reader.list(Site, index=("theme", theme.metadata.name))]
+    return [site.key for site in reader.list(Site, ALL, index=("theme", theme.metadata.name))]
 
 
 class Sites(Reconciler[Site]):
@@ -133,7 +134,7 @@ def words(event: WatchEvent[Site]) -> str:
 
 
 async def listen(client: Client) -> None:
-    async for event in watcher(client, Site, label_selector=None):
+    async for event in watcher(client, Site, ALL):
         assert_type(event, WatcherEvent[Site])
         if isinstance(event, Changed):
             assert_type(event.object, Site)

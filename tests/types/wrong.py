@@ -11,7 +11,7 @@ from __future__ import annotations
 from right import Anything, Site, Sites, Theme, reconcile, sites_of, theme_changed, theme_of
 
 from kubeshard import BlockingReconciler, ConfigMap, Context, Controller, Index, Key, Reconciler, Result, Watch
-from kubeshard import changed, ensure, generation_changed, matching, run
+from kubeshard import ALL, changed, ensure, generation_changed, matching, run
 from kubeshard.client import Bookmark, Changed, WatchEvent
 from kubeshard.controller import on
 
@@ -36,7 +36,7 @@ Watch(Theme, to=lambda reader, theme: [theme.color])  # mistake: keys, not names
 Watch(Theme, to=lambda reader, theme: [Key("", theme.colour)])  # mistake: a field that is not there
 Watch(Theme, to=lambda theme: [])  # mistake: the reader comes first
 Watch(ConfigMap, to=sites_of)  # mistake: of another class
-Watch(Theme, to=lambda reader, theme: [s.key for s in reader.list(Site, index="theme")])  # mistake: an index has a value
+Watch(Theme, to=lambda reader, theme: [s.key for s in reader.list(Site, ALL, index="theme")])  # mistake: an index has a value
 Controller(name="a", reconciler=Sites(), primary=Site, maps=[Watch(Theme, to=lambda reader, theme: [theme.color])])  # mistake: inside a list
 Controller(name="a", reconciler=Sites(), primary=Site, maps=[Watch(ConfigMap, to=sites_of)])  # mistake: inside a list
 Controller(name="a", reconciler=Sites(), primary=Site, maps=[ConfigMap])  # mistake: a class maps to nothing
@@ -91,6 +91,7 @@ async def uses(ctx: Context, site: Site) -> None:
     await ensure(ctx, Site)  # mistake: the class, not an object
     (await ctx.get(Theme, "dark")).color  # mistake: it may not be there
     await ctx.client.get("Theme", "dark")  # mistake: a name is no kind
+    await ctx.get(Site, "a", ALL)  # mistake: one object is in one namespace
 
 
 # -- events of a watch

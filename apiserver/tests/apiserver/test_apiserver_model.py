@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from kubeshard import ALL
 from kubeshard.client import Bookmark, Client, ClusterConfig
 from kubeshard.core import ConfigMap, Gone, ObjectMeta, Unavailable
 from kubeshard.runtime.transport import HttpRequest
@@ -104,7 +105,7 @@ async def test_bookmarks_come_every_minute():
     server = ApiServer(world=virtual_world())
     async with (
         client_of(server, world=virtual_world()) as client,
-        client.watch(ConfigMap, resource_version="2", timeout_seconds=150, idle_timeout=None) as events,
+        client.watch(ConfigMap, ALL, resource_version="2", timeout_seconds=150, idle_timeout=None) as events,
     ):
         seen = [event async for event in events]
     assert [type(event) for event in seen] == [Bookmark, Bookmark]
@@ -114,7 +115,7 @@ async def test_an_aborted_transport_cuts_its_watches():
     transport = InMemoryTransport(ApiServer())
     async with Client(ClusterConfig("http://in-memory"), transport=transport) as client:
         await client.create(ConfigMap(metadata=ObjectMeta(name="a", namespace="default")))
-        async with client.watch(ConfigMap) as events:
+        async with client.watch(ConfigMap, ALL) as events:
             stream = aiter(events)
             await anext(stream)
             transport.abort()
@@ -124,8 +125,8 @@ async def test_an_aborted_transport_cuts_its_watches():
 
 async def test_a_slow_reader_holds_nobody_up():
     server = ApiServer()
-    async with client_of(server) as client, client.watch(ConfigMap, resource_version="2") as slow:
-        async with client.watch(ConfigMap, resource_version="2") as quick:
+    async with client_of(server) as client, client.watch(ConfigMap, ALL, resource_version="2") as slow:
+        async with client.watch(ConfigMap, ALL, resource_version="2") as quick:
             for number in range(50):
                 await client.create(ConfigMap(metadata=ObjectMeta(name=f"a{number}", namespace="default")))
             seen = aiter(quick)

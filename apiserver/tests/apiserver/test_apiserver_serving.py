@@ -7,6 +7,7 @@ import urllib.request
 
 import pytest
 
+from kubeshard import ALL
 from kubeshard.client import Client, load_config
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.errors import ConfigurationError
@@ -42,7 +43,7 @@ async def test_the_kubeconfig_leads_to_the_server_and_is_for_its_owner_only(tmp_
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         async with Client(await load_config(kubeconfig=str(path))) as client:
             await client.create(ConfigMap(metadata=ObjectMeta(name="a", namespace="default")))
-            assert [found.metadata.name async for found in client.list(ConfigMap)] == ["a"]
+            assert [found.metadata.name async for found in client.list(ConfigMap, ALL)] == ["a"]
 
 
 async def test_a_kubeconfig_that_cannot_be_written_is_a_mistake_in_words(tmp_path):

@@ -26,6 +26,7 @@ from kubeshard.cache.store import IndexFunction, UndeclaredIndex
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.core.namespaces import ALL, All, namespace_of, namespaces_of
 from kubeshard.core.objects import Form, Key, KubeObject, form_of, two_classes
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.logs import get_logger
@@ -115,39 +116,43 @@ class Cache:
     # Reading
 
     def get(
-        self, target: type[T] | Form[T], name: str, namespace: str = "", *, scope: Scope | None = None
+        self,
+        target: type[T] | Form[T],
+        name: str,
+        namespace: str | None = None,
+        *,
+        scope: Scope | None = None,
     ) -> T | None:
-        """The object as last seen, or None. Raises UndeclaredKind, OutsideScope, CacheBehind before the cache is
-        filled, and UndecodableObject if the server's object does not fit its class.
+        """The object as last seen, or None. Raises WrongNamespace, UndeclaredKind, OutsideScope, CacheBehind before the
+        cache is filled, and UndecodableObject if the server's object does not fit its class.
         """
         return self.get_from(self.informer(target, scope), name, namespace)
 
-    def get_from(self, informer: Informer[T], name: str, namespace: str = "") -> T | None:
+    def get_from(self, informer: Informer[T], name: str, namespace: str | None = None) -> T | None:
         """`get` for those who know the informer already."""
-        namespace = _within(informer, namespace) or ""
-        if informer.form.kind.namespaced and not namespace:
-            raise OutsideScope(f"{informer} has namespaces: say in which one {name!r} is")
-        return informer.store.get(Key(namespace, name))
+        place = namespace_of(informer.form.kind, name, namespace)
+        _check_readable(informer, place)
+        return informer.store.get(Key(place, name))
 
     def list(
         self,
         target: type[T] | Form[T],
-        namespace: str | None = None,
+        namespace: str | All | None = None,
         *,
         index: tuple[str, str] | None = None,
         labels: Selector | None = None,
         scope: Scope | None = None,
     ) -> Sequence[T]:
-        """A snapshot of all objects, or of those in one namespace, under one (index name, value), matching
-        labels.
+        """A snapshot of the objects in one namespace or in `ALL`, under one (index name, value), matching labels.
 
         An object for which the index function raises is not found by the index (`IndexFunction`). Raises
-        UndeclaredKind, OutsideScope, UndeclaredIndex, CacheBehind before the cache is filled.
+        WrongNamespace, UndeclaredKind, OutsideScope, UndeclaredIndex, CacheBehind before the cache is filled.
         """
         informer = self.informer(target, scope)
-        namespace = _within(informer, namespace)
+        place = namespaces_of(informer.form.kind, namespace)
+        _check_readable(informer, place)
         try:
-            found = informer.store.by_index(*index, namespace) if index else informer.store.list(namespace)
+            found = informer.store.by_index(*index, place) if index else informer.store.list(place)
         except UndeclaredIndex as error:
             raise UndeclaredIndex(f"{informer}: {error}") from None
         return [obj for obj in found if labels.matches(obj.metadata.labels)] if labels else found
@@ -234,14 +239,11 @@ class Cache:
         self._running[informer] = tasks.create_task(informer.run(), name=f"informer {informer}")
 
 
-def _within(informer: Informer[Any], namespace: str | None) -> str | None:
-    """The namespace under which the store files what the caller means."""
+def _check_readable(informer: Informer[Any], namespace: str | All) -> None:
+    """Raises OutsideScope, CacheBehind."""
     kind = informer.form.kind
-    if namespace and not kind.namespaced:
-        raise OutsideScope(f"{informer} has no namespaces: leave {namespace!r} out")
-    if namespace and not informer.scope.covers(kind, namespace):
+    if kind.namespaced and namespace is not ALL and not informer.scope.covers(kind, namespace):
         raise OutsideScope(f"namespace {namespace} is not in the cached scope of {informer.form}")
     if not informer.has_synced and not informer.store.resource_version:
         why = informer.last_error or "nothing has been read yet: run the cache, and wait for `synced`"
         raise CacheBehind(f"the cache of {informer} is not filled yet: {why}")
-    return namespace if kind.namespaced else None

@@ -44,6 +44,7 @@ from kubeshard.core.errors import (
     Unavailable,
     UnexpectedResponse,
 )
+from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, KubeObject
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
@@ -108,7 +109,7 @@ class Reflector(Generic[T]):
         self._client = client
         self._form = form
         self._scope = scope
-        self._namespace = None if part == ALL_NAMESPACES else part
+        self._namespace = ALL if part == ALL_NAMESPACES else part
         self._sink = sink
         self._clock = clock
         self._rng = rng

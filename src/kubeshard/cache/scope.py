@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kubeshard.core.kinds import Kind
+from kubeshard.core.namespaces import ALL, All
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import FieldSelector, Selector
 
@@ -20,23 +21,23 @@ class Scope:
     """A part of all objects of a kind, by namespaces, labels and fields. Hashable: informers are shared by
     it.
 
-    `namespaces` None is all of them (one list/watch); a set costs one list/watch per namespace and needs RBAC
-    in these namespaces only. Kinds without namespaces ignore it.
+    `namespaces`: `ALL` of them by one list/watch; a set costs one list/watch per namespace and needs RBAC in these
+    namespaces only. Kinds without namespaces ignore it.
     """
 
-    namespaces: frozenset[str] | None = None
+    namespaces: frozenset[str] | All = ALL
     labels: Selector = EVERYTHING
     fields: FieldSelector = ANY_FIELDS
 
     def parts(self, kind: Kind) -> tuple[str, ...]:
         """The namespaces to list and watch one by one, or only ALL_NAMESPACES."""
-        if self.namespaces is None or not kind.namespaced:
+        if self.namespaces is ALL or not kind.namespaced:
             return (ALL_NAMESPACES,)
         return tuple(sorted(self.namespaces))
 
     def covers(self, kind: Kind, namespace: str) -> bool:
         """Whether objects in the namespace can be in this scope at all."""
-        return self.namespaces is None or not kind.namespaced or namespace in self.namespaces
+        return self.namespaces is ALL or not kind.namespaced or namespace in self.namespaces
 
     def may_select(self, kind: Kind, metadata: ObjectMeta) -> bool:
         """False when the object is surely not in this scope. Of field selectors only those on name and

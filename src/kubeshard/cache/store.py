@@ -16,6 +16,7 @@ from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
 from kubeshard.cache.scope import ALL_NAMESPACES
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import KubeshardError
+from kubeshard.core.namespaces import ALL, All
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta
 from kubeshard.core.versions import at_least, newest
 
@@ -73,9 +74,9 @@ class Store(Generic[T]):
         entry = self._objects.get(key[0], {}).get(key[1]) or self._undecodable.get(key)
         return entry.metadata if entry is not None else None
 
-    def list(self, namespace: str | None = None) -> Sequence[T]:
+    def list(self, namespace: str | All = ALL) -> Sequence[T]:
         """All objects, or those of one namespace."""
-        if namespace is not None:
+        if namespace is not ALL:
             return list(self._objects.get(namespace, {}).values())
         return [obj for objects in self._objects.values() for obj in objects.values()]
 
@@ -83,10 +84,10 @@ class Store(Generic[T]):
         """All objects by namespace and name, in a mapping of the caller's own. Fast: it touches no object."""
         return {namespace: objects.copy() for namespace, objects in self._objects.items()}
 
-    def by_index(self, name: str, value: str, namespace: str | None = None) -> Sequence[T]:
+    def by_index(self, name: str, value: str, namespace: str | All = ALL) -> Sequence[T]:
         """The objects that the index function filed under `value`. Raises UndeclaredIndex."""
         found = self._index(name).lookup(value)
-        return [obj for obj in found if namespace is None or obj.metadata.namespace == namespace]
+        return [obj for obj in found if namespace is ALL or obj.metadata.namespace == namespace]
 
     def unfiled(self, name: str) -> frozenset[Key]:
         """Objects for which the function of this index raised, so that it does not find them."""

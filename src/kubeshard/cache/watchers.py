@@ -1,6 +1,6 @@
 """Events of a kind without an informer: for programs that want to hear what happens, and keep nothing.
 
-    async with aclosing(watcher(client, Website)) as events:
+    async with aclosing(watcher(client, Website, ALL)) as events:
         async for event in events:
             match event:
                 case Changed("DELETED", website): ...
@@ -38,6 +38,7 @@ from kubeshard.client.client import Client
 from kubeshard.client.watching import Bookmark, Changed, ChangeType, Failed, WatchEvent
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError, ConfigurationError, Unauthorized, UnexpectedResponse
+from kubeshard.core.namespaces import All, namespaces_of
 from kubeshard.core.objects import Form, Key, KubeObject, form_of
 from kubeshard.core.selectors import FieldSelector, Selector
 
@@ -72,12 +73,14 @@ WatcherEvent = Changed[T] | Failed | Vanished | Complete | Interrupted
 async def watcher(
     client: Client,
     target: type[T] | Form[T],
-    namespace: str | None = None,
+    namespace: str | All | None = None,
     *,
     label_selector: Selector | None = None,
     field_selector: FieldSelector | None = None,
 ) -> AsyncGenerator[WatcherEvent[T], None]:
     """What happens to the objects of a kind, for as long as it is iterated. RBAC: `list` and `watch`.
+
+    Raises WrongNamespace.
 
     Begins with an ADDED for each object that there is, then `Complete`, then what happens. A watch that ends or breaks
     is opened again where it ended; where that is not possible any more (410 Gone), everything is listed again, and what
@@ -99,7 +102,9 @@ async def watcher(
     Memory: the key, UID and version of each object; during a full read all objects, once. Close it, with `aclosing`, as
     soon as it is not iterated any more: it holds a connection.
     """
-    source = _Source(client, form_of(target), namespace, label_selector, field_selector)
+    form = form_of(target)
+    place = namespaces_of(form.kind, namespace)
+    source = _Source(client, form, place, label_selector, field_selector)
     memory: _Memory[T] = _Memory()
     async with aclosing(source.changes()) as changes:
         async for change in changes:
@@ -160,7 +165,7 @@ class _Source(Generic[T]):
         self,
         client: Client,
         form: Form[T],
-        namespace: str | None,
+        namespace: str | All,
         label_selector: Selector | None,
         field_selector: FieldSelector | None,
     ) -> None:

@@ -32,6 +32,7 @@ from kubeshard.client.status import error_of
 from kubeshard.client.writes import SERVERS_PATIENCE, entered
 from kubeshard.client.writing import Writes
 from kubeshard.core.encoding import encode
+from kubeshard.core.namespaces import ALL, All
 from kubeshard.core.objects import form_of
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpResponse, Transport
@@ -92,14 +93,19 @@ class Client(Reads, Writes):
         verb: str,
         group: str,
         resource: str,
-        namespace: str = "",
+        namespace: str | All = ALL,
         *,
         name: str = "",
         subresource: str = "",
     ) -> bool:
-        """Whether RBAC (or whatever authorizes) allows it now; `namespace=""` asks for all namespaces."""
+        """Whether RBAC (or whatever authorizes) allows it now: in all namespaces, unless one is given."""
         attributes = ResourceAttributes(
-            verb=verb, group=group, resource=resource, namespace=namespace, name=name, subresource=subresource
+            verb=verb,
+            group=group,
+            resource=resource,
+            namespace="" if namespace is ALL else namespace,
+            name=name,
+            subresource=subresource,
         )
         review = SelfSubjectAccessReview(spec=AccessReviewSpec(resource_attributes=attributes))
         form = form_of(SelfSubjectAccessReview)

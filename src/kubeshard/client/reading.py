@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import TypedDict, TypeVar, Unpack
 
 from kubeshard.client.listing import ListStream
-from kubeshard.client.requests import accept, object_path, query
+from kubeshard.client.requests import accept, collection_path, object_path, query
 from kubeshard.client.view import View
 from kubeshard.client.watching import WatchStream
+from kubeshard.core.namespaces import All
 from kubeshard.core.objects import Form, KubeObject, form_of
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.runtime.logs import get_logger
@@ -45,9 +46,14 @@ class Reads(View):
     """RBAC: each method the verb of its name on the resource; `list_all` is `list`."""
 
     async def get(
-        self, target: type[T] | Form[T], name: str, namespace: str = "", *, subresource: str | None = None
+        self,
+        target: type[T] | Form[T],
+        name: str,
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
     ) -> T:
-        """One object, as it is now. Raises NotFound, UndecodableObject."""
+        """One object, as it is now. Raises NotFound, UndecodableObject, WrongNamespace."""
         form = form_of(target)
         request = self._request("GET", object_path(form.kind, name, namespace, subresource), accept(form))
         return self._decoded(form, request, await self._connection.send(request), subresource)
@@ -55,7 +61,7 @@ class Reads(View):
     def list(
         self,
         target: type[T] | Form[T],
-        namespace: str | None = None,
+        namespace: str | All | None = None,
         *,
         label_selector: Selector | None = None,
         field_selector: FieldSelector | None = None,
@@ -64,14 +70,14 @@ class Reads(View):
         timeout: float = LIST_TIMEOUT,
         on_restart: Callable[[], None] | None = None,
     ) -> ListStream[T]:
-        """The objects of a namespace, or of all (None): `async for obj in client.list(Website)`. See
-        `ListStream`.
+        """The objects of a namespace, or of `ALL`: `async for obj in client.list(Website, ALL)`. See `ListStream`.
+        Raises WrongNamespace.
         """
         form = form_of(target)
         return ListStream(
             self._connection,
             form,
-            form.kind.path(namespace),
+            collection_path(form.kind, namespace),
             self._headers(),
             label_selector=label_selector,
             field_selector=field_selector,
@@ -84,7 +90,7 @@ class Reads(View):
     async def current_version(
         self,
         target: type[T] | Form[T],
-        namespace: str | None = None,
+        namespace: str | All | None = None,
         *,
         label_selector: Selector | None = None,
         field_selector: FieldSelector | None = None,
@@ -96,7 +102,7 @@ class Reads(View):
         return await stream.first_page()
 
     async def list_all(
-        self, target: type[T] | Form[T], namespace: str | None = None, **options: Unpack[ListOptions]
+        self, target: type[T] | Form[T], namespace: str | All | None = None, **options: Unpack[ListOptions]
     ) -> builtins.list[T]:
         """All objects at once; options as of `list`. What does not fit its class is logged and left out: a
         caller that must know of it uses `list`.
@@ -112,7 +118,7 @@ class Reads(View):
     def watch(
         self,
         target: type[T] | Form[T],
-        namespace: str | None = None,
+        namespace: str | All | None = None,
         *,
         label_selector: Selector | None = None,
         field_selector: FieldSelector | None = None,
@@ -121,8 +127,8 @@ class Reads(View):
         timeout_seconds: float | None = None,
         idle_timeout: float | None = WATCH_IDLE_TIMEOUT,
     ) -> WatchStream[T]:
-        """Events from `resource_version` on: `async with client.watch(Website) as events: async for event in
-        events`.
+        """Events from `resource_version` on: `async with client.watch(Website, ALL) as events: async for event
+        in events`.
 
         See `kubeshard.client.watching` for what events are. `""` begins with the objects there are.
         `send_initial_events` asks for them followed by a `Bookmark` with `ends_initial_events`: Invalid from a
@@ -130,7 +136,7 @@ class Reads(View):
         """
         form = form_of(target)
         seconds = self._connection.rng.uniform(*WATCH_SECONDS) if timeout_seconds is None else timeout_seconds
-        target_path = form.kind.path(namespace) + query(
+        target_path = collection_path(form.kind, namespace) + query(
             {
                 "watch": True,
                 "allowWatchBookmarks": True,

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from kubeshard.core.kinds import Kind
+from kubeshard.core.namespaces import ALL, All, namespace_of, namespaces_of
 from kubeshard.core.objects import Form
 from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch
 
@@ -40,20 +41,22 @@ def patch_content_type(patch: Patch) -> str:
     raise TypeError(f"a patch is a MergePatch, a JsonPatch or an ApplyPatch, not {type(patch).__name__}")
 
 
-def object_path(kind: Kind, name: str, namespace: str, subresource: str | None = None) -> str:
-    """The path of one object. Raises ValueError for a missing name, or a namespace that does not go with the
-    kind's scope.
-    """
+def object_path(kind: Kind, name: str, namespace: str | None, subresource: str | None = None) -> str:
+    """The path of one object. Raises ValueError for a missing name, WrongNamespace."""
     if not name:
         raise ValueError(f"{kind}: an object's name is missing")
-    return _scoped(kind, namespace).path(namespace, name, subresource)
+    return kind.path(namespace_of(kind, name, namespace), name, subresource)
 
 
-def collection_path(kind: Kind, namespace: str) -> str:
-    """The path to create objects at, or to delete a collection of. Raises ValueError as `object_path`
-    does.
-    """
-    return _scoped(kind, namespace).path(namespace)
+def creation_path(kind: Kind, name: str, namespace: str | None) -> str:
+    """The path to create an object at; it may have no name yet. Raises WrongNamespace."""
+    return kind.path(namespace_of(kind, name, namespace))
+
+
+def collection_path(kind: Kind, namespace: str | All | None) -> str:
+    """The path of all objects, or of those in a namespace. Raises WrongNamespace."""
+    place = namespaces_of(kind, namespace)
+    return kind.path(None if place is ALL else place)
 
 
 def query(parameters: Mapping[str, str | int | float | bool | None]) -> str:
@@ -75,11 +78,3 @@ def server_timeout(seconds: float | None) -> str | None:
 def _encoded(given: tuple[tuple[str, str], ...]) -> str:
     # All writes of a controller have the same one or two.
     return "?" + urlencode(given, quote_via=quote)
-
-
-def _scoped(kind: Kind, namespace: str) -> Kind:
-    if kind.namespaced and not namespace:
-        raise ValueError(f"{kind} is namespaced: a namespace is missing")
-    if namespace and not kind.namespaced:
-        raise ValueError(f"{kind} is cluster-scoped: it takes no namespace, not {namespace!r}")
-    return kind

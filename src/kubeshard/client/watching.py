@@ -1,6 +1,6 @@
 """Watches: the events of a stream.
 
-    async with client.watch(Website) as events:
+    async with client.watch(Website, ALL) as events:
         async for event in events:
             match event:
                 case Changed("DELETED", website): ...

@@ -15,7 +15,7 @@ from kubeshard.client.requests import (
     JSON,
     Patch,
     accept,
-    collection_path,
+    creation_path,
     object_path,
     patch_content_type,
     server_timeout,
@@ -36,6 +36,7 @@ from kubeshard.client.writes import (
 from kubeshard.core.encoding import encode
 from kubeshard.core.errors import ApiError, Invalid, PatchTestFailed
 from kubeshard.core.kinds import Kind, split_api_version
+from kubeshard.core.namespaces import namespace_of
 from kubeshard.core.objects import Form, Key, KubeObject, PartialObject, form_of, metadata_only
 from kubeshard.core.patches import ApplyPatch, JsonPatch
 from kubeshard.core.selectors import FieldSelector, Selector
@@ -70,7 +71,7 @@ class Writes(View):
         fence = self._enter_fence(form.kind, unfenced)
         if fence is not None:
             obj = stamped(fence, obj)
-        path = collection_path(form.kind, obj.metadata.namespace)
+        path = creation_path(form.kind, obj.metadata.name, obj.metadata.namespace)
         return await self._write(
             form, "POST", path, encode(obj), dry_run=dry_run, field_manager=field_manager, unfenced=unfenced
         )
@@ -114,7 +115,7 @@ class Writes(View):
         self,
         target: type[T] | Form[T],
         name: str,
-        namespace: str,
+        namespace: str | None,
         patch: Patch,
         *,
         base: KubeObject | None = None,
@@ -174,8 +175,8 @@ class Writes(View):
     async def apply_manifest(
         self, manifest: Mapping[str, Any], **options: Unpack[PatchOptions]
     ) -> PartialObject:
-        """Server-side apply of a manifest of any kind. Raises KindNotServed, ValueError for one without kind
-        or name.
+        """Server-side apply of a manifest of any kind. Raises KindNotServed, ValueError for one without kind or name,
+        WrongNamespace for one of a kind with namespaces that names none.
         """
         try:
             group, version = split_api_version(manifest.get("apiVersion", ""))
@@ -183,14 +184,14 @@ class Writes(View):
         except (KeyError, TypeError) as error:
             raise ValueError("a manifest needs apiVersion, kind and metadata.name") from error
         kind = await self.discovery.kind(group, kind=kind_name, version=version)
-        namespace = manifest["metadata"].get("namespace") or self.config.namespace if kind.namespaced else ""
+        namespace = manifest["metadata"].get("namespace")
         return await self.patch(metadata_only(kind), name, namespace, ApplyPatch(manifest), **options)
 
     async def delete(
         self,
         target: type[KubeObject] | Form[Any],
         name: str,
-        namespace: str = "",
+        namespace: str | None = None,
         *,
         uid: str | None = None,
         resource_version: str | None = None,
@@ -221,7 +222,7 @@ class Writes(View):
         with self._entered(dry_run):
             answer = await self._connection.send(request, self._guard(unfenced))
         if self._write_observers and not dry_run:
-            self._tell(record_of_deletion(kind, Key(namespace, name), uid, answer))
+            self._tell(record_of_deletion(kind, Key(namespace or "", name), uid, answer))
 
     async def delete_object(
         self, obj: KubeObject, *, kind: Kind | None = None, **options: Unpack[DeletionOptions]
@@ -244,7 +245,7 @@ class Writes(View):
     async def delete_collection(
         self,
         target: type[KubeObject] | Form[Any],
-        namespace: str = "",
+        namespace: str | None = None,
         *,
         label_selector: Selector | None = None,
         field_selector: FieldSelector | None = None,
@@ -263,7 +264,7 @@ class Writes(View):
         options = DeleteOptions(propagation_policy=propagation, dry_run=("All",) if dry_run else ())
         request = self._request(
             "DELETE",
-            collection_path(kind, namespace),
+            kind.path(namespace_of(kind, "", namespace)),
             JSON,
             options.encode(),
             timeout=server_timeout(COLLECTION_TIMEOUT),

@@ -24,7 +24,6 @@ from kubeshard.controller.predicates import (
     on,
     resource_version_changed,
 )
-from kubeshard.controller.reader import NamespaceNeeded
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
     ReconcileFn,
@@ -44,7 +43,6 @@ __all__ = [
     "Enqueue",
     "InFlight",
     "Index",
-    "NamespaceNeeded",
     "Predicate",
     "ReconcileFn",
     "Reconciler",

@@ -14,11 +14,12 @@ from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.client.client import Client
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.in_flight import Run
-from kubeshard.controller.reader import ControllerReader, check_place
+from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.rewrites import Rewrites
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import Kind
+from kubeshard.core.namespaces import All, namespace_of, namespaces_of
 from kubeshard.core.objects import Form, Key, KubeObject, form_of
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
@@ -99,52 +100,46 @@ class Context:
         return self._reader.cache
 
     async def get(self, target: type[T] | Form[T], name: str, namespace: str | None = None) -> T | None:
-        """The object, or None. `namespace` None: that of the reconciled object; ignored for kinds without
-        namespaces.
+        """The object, or None; in the namespace of the reconciled object where none is given.
 
         From the cache, which must have the kind declared, once it shows what runs for this key wrote to that
-        kind; waits for that for a few seconds at most. Raises CacheBehind, UndeclaredKind, NamespaceNeeded,
+        kind; waits for that for a few seconds at most. Raises CacheBehind, UndeclaredKind, WrongNamespace,
         UndecodableObject; of a `fresh` context ApiErrors.
         """
         form = form_of(target)
-        if not form.kind.namespaced:
-            namespace = ""
-        elif namespace is None:
-            namespace = self.key.namespace
-        check_place(form, name, namespace)
+        place = namespace_of(form.kind, name, namespace, own=self.key.namespace)
         if self.fresh(form.kind):
             self._reader.informer(form)
             try:
-                return await self.client.get(form, name, namespace)
+                return await self.client.get(form, name, place)
             except NotFound:
                 return None
         await self._reader.filled(form)
         await self._writes.settled(self.cache, form)
-        return self._reader.get(form, name, namespace)
+        return self._reader.get(form, name, place)
 
     async def list(
         self,
         target: type[T] | Form[T],
-        namespace: str | None = None,
+        namespace: str | All | None = None,
         *,
         index: tuple[str, str] | None = None,
         labels: Selector | None = None,
     ) -> Sequence[T]:
-        """All objects, or those of a namespace, under an index's value, with matching labels; a snapshot in
-        no order.
+        """The objects of a namespace (that of the reconciled object, where none is given), or of `ALL`, under an
+        index's value, with matching labels; a snapshot in no order.
 
         As `get`, and raises UndeclaredIndex. Of a `fresh` context also objects that the cache does not hold
         because they are another shard's.
         """
         form = form_of(target)
-        if namespace is not None:
-            check_place(form, "", namespace)
+        place = namespaces_of(form.kind, namespace, own=self.key.namespace)
         if self.fresh(form.kind):
             self._reader.informer(form)
-            return await self._reader.list_live(self.client, form, namespace, index=index, labels=labels)
+            return await self._reader.list_live(self.client, form, place, index=index, labels=labels)
         await self._reader.filled(form)
         await self._writes.settled(self.cache, form)
-        return self._reader.list(form, namespace, index=index, labels=labels)
+        return self._reader.list(form, place, index=index, labels=labels)
 
     async def run_blocking(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls `function` in a thread, of which a controller has as many at once as workers, and waits for it.

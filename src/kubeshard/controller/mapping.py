@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from kubeshard.cache.deltas import Delta, Updated
 from kubeshard.core.kinds import Kind
+from kubeshard.core.namespaces import All
 from kubeshard.core.objects import Form, Key, KubeObject
 from kubeshard.core.owners import group_kind_of
 from kubeshard.core.selectors import Selector
@@ -22,12 +23,12 @@ U = TypeVar("U", bound=KubeObject)
 class Reader(Protocol):
     """What a map function may read: the cached objects of declared kinds. Never waits."""
 
-    def get(self, target: type[U] | Form[U], name: str, namespace: str = "") -> U | None: ...
+    def get(self, target: type[U] | Form[U], name: str, namespace: str | None = None) -> U | None: ...
 
     def list(
         self,
         target: type[U] | Form[U],
-        namespace: str | None = None,
+        namespace: str | All | None = None,
         *,
         index: tuple[str, str] | None = None,
         labels: Selector | None = None,

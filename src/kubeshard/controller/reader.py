@@ -8,7 +8,7 @@ seen if it were there; a question that the cache cannot answer is an error:
 |---|---|
 | a kind that nobody declared | UndeclaredKind |
 | an index that nobody declared | UndeclaredIndex |
-| an object of a kind with namespaces, without one | NamespaceNeeded |
+| a namespace that is missing, or that the kind does not have | WrongNamespace |
 | a cache that has not been filled yet | CacheBehind |
 
 `get` and `list` never wait.
@@ -29,17 +29,11 @@ from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import UndeclaredIndex
 from kubeshard.client.client import Client
 from kubeshard.controller.watch import Index, Watch, narrowed
-from kubeshard.core.errors import Terminal
+from kubeshard.core.namespaces import ALL, All, namespace_of, namespaces_of
 from kubeshard.core.objects import Form, KubeObject, form_of
 from kubeshard.core.selectors import Selector
 
 T = TypeVar("T", bound=KubeObject)
-
-
-class NamespaceNeeded(Terminal):
-    """A read of an object of a kind with namespaces that names none. That of the reconciled object is the default,
-    but that has none either.
-    """
 
 
 class ControllerReader:
@@ -59,25 +53,24 @@ class ControllerReader:
         self._looked_at = -1
         self._index_functions = {(form_of(index.target), index.name): index.function for index in indexes}
 
-    def get(self, target: type[T] | Form[T], name: str, namespace: str = "") -> T | None:
+    def get(self, target: type[T] | Form[T], name: str, namespace: str | None = None) -> T | None:
         informer = self.informer(target)
-        check_place(informer.form, name, namespace)
+        place = namespace_of(informer.form.kind, name, namespace)
         _check_filled(informer)
-        return self.cache.get_from(informer, name, namespace)
+        return self.cache.get_from(informer, name, place)
 
     def list(
         self,
         target: type[T] | Form[T],
-        namespace: str | None = None,
+        namespace: str | All | None = None,
         *,
         index: tuple[str, str] | None = None,
         labels: Selector | None = None,
     ) -> Sequence[T]:
         form = form_of(target)
-        if namespace is not None:
-            check_place(form, "", namespace)
+        place = namespaces_of(form.kind, namespace)
         _check_filled(self.informer(form))
-        return self.cache.list(form, namespace, index=index, labels=labels, scope=self._scopes.get(form))
+        return self.cache.list(form, place, index=index, labels=labels, scope=self._scopes.get(form))
 
     def informer(self, target: type[T] | Form[T]) -> Informer[T]:
         """What `get` and `list` read. Raises UndeclaredKind."""
@@ -103,7 +96,7 @@ class ControllerReader:
         self,
         client: Client,
         target: type[T] | Form[T],
-        namespace: str | None,
+        namespace: str | All,
         *,
         index: tuple[str, str] | None,
         labels: Selector | None,
@@ -117,12 +110,12 @@ class ControllerReader:
             )
         scope = self._declared.get(form, Scope())
         selector = scope.labels & (labels or Selector())
-        parts = scope.parts(form.kind) if namespace is None else (namespace,)
+        parts = scope.parts(form.kind) if namespace is ALL else (namespace,)
         found: list[T] = []
         for part in parts:
             found += await client.list_all(
                 form,
-                part or None,
+                part or ALL,
                 label_selector=selector,
                 field_selector=scope.fields,
             )
@@ -137,10 +130,3 @@ def _check_filled(informer: Informer[Any]) -> None:
     if not informer.has_synced:
         why = informer.last_error or "the server has not answered yet"
         raise CacheBehind(f"the cache of {informer.form} has not been filled yet: {why}")
-
-
-def check_place(form: Form[Any], name: str, namespace: str) -> None:
-    """Raises NamespaceNeeded."""
-    if form.kind.namespaced and not namespace:
-        what = f"in which one {name!r} is" if name else "one, or None for all of them"
-        raise NamespaceNeeded(f"{form} has namespaces: say {what}")

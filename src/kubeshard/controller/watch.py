@@ -13,6 +13,7 @@ from kubeshard.controller.mapping import MapFunction
 from kubeshard.controller.predicates import Predicate, always
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import Kind
+from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, KubeObject, form_of, two_classes
 
 T = TypeVar("T", bound=KubeObject)
@@ -69,7 +70,7 @@ class AnyIndex:
 
 @dataclass(frozen=True, slots=True)
 class Index(AnyIndex, Generic[T]):
-    """Cached objects of a kind filed under strings: `ctx.list(Website, index=("theme", "dark"))`."""
+    """Cached objects of a kind filed under strings: `ctx.list(Website, ALL, index=("theme", "dark"))`."""
 
     target: type[T] | Form[T]
     name: str
@@ -85,8 +86,8 @@ def as_watch(target: AnyWatch | type[Any] | Form[Any]) -> Watch[Any]:
 def narrowed(scope: Scope, by: Scope) -> Scope:
     """What is in both scopes."""
     namespaces = scope.namespaces
-    if by.namespaces is not None:
-        namespaces = by.namespaces if namespaces is None else namespaces & by.namespaces
+    if by.namespaces is not ALL:
+        namespaces = by.namespaces if namespaces is ALL else namespaces & by.namespaces
     return Scope(namespaces, scope.labels & by.labels, scope.fields & by.fields)
 
 

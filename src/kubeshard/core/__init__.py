@@ -26,6 +26,7 @@ from kubeshard.core.errors import (
     UnexpectedResponse,
 )
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
+from kubeshard.core.namespaces import ALL, All, WrongNamespace
 from kubeshard.core.objects import (
     UNSET,
     Form,
@@ -57,7 +58,9 @@ from kubeshard.core.selectors import (
 )
 
 __all__ = [
+    "ALL",
     "UNSET",
+    "All",
     "AlreadyControlled",
     "AlreadyExists",
     "ApiError",
@@ -104,6 +107,7 @@ __all__ = [
     "UndecodableObject",
     "UnexpectedResponse",
     "UnsetType",
+    "WrongNamespace",
     "controller_of",
     "controller_reference",
     "decode",

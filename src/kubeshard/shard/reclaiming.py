@@ -29,6 +29,7 @@ from collections.abc import Iterable
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError, Conflict, NotFound
 from kubeshard.core.kinds import Kind
+from kubeshard.core.namespaces import All
 from kubeshard.core.objects import Form, PartialObject, metadata_only
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import Selector
@@ -49,10 +50,10 @@ MARK = "returning"
 _log = get_logger("kubeshard.shard")
 
 
-async def reclaim(client: Client, shard: ShardIdentity, places: Iterable[tuple[Kind, str | None]]) -> bool:
+async def reclaim(client: Client, shard: ShardIdentity, places: Iterable[tuple[Kind, str | All]]) -> bool:
     """Gives every object of the shard a new version, once. To be called with the fenced client of a shard that holds
     its Lease and does not work yet. `places`: the ring's kinds, as far as this process works on them, each with the
-    namespace in which it does (None: in all, and for cluster-scoped kinds).
+    namespace in which it does, or `ALL`.
 
     Whether every object has a new version now. Raises no ApiErrors.
     """
@@ -75,7 +76,7 @@ async def _all_of(
     client: Client,
     shard: ShardIdentity,
     form: Form[PartialObject],
-    namespace: str | None,
+    namespace: str | All,
     room: asyncio.Semaphore,
 ) -> None:
     count, done, told = 0, False, False

@@ -38,6 +38,7 @@ from kubeshard.core.errors import (
     Unavailable,
 )
 from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.core.namespaces import ALL, All
 from kubeshard.core.selectors import Selector
 from kubeshard.manager.membership import HealthGate
 from kubeshard.runtime.logs import get_logger
@@ -255,10 +256,10 @@ class _Prepared:
         )
         self.client = client
 
-    def places(self, cache: Cache) -> list[tuple[Kind, str | None]]:
+    def places(self, cache: Cache) -> list[tuple[Kind, str | All]]:
         """Where this process sees objects of the ring."""
         return [
-            (kind, namespace or None)
+            (kind, namespace or ALL)
             for kind in self.kinds.values()
             for namespace in {part for i in cache.informers_of(kind) for part in i.scope.parts(kind)}
         ]

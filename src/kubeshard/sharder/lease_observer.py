@@ -23,6 +23,7 @@ from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ApiError
+from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.runtime.clock import Clock
@@ -97,7 +98,7 @@ class LeaseObserver:
     async def relist(self) -> None:
         """Reads all shard Leases from the server. Raises ApiError."""
         listed, asked = set(), self._clock.monotonic()
-        stream = self._client.list(Lease, label_selector=SHARD_LEASES.labels)
+        stream = self._client.list(Lease, ALL, label_selector=SHARD_LEASES.labels)
         async for lease in stream:
             listed.add(lease.key)
             self.observe(lease, asked)
@@ -110,6 +111,7 @@ class LeaseObserver:
         asked = self._clock.monotonic()
         stream = client.list(
             Lease,
+            ALL,
             label_selector=Selector.equals(RING_LABEL, ring),
             field_selector=FieldSelector.equals("metadata.name", shard),
         )

@@ -37,6 +37,7 @@ from prometheus_client.registry import Collector
 from kubeshard.cache.cache import Cache
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupResource
+from kubeshard.core.namespaces import ALL
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
@@ -204,7 +205,7 @@ class StateCollector(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         yield from _ring_metrics(self._cache.list(ControllerRing))
-        yield from _shard_metrics(self._cache.list(Lease, scope=SHARD_LEASES))
+        yield from _shard_metrics(self._cache.list(Lease, ALL, scope=SHARD_LEASES))
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """Lets a registry take the names without asking the caches."""

@@ -158,7 +158,7 @@ class Mover:
             return await self._client.get(form, name, namespace)
         except Forbidden:
             selector = FieldSelector.equals("metadata.name", name)
-            async for obj in self._client.list(form, namespace or None, field_selector=selector):
+            async for obj in self._client.list(form, namespace, field_selector=selector):
                 return obj
         raise NotFound(f"{job.entry.resource} {job.key} is gone", code=404, reason="NotFound")
 

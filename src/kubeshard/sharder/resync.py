@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from kubeshard.client.client import Client
 from kubeshard.client.discovery import KindNotServed
 from kubeshard.core.errors import ApiError, Forbidden, NotFound, Timeout
+from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
@@ -129,6 +130,7 @@ class Resync:
             lane.pending.begin(complete=look.reach is Reach.ALL)
         objects = self._client.list(
             metadata_only(kind),
+            ALL,
             label_selector=_selector(look.reach, entry, view),
             on_restart=lambda: None,  # deciding twice on an object is harmless
         )

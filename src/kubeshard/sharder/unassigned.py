@@ -15,12 +15,14 @@ is left to periodic passes and says so in a condition. RBAC: list, watch on ever
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from kubeshard.cache.backoff import Backoff, BackoffPolicy
 from kubeshard.client.client import Client
 from kubeshard.client.watching import Bookmark, Changed
 from kubeshard.core.errors import ApiError, Forbidden, NotFound
 from kubeshard.core.kinds import Kind
+from kubeshard.core.namespaces import ALL, All
 from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
@@ -122,7 +124,7 @@ class UnassignedWatches:
         itself.
         """
         nothing = selector & Selector.exists(selector.requirements[0].key)
-        stream = self._client.list(metadata_only(kind), label_selector=nothing)
+        stream = self._client.list(metadata_only(kind), ALL, label_selector=nothing)
         async for _ in stream:
             pass
         return stream.resource_version
@@ -135,7 +137,7 @@ class UnassignedWatches:
         async with (
             Crew(self._concurrent_moves) as crew,
             self._client.watch(
-                metadata_only(kind), label_selector=_unassigned(lane), resource_version=version
+                metadata_only(kind), ALL, label_selector=_unassigned(lane), resource_version=version
             ) as events,
         ):
             async for event in events:
@@ -167,8 +169,8 @@ class UnassignedWatches:
             try:
                 kind = await self._kinds.kind(lane.entry.resource)
                 if kind.namespaced:
-                    some = sorted(namespaces) if len(namespaces) <= NAMESPACES_AT_ONCE else [None]
-                    for namespace in some:
+                    some: Iterable[str | All] = sorted(namespaces)
+                    for namespace in some if len(namespaces) <= NAMESPACES_AT_ONCE else [ALL]:
                         await self._look_at(lane, kind, namespace)
             except ApiError as error:
                 _log.debug(
@@ -181,7 +183,7 @@ class UnassignedWatches:
             await asyncio.sleep(TOGETHER)
         lane.looking_for = False
 
-    async def _look_at(self, lane: Lane, kind: Kind, namespace: str | None) -> None:
+    async def _look_at(self, lane: Lane, kind: Kind, namespace: str | All) -> None:
         objects = self._client.list(
             metadata_only(kind),
             namespace,

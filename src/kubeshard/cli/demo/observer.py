@@ -13,6 +13,7 @@ from kubeshard.cli.demo.picture import Picture, Sharded, picture
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import Kind
+from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, Key, PartialObject, metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACE, drain_label, shard_label
@@ -64,10 +65,10 @@ class Observer:
         objects = [
             Sharded(obj.metadata, (kind.api_version, kind.kind))
             for kind, form in self._mains.items()
-            for obj in self._cache.list(form)
+            for obj in self._cache.list(form, ALL)
         ]
         objects += [
-            Sharded(obj.metadata, None) for form in self._controlled for obj in self._cache.list(form)
+            Sharded(obj.metadata, None) for form in self._controlled for obj in self._cache.list(form, ALL)
         ]
         return picture(self._ring, self._leases.store.list(), objects)
 

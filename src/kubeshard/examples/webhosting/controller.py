@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kubeshard import (
+    ALL,
     Controller,
     Index,
     Key,
@@ -48,4 +49,4 @@ def website_controller(
 
 
 def websites_using(reader: Reader, theme: Theme) -> Iterable[Key]:
-    return [website.key for website in reader.list(Website, index=(BY_THEME, theme.metadata.name))]
+    return [website.key for website in reader.list(Website, ALL, index=(BY_THEME, theme.metadata.name))]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kubeshard import Client, Manager, Sharding
+from kubeshard import ALL, Client, Manager, Sharding
 from kubeshard.examples.webhosting.api import OPERATOR, RING, Theme, Website
 from kubeshard.examples.webhosting.config import OperatorSettings
 from kubeshard.examples.webhosting.controller import website_controller
@@ -28,7 +28,7 @@ def build_operator(settings: OperatorSettings, client: Client) -> Manager:
     async def export_state() -> None:
         # Runs once the caches are full; before that there is nothing true to export.
         manager.metrics.registry.register(
-            StateMetrics(lambda: manager.cache.list(Website), lambda: manager.cache.list(Theme))
+            StateMetrics(lambda: manager.cache.list(Website, ALL), lambda: manager.cache.list(Theme))
         )
 
     election = config.leader_election
