@@ -171,7 +171,7 @@ class Recorder:
         """
         names = {kind if isinstance(kind, str) else kind.KIND.kind for kind in kinds}
         since = time.monotonic()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (rest := since + seconds - time.monotonic()) > 0:
                 await asyncio.sleep(rest)
                 heard = (event.at for event in self._events if event.kind in names and about(event))

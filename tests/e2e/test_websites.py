@@ -132,12 +132,12 @@ async def sites(
 ) -> Sites:
     """Settled websites on the shards one and two."""
     shards.start_websites("one", "two", namespace=namespace)
-    await ring.available(2)
+    await ring.available(2, 60)
     websites = [website(f"site-{i}", namespace) for i in range(COUNT)]
     created = await asyncio.gather(*map(kube_client.create, websites))
     sites = Sites(recorder, websites)
     assert {site.metadata.name: recorder.labels_of(site) for site in created} == sites.owners("one", "two")
-    await recorder.until(lambda: len(sites.labels) == COUNT and sites.complete())
+    await recorder.until(lambda: len(sites.labels) == COUNT and sites.complete(), 30)
     await sites.quiet()
     return sites
 
@@ -173,7 +173,7 @@ async def test_the_objects_of_a_leaving_shard_move_in_one_event_each(
     lease = recorder.lease("two")
     assert lease is not None
     assert (lease.spec.holder_identity, lease.spec.lease_duration_seconds) == ("", 1)
-    await recorder.until(lambda: recorder.state("two") == "dead")
+    await recorder.until(lambda: recorder.state("two") == "dead", 30)
 
 
 async def test_the_objects_of_a_crashed_shard_move_in_one_event_each_once_its_lease_is_taken(
@@ -184,7 +184,7 @@ async def test_the_objects_of_a_crashed_shard_move_in_one_event_each_once_its_le
     after = sites.owners("one")
     known = {name: recorder.latest(Website)[name] for name in before if before[name].shard == "two"}
     shards.kill("two")
-    await recorder.until(lambda: sites.labels == after and sites.followed(), 30, "recovering from a crash")
+    await recorder.until(lambda: sites.labels == after and sites.followed(), 60, "recovering from a crash")
     await sites.quiet(3.5)
     check_forced_moves(sites, recorder, {name for name in before if before[name].shard == "two"}, now)
     assert recorder.seizure("two").version < min(
