@@ -187,8 +187,12 @@ class Cache:
 
     def informers_of(self, kind: Kind) -> Iterator[Informer[Any]]:
         """All forms and scopes in which a kind (whatever its version) is cached."""
-        wanted = kind.group_kind
-        return (i for i in self._informers.values() if i.form.kind.group_kind == wanted)
+        group, name = kind.group, kind.kind
+        return (
+            informer
+            for informer in self._informers.values()
+            if (its := informer.form.kind).kind == name and its.group == group
+        )
 
     # Running
 

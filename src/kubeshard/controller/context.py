@@ -114,8 +114,10 @@ class Context:
                 return await self.client.get(form, name, place)
             except NotFound:
                 return None
-        await self._reader.filled(form)
-        await self._writes.settled(self.cache, form)
+        if not self._reader.informer(form).has_synced:
+            await self._reader.filled(form)
+        if self._writes:
+            await self._writes.settled(self.cache, form)
         return self._reader.get(form, name, place)
 
     async def list(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Mapping
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast, dataclass_transform
 
@@ -338,6 +338,12 @@ def form_of(target: type[T] | Form[T]) -> Form[T]:
     """
     if isinstance(target, Form):
         return target
+    form: Form[T] = _form_of(target)
+    return form
+
+
+@lru_cache(maxsize=1024)
+def _form_of(target: Any) -> Form[Any]:
     if not isinstance(target, type):
         raise TypeError(f"{target!r} is no kind: give a class derived from KubeObject, or a Form")
     kind = getattr(target, "KIND", None)

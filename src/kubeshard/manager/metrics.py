@@ -58,6 +58,7 @@ class Metrics:
             ("code", "method", "host"),
             registry=self.registry,
         )
+        self._answered: dict[tuple[int, str, str], Counter] = {}
         self._leading = Gauge(
             "leader_election_master_status",
             "Whether this process leads, by name of the Lease.",
@@ -92,7 +93,12 @@ class Metrics:
 
     def request(self, method: str, host: str, code: int, seconds: float) -> None:
         """A client observer."""
-        self._requests.labels(str(code or "<error>"), method, host).inc()
+        answered = (code, method, host)
+        counter = self._answered.get(answered)
+        if counter is None:  # finding a series by its labels costs more than all the rest
+            labels = self._requests.labels(str(code or "<error>"), method, host)
+            counter = self._answered[answered] = labels
+        counter.inc()
 
     def holding(self, name: str, holds: bool) -> None:
         self._leading.labels(name).set(holds)

@@ -151,7 +151,8 @@ class Stream(Sending):
         self._buffered = 0
         self._paused = False
         self._ended: tuple[int, str] | None = None
-        self._news = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
+        """Of the task that waits for news."""
         curl.setopt(pycurl.HEADERFUNCTION, self._header)
         curl.setopt(pycurl.WRITEFUNCTION, self._received)
 
@@ -189,13 +190,31 @@ class Stream(Sending):
             raise self.timeout() from None
 
     async def _until(self, condition: Callable[[], bool], timeout: float | None) -> None:
+        if condition():
+            return
+        # Every event of a watch is waited for here: `asyncio.timeout` and an `Event` would cost more than reading it.
+        loop, late = asyncio.get_running_loop(), False
+
+        def end() -> None:
+            nonlocal late
+            late = True
+            self._news()
+
+        timer = loop.call_later(timeout, end) if timeout is not None else None
         try:
-            async with asyncio.timeout(timeout):
-                while not condition():
-                    self._news.clear()
-                    await self._news.wait()
-        except TimeoutError:
-            raise self.timeout() from None
+            while not condition():
+                if late:
+                    raise self.timeout()
+                self._waiter = loop.create_future()
+                await self._waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+
+    def _news(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def _how_it_ended(self) -> TransportError:
         code, words = self._ended or (pycurl.E_OK, "")
@@ -209,7 +228,7 @@ class Stream(Sending):
             status, headers = _read_head(self.head)
             if _is_final(status):
                 self.status, self.headers = status, headers
-                self._news.set()
+                self._news()
 
     def _received(self, data: bytes) -> int | None:
         if self._buffered >= _BUFFERED:
@@ -217,12 +236,12 @@ class Stream(Sending):
             return int(pycurl.WRITEFUNC_PAUSE)
         self._pieces.append(data)
         self._buffered += len(data)
-        self._news.set()
+        self._news()
         return None
 
     def _end(self, code: int, words: str) -> None:
         self._ended = (code, words)
-        self._news.set()
+        self._news()
 
 
 def _is_final(status: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import lru_cache
 
 from kubeshard import ObjectMeta
 from kubeshard.core.objects import UNSET, UnsetType
@@ -49,7 +50,13 @@ _DEFAULT_MODE = 0o644
 
 def server_name(website: Website) -> str:
     """The website's name and a piece of its UID's hash: a namesake created later gets objects of its own."""
-    return f"{website.metadata.name}-{hashlib.sha256(website.metadata.uid.encode()).hexdigest()[:6]}"
+    return _server_name(website.metadata.name, website.metadata.uid)
+
+
+@lru_cache(maxsize=64)
+def _server_name(name: str, uid: str) -> str:
+    # Asked for a dozen times per reconcile.
+    return f"{name}-{hashlib.sha256(uid.encode()).hexdigest()[:6]}"
 
 
 def config_map(website: Website, theme: Theme) -> ServerFiles:

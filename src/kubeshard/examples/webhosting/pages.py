@@ -10,7 +10,7 @@ import hashlib
 import html
 import json
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from string import Template
 
@@ -40,6 +40,7 @@ def nginx_conf(website: Website) -> str:
     return _template(NGINX_CONF).substitute(namespace=website.metadata.namespace, name=website.metadata.name)
 
 
+@lru_cache(maxsize=64)
 def css_value(text: str) -> str:
     """`text` if it can only be part of one CSS value, else a harmless word."""
     name_characters = "".join(c for c in text.lower() if c.isascii() and (c.isalnum() or c == "_"))
