@@ -2,13 +2,15 @@
 
     python benchmarks/webhook.py                                  # our server, 3 and 50 shards
     python benchmarks/webhook.py --shards 3 10 50 --wrk           # under load from wrk
+    python benchmarks/webhook.py --go-sharder PATH --wrk          # beside the Go reference's
     python benchmarks/webhook.py --url https://127.0.0.1:9443/webhooks/sharder/controllerring/<ring>
 
 The server is the production one (`WebhookServer`, `ShardAdmission`) in a process of its own, pinned to one
 core; the load comes from this process, pinned to another: keep-alive connections with one request in flight
 each. Latencies are those of the client. With `--wrk` the load comes from wrk, which costs less than the server and so
 lets it fill its core. With `--url` another server is measured: pin and configure it
-yourself, with a ring that shards `websites.webhosting.timebertt.dev`; `--pid` adds its CPU seconds.
+yourself, with a ring that shards `websites.webhosting.timebertt.dev`; `--pid` adds its CPU seconds. With `--go-sharder`
+both whole programs are measured in turn, in a control plane of their own: see `webhook_beside_go`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import subprocess
 import tempfile
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -290,13 +293,28 @@ def cpu_seconds(pid: int | None) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(name: str, url: str, pid: int | None, arguments: argparse.Namespace) -> float:
+def loaded(url: str, pid: int | None, arguments: argparse.Namespace) -> Result:
     if arguments.wrk:
-        elapsed, cpu, count, p50, p99 = wrk(url, arguments.connections, arguments.seconds, pid)
-    else:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            given = load(url, arguments.connections, arguments.seconds, pid)
-            elapsed, cpu, count, p50, p99 = runner.run(given)
+        return wrk(url, arguments.connections, arguments.seconds, pid)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(load(url, arguments.connections, arguments.seconds, pid))
+
+
+def measure_beside_go(arguments: argparse.Namespace) -> None:
+    from webhook_beside_go import beside_go
+
+    def measured(url: str, pid: int) -> tuple[float, float, float, float]:
+        result = loaded(url, pid, arguments)
+        per_cpu, rate = result.count / result.cpu_seconds, result.count / result.seconds
+        return per_cpu, rate, 1000 * result.p50, 1000 * result.p99
+
+    body = request("", "", 0).partition(b"\r\n\r\n")[2]
+    go, core = arguments.go_sharder, arguments.server_core
+    asyncio.run(beside_go(go, arguments.shards, arguments.repeat, core, body, measured))
+
+
+def measure(name: str, url: str, pid: int | None, arguments: argparse.Namespace) -> float:
+    elapsed, cpu, count, p50, p99 = loaded(url, pid, arguments)
     line = (
         f"{name:>12}: {count / elapsed:7.0f} requests/s  p50 {1000 * p50:6.2f} ms  p99 {1000 * p99:6.2f} ms"
     )
@@ -325,6 +343,9 @@ def main() -> None:
     )
     parser.add_argument("--url", help="measure the server there instead of ours")
     parser.add_argument("--pid", type=int, help="process of that server, for its CPU seconds")
+    parser.add_argument(
+        "--go-sharder", type=Path, metavar="PATH", help="the Go reference's program to measure beside"
+    )
     parser.add_argument("--shards", type=int, nargs="+", default=[3, 50])
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=5.0)
@@ -336,6 +357,9 @@ def main() -> None:
     parser.add_argument("--profile", default="", help="write a cProfile of our server to this file")
     arguments = parser.parse_args()
     os.sched_setaffinity(0, {arguments.load_core})
+    if arguments.go_sharder:
+        measure_beside_go(arguments)
+        return
     rates: dict[str, list[float]] = {}
     for _ in range(arguments.repeat):
         if arguments.url:
