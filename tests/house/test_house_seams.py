@@ -1,5 +1,6 @@
 """Time, randomness, the network, threads and the environment come in by constructor: only `kubeshard.runtime` touches
-them. So the production classes run in tests and simulations as they are.
+them, and only who makes the outermost object names the real world. So the production classes run in tests and
+simulations as they are.
 """
 
 from __future__ import annotations
@@ -38,8 +39,120 @@ ALLOWED = {
 }
 
 
+REAL = {
+    f"kubeshard.runtime.{name}"
+    for name in (
+        "clock.SystemClock", "rng.SystemRng", "http.HttpTransport", "thread.LoopThread", "threads.Threads",
+        "watchdog.ExitWatchdog", "watchdog.KernelWatchdog", "watchdog.default_watchdog", "environ.hostname",
+        "environ.pod_namespace", "pod.boot_id", "pod.this_pod", "world.REAL_WORLD", "world.SystemHost",
+    )
+}  # fmt: skip
+"""What a World is made of where there is a machine."""
+IN_PLACE_OF_REAL = {"kubeshard.runtime.watchdog.NoWatchdog", "kubeshard.runtime.thread.SameLoop"}
+"""May be chosen, but not by leaving something out."""
+
+OUTERMOST = {
+    "kubeshard/client/client.py": {"Client.__init__", "Client.connect"},
+    "kubeshard/manager/manager.py": {"Manager.__init__"},
+    "kubeshard/sharder/app.py": {"run_sharder"},
+    "kubeshard_apiserver/server.py": {"ApiServer.__init__"},
+}
+"""What users call. There the real world may be left out, and nowhere else."""
+
+MAY_NAME_THE_REAL_WORLD = {
+    "kubeshard/cli/*": "a command begins a process in the real world",
+    "kubeshard_apiserver/cli/*": "a command begins a process in the real world",
+    "kubeshard/client/loading.py": "finds the configuration of a pod",
+    "kubeshard/examples/webhosting/config.py": "loads a configuration",
+}
+
+
+class Defaults(ast.NodeVisitor):
+    """What of the real world a module falls back on, and what of it the module names otherwise."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.left_out: list[tuple[int, str, str]] = []
+        """(line, function, what it falls back on)"""
+        self.named: list[tuple[int, str, str]] = []
+        self._known = _imported(tree)
+        self._inside: list[str] = []
+        self.visit(tree)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self._inside.append(node.name)
+        self._signature(node.args)
+        for part in (*node.decorator_list, *node.body):
+            self.visit(part)
+        self._inside.pop()
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - the visitor's names
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self._signature(node.args)
+        self.visit(node.body)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._inside.append(node.name)
+        for part in node.body:
+            if isinstance(part, ast.AnnAssign) and part.value is not None:  # a field of a dataclass
+                self._falls_back_on(part.value, REAL | IN_PLACE_OF_REAL)
+            else:
+                self.visit(part)
+        self._inside.pop()
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        for value in node.values[1:]:
+            self._falls_back_on(value, IN_PLACE_OF_REAL)
+        self.generic_visit(node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        for value in (node.body, node.orelse):
+            self._falls_back_on(value, IN_PLACE_OF_REAL)
+        self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        self._note(node, self.named, REAL)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        self._note(node, self.named, REAL)
+        self.generic_visit(node)
+
+    def _signature(self, arguments: ast.arguments) -> None:
+        for default in (*arguments.defaults, *arguments.kw_defaults):
+            if default is not None:
+                self._falls_back_on(default, REAL | IN_PLACE_OF_REAL)
+
+    def _falls_back_on(self, value: ast.expr, names: set[str]) -> None:
+        for node in ast.walk(value):
+            if isinstance(node, ast.Name | ast.Attribute):
+                self._note(node, self.left_out, names)
+
+    def _note(self, node: ast.expr, where: list[tuple[int, str, str]], names: set[str]) -> None:
+        first, _, rest = ast.unparse(node).partition(".")
+        dotted = ".".join(part for part in (self._known.get(first, ""), rest) if part)
+        if dotted in names:
+            where.append((node.lineno, ".".join(self._inside), dotted))
+
+
 def uses(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
     """(line, what is used, which seam it belongs to)"""
+    known = _imported(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _matches(node.lineno, alias.name)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            for alias in node.names:
+                yield from _matches(node.lineno, f"{node.module}.{alias.name}")
+        if isinstance(node, ast.Attribute):
+            first, _, rest = ast.unparse(node).partition(".")
+            yield from _matches(node.lineno, f"{known.get(first, '')}.{rest}")
+            if node.attr in METHODS:
+                yield node.lineno, node.attr, METHODS[node.attr]
+
+
+def _imported(tree: ast.Module) -> dict[str, str]:
+    """What each name that an import binds stands for."""
     known: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -47,17 +160,10 @@ def uses(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
                 known[alias.asname or alias.name.partition(".")[0]] = (
                     alias.name if alias.asname else alias.name.partition(".")[0]
                 )
-                yield from _matches(node.lineno, alias.name)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             for alias in node.names:
                 known[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-                yield from _matches(node.lineno, f"{node.module}.{alias.name}")
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            first, _, rest = ast.unparse(node).partition(".")
-            yield from _matches(node.lineno, f"{known.get(first, '')}.{rest}")
-            if node.attr in METHODS:
-                yield node.lineno, node.attr, METHODS[node.attr]
+    return known
 
 
 @cache
@@ -90,6 +196,41 @@ def test_every_exception_is_still_needed(pattern: str, seam: str) -> None:
     assert any(seam == found for path in paths for _, _, found in _uses_of(path))
 
 
+def test_only_the_outermost_objects_may_leave_the_real_world_out() -> None:
+    found = [
+        f"{installed(path)}:{line} {function}: {what}"
+        for path in sources()
+        for line, function, what in Defaults(parsed(path)).left_out
+        if function not in OUTERMOST.get(installed(path), ())
+    ]
+    assert not found, (
+        "take it from the client's world, or as a parameter without a default (kubeshard.runtime.world)"
+    )
+
+
+def test_only_commands_and_the_outermost_objects_name_the_real_world() -> None:
+    found = [
+        f"{installed(path)}:{line} {function}: {what}"
+        for path in sources()
+        if not any(_matches_path(path, pattern) for pattern in (*BESIDE, *MAY_NAME_THE_REAL_WORLD))
+        for line, function, what in Defaults(parsed(path)).named
+    ]
+    assert not found, (
+        "take it from the client's world, or as a parameter without a default (kubeshard.runtime.world)"
+    )
+
+
+@pytest.mark.parametrize(("module", "functions"), OUTERMOST.items())
+def test_the_outermost_objects_do_leave_it_out(module: str, functions: set[str]) -> None:
+    path = next(path for path in sources() if installed(path) == module)
+    assert functions == {function for _, function, _ in Defaults(parsed(path)).left_out}
+
+
+@pytest.mark.parametrize("pattern", MAY_NAME_THE_REAL_WORLD)
+def test_every_place_that_may_name_it_does(pattern: str) -> None:
+    assert any(Defaults(parsed(path)).named for path in sources() if _matches_path(path, pattern))
+
+
 def _matches_path(path: Path, pattern: str) -> bool:
     return fnmatch(installed(path), pattern)
 
@@ -118,3 +259,46 @@ def test_the_search_finds(code: str, seam: str) -> None:
 def test_the_search_lets_pure_uses_of_datetime_and_os_pass() -> None:
     code = "import os\nfrom datetime import datetime\ndatetime.fromisoformat(os.path.join('a'))"
     assert not list(uses(ast.parse(code)))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from kubeshard.runtime.clock import SystemClock\ndef f(clock=SystemClock()): ...",
+        "from kubeshard.runtime.rng import SystemRng as Rng\nclass A:\n    def f(self, *, rng=Rng()): ...",
+        "from kubeshard.runtime.world import REAL_WORLD\nclass A:\n    async def f(self, world=REAL_WORLD): ...",
+        "from kubeshard.runtime import world\ndef f(clock=world.REAL_WORLD.clock): ...",
+        "from kubeshard.runtime.world import REAL_WORLD\nf = lambda clock=REAL_WORLD.clock: clock",
+        "from kubeshard.runtime.watchdog import NoWatchdog\ndef f(dog=None):\n    dog = dog or NoWatchdog()",
+        "from kubeshard.runtime.clock import Clock, SystemClock\nclass A:\n    clock: Clock = SystemClock()",
+        "from kubeshard.runtime.clock import SystemClock\nclass A:\n    c: object = field(default_factory=SystemClock)",
+    ],
+)
+def test_the_search_finds_what_falls_back_on_the_real_world(code: str) -> None:
+    assert Defaults(ast.parse(code)).left_out
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from kubeshard.runtime.clock import SystemClock\nCLOCK = SystemClock()",
+        "from kubeshard.runtime.world import REAL_WORLD\ndef f():\n    return REAL_WORLD.clock.monotonic()",
+        "from kubeshard.runtime import environ\ndef f():\n    return [environ.hostname()]",
+        "from kubeshard.runtime.http import HttpTransport\ndef f(t=None):\n    return t or HttpTransport('http://a')",
+        "from kubeshard.runtime.environ import hostname\ndef f(name=None):\n    return name if name else hostname()",
+        "from kubeshard.runtime.thread import LoopThread\nasync def f():\n    await LoopThread('a').run(f)",
+    ],
+)
+def test_the_search_finds_what_names_the_real_world(code: str) -> None:
+    assert Defaults(ast.parse(code)).named
+
+
+def test_the_search_lets_pass_what_takes_the_world_from_outside() -> None:
+    code = (
+        "from kubeshard.runtime.clock import Clock\nfrom kubeshard.runtime.world import World\n"
+        "from kubeshard.runtime.watchdog import NoWatchdog\n"
+        "def f(world: World, clock: Clock, name: str = ''):\n    g(name or world.host.name(), NoWatchdog())"
+    )
+    found = Defaults(ast.parse(code))
+    assert not found.left_out
+    assert not found.named

@@ -19,9 +19,9 @@ PRELUDE = """
 import ctypes, os, signal, sys, threading, time
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.watchdog import ExitWatchdog, KernelWatchdog, default_watchdog
-dog = KernelWatchdog()
+dog, clock = KernelWatchdog(), SystemClock()
 def deadline(seconds):
-    at = SystemClock().boottime() + seconds
+    at = clock.boottime() + seconds
     print(at, flush=True)
     return at
 """
@@ -47,7 +47,7 @@ def test_a_stopped_process_of_several_threads_dies_at_its_deadline() -> None:
     process, deadline = start(
         "for _ in range(3): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
         # Armed before it is told: whoever reads the deadline may stop this process at once.
-        "at = SystemClock().boottime() + 0.4; dog.arm(at); print(at, flush=True); time.sleep(60)"
+        "at = clock.boottime() + 0.4; dog.arm(at); print(at, flush=True); time.sleep(60)"
     )
     os.kill(process.pid, signal.SIGSTOP)
     assert died_at(process) - deadline < 1.0
@@ -84,7 +84,7 @@ def test_a_disarmed_watchdog_kills_nothing() -> None:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("kind", ["dog", "ExitWatchdog()", "default_watchdog()"])
+@pytest.mark.parametrize("kind", ["dog", "ExitWatchdog(clock)", "default_watchdog(clock)"])
 def test_a_bite_ends_the_process_without_any_clean_up(kind: str) -> None:
     process, _ = start(f"deadline(0)\ntry: {kind}.bite()\nfinally: sys.exit(3)")
     died_at(process)
@@ -94,7 +94,7 @@ def test_a_bite_ends_the_process_without_any_clean_up(kind: str) -> None:
 @pytest.mark.system
 def test_without_a_kernel_timer_a_thread_ends_the_process_whatever_the_others_wait_for() -> None:
     process, deadline = start(
-        "dog = ExitWatchdog(); at = deadline(0.6); dog.arm(at - 0.4); dog.arm(at); threading.Lock().acquire()\n"
+        "dog = ExitWatchdog(clock); at = deadline(0.6); dog.arm(at - 0.4); dog.arm(at); threading.Lock().acquire()\n"
         "forever = threading.Lock(); forever.acquire(); forever.acquire()"
     )
     assert died_at(process) >= deadline
@@ -104,7 +104,7 @@ def test_without_a_kernel_timer_a_thread_ends_the_process_whatever_the_others_wa
 @pytest.mark.system
 def test_a_thread_that_was_called_off_ends_nothing() -> None:
     process, _ = start(
-        "dog = ExitWatchdog(); dog.arm(deadline(0.2)); dog.disarm(); time.sleep(0.4); sys.exit(3)"
+        "dog = ExitWatchdog(clock); dog.arm(deadline(0.2)); dog.disarm(); time.sleep(0.4); sys.exit(3)"
     )
     died_at(process)
     assert process.returncode == 3

@@ -4,55 +4,48 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.pod import Pod, boot_id, this_pod
-from kubeshard.shard import identity
+from kubeshard.runtime.world import REAL_WORLD, World
 from kubeshard.shard.identity import identify
+from kubeshard.testing.virtual_world import VirtualHost
 
 
-@pytest.fixture
-def in_pod(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "this_pod", lambda: Pod("op-7", "uid-7"))
-    monkeypatch.setattr(identity, "hostname", lambda: "node-1")
-    monkeypatch.setattr(identity, "pod_namespace", lambda: "op-system")
+def world(host: VirtualHost) -> World:
+    return replace(REAL_WORLD, host=host)
 
 
-@pytest.fixture
-def outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "this_pod", lambda: None)
-    monkeypatch.setattr(identity, "hostname", lambda: "laptop")
-    monkeypatch.setattr(identity, "pod_namespace", lambda: None)
+IN_POD = world(VirtualHost("node-1", Pod("op-7", "uid-7"), "op-system"))
+OUTSIDE = world(VirtualHost("laptop"))
 
 
-@pytest.mark.usefixtures("in_pod")
 def test_in_a_pod_the_pods_name_uid_and_namespace_are_taken_not_the_nodes() -> None:
-    shard = identify("ring")
+    shard = identify("ring", world=IN_POD)
     assert (shard.name, shard.namespace, shard.incarnation.pod_uid) == ("op-7", "op-system", "uid-7")
     assert shard.label == "shard.alpha.sharding.timebertt.dev/ring"
     assert shard.drain == "drain.alpha.sharding.timebertt.dev/ring"
 
 
-@pytest.mark.usefixtures("outside")
 def test_outside_of_a_pod_the_host_names_the_shard_and_the_namespace_must_be_given() -> None:
-    assert identify("ring", namespace="ns").name == "laptop"
+    assert identify("ring", namespace="ns", world=OUTSIDE).name == "laptop"
     with pytest.raises(ConfigurationError) as refusal:
-        identify("ring")
+        identify("ring", world=OUTSIDE)
     assert (
         str(refusal.value)
         == "unable to determine shard lease namespace: not running in cluster, please specify the namespace"
     )
 
 
-@pytest.mark.usefixtures("outside")
 def test_two_processes_of_one_name_are_two_incarnations() -> None:
-    assert identify("r", "a", "ns").incarnation != identify("r", "a", "ns").incarnation
+    first, second = (identify("r", "a", "ns", world=OUTSIDE).incarnation for _ in range(2))
+    assert first != second
 
 
-@pytest.mark.usefixtures("outside")
 @pytest.mark.parametrize(
     ("ring", "name", "namespace", "message"),
     [
@@ -70,14 +63,13 @@ def test_names_that_the_wire_cannot_carry_are_refused(
     ring: str, name: str, namespace: str, message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        identify(ring, name, namespace)
+        identify(ring, name, namespace, world=OUTSIDE)
 
 
-@pytest.mark.usefixtures("in_pod")
 def test_with_admission_policies_a_name_that_is_not_the_pods_fails_fast() -> None:
-    assert identify("ring", pod_name_required=True).name == "op-7"
+    assert identify("ring", world=IN_POD, pod_name_required=True).name == "op-7"
     with pytest.raises(ConfigurationError, match=r"'other' is not the name of this pod \(op-7\)"):
-        identify("ring", "other", pod_name_required=True)
+        identify("ring", "other", world=IN_POD, pod_name_required=True)
 
 
 def token(claims: object) -> str:

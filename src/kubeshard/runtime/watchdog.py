@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from kubeshard.runtime.clock import SYSTEM_CLOCK
+from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.init_process import is_init
 from kubeshard.runtime.logs import get_logger
 
@@ -60,12 +60,10 @@ class ExitWatchdog:
     """Where there is no kernel timer: a thread of the process ends it at the deadline. Does not cover a stopped
     process, which may do a little more before the thread gets its turn, nor C code that holds the interpreter lock.
 
-    `clock` and `leave` are for tests.
+    `leave` is for tests.
     """
 
-    def __init__(
-        self, clock: Callable[[], float] = SYSTEM_CLOCK.boottime, leave: Callable[[int], object] = os._exit
-    ) -> None:
+    def __init__(self, clock: Clock, leave: Callable[[int], object] = os._exit) -> None:
         self._clock = clock
         self._leave = leave
         self._changed = threading.Condition()
@@ -90,7 +88,7 @@ class ExitWatchdog:
     def _watch(self) -> None:
         with self._changed:
             while True:
-                left = None if self._deadline is None else self._deadline - self._clock()
+                left = None if self._deadline is None else self._deadline - self._clock.boottime()
                 if left is not None and left <= 0:
                     return self.bite()
                 # The system may sleep through a wait, whose clock stops then: look at the time often.
@@ -131,7 +129,7 @@ class NoSignals(RuntimeError):
     """This process is number 1 of its PID namespace: no watchdog's signal reaches it."""
 
 
-def default_watchdog() -> Watchdog:
+def default_watchdog(clock: Clock) -> Watchdog:
     """The kernel's where there is one, else that of the process itself. A kernel that refuses (a sandbox that
     knows no timers) is logged, not fatal. Raises NoSignals.
     """
@@ -145,7 +143,7 @@ def default_watchdog() -> Watchdog:
                 "No kernel watchdog on this system; the process has to notice its own deadline",
                 error=str(error),
             )
-    return ExitWatchdog()
+    return ExitWatchdog(clock)
 
 
 _SIGKILL = 9

@@ -43,6 +43,10 @@ class Host(Protocol):
         """None outside of a cluster."""
         ...
 
+    def pod_namespace(self) -> str | None:
+        """None outside of a cluster."""
+        ...
+
     def boot_id(self) -> str:
         """Changes when the machine boots; "" where that cannot be known."""
         ...
@@ -54,6 +58,9 @@ class SystemHost:
 
     def pod(self) -> pod.Pod | None:
         return pod.this_pod()
+
+    def pod_namespace(self) -> str | None:
+        return environ.pod_namespace()
 
     def boot_id(self) -> str:
         return pod.boot_id()
@@ -75,12 +82,14 @@ class World:
     host: Host
 
 
+_CLOCK = SystemClock()
+
 REAL_WORLD = World(
-    clock=SystemClock(),
+    clock=_CLOCK,
     rng=SystemRng(),
     connect=HttpTransport,
     thread=LoopThread,
     threads=Threads,
-    watchdog=default_watchdog,
+    watchdog=lambda: default_watchdog(_CLOCK),
     host=SystemHost(),
 )

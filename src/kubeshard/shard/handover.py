@@ -23,7 +23,7 @@ from kubeshard.cache.informer import Informer
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta
 from kubeshard.core.versions import at_least, newest
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.clock import Clock
 
 KEPT = 300.0
 """Seconds: well above the 90 s of silence after which a process is not fit to keep its Lease."""
@@ -32,7 +32,7 @@ KEPT = 300.0
 class Floors:
     """Of each object lately asked for or given away: the oldest version that may be believed."""
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._floors: OrderedDict[tuple[GroupKind, Key], tuple[str, float]] = OrderedDict()
         """Version and time of the last change, the oldest change first."""

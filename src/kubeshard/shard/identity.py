@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.names import is_dns_label, is_dns_subdomain, is_label_value
-from kubeshard.runtime.environ import hostname, pod_namespace
-from kubeshard.runtime.pod import Pod, boot_id, this_pod
-from kubeshard.runtime.rng import SYSTEM_RNG, Rng
+from kubeshard.runtime.world import Host, World
 from kubeshard.shard.incarnation import Incarnation
 from kubeshard.sharding.names import MAX_RING_NAME, drain_label, shard_label
 
@@ -46,8 +44,8 @@ def identify(
     name: str | None = None,
     namespace: str | None = None,
     *,
+    world: World,
     pod_name_required: bool = False,
-    rng: Rng = SYSTEM_RNG,
 ) -> ShardIdentity:
     """The identity of this process.
 
@@ -55,23 +53,25 @@ def identify(
     `pod_name_required`: the ring's admission policies compare the shard label with the pod's name
     (reliability F11), so another name is refused. Raises ConfigurationError.
     """
-    pod = this_pod()
+    host = world.host
+    pod = host.pod()
     check_ring_name(ring)
-    name = name or _default_name(pod)
+    name = name or _default_name(host)
     check_shard_name(name)
     if pod_name_required and (pod is None or pod.name != name):
         raise ConfigurationError(
             f"shard name {name!r} is not the name of this pod ({pod.name if pod else 'none found'}): "
             "the ring's admission policies would refuse every write of this shard"
         )
-    namespace = namespace or pod_namespace()
+    namespace = namespace or host.pod_namespace()
     if not namespace:
         raise ConfigurationError(
             "unable to determine shard lease namespace: not running in cluster, please specify the namespace"
         )
     if not is_dns_label(namespace):
         raise ConfigurationError(f"invalid shard lease namespace {namespace!r}")
-    return ShardIdentity(ring, name, namespace, Incarnation(pod.uid if pod else "", boot_id(), rng.token()))
+    incarnation = Incarnation(pod.uid if pod else "", host.boot_id(), world.rng.token())
+    return ShardIdentity(ring, name, namespace, incarnation)
 
 
 def check_ring_name(ring: str) -> None:
@@ -94,8 +94,9 @@ def check_shard_name(name: str) -> None:
         )
 
 
-def _default_name(pod: Pod | None) -> str:
+def _default_name(host: Host) -> str:
     """On the host network the host's name is the node's, which several pods share."""
+    pod = host.pod()
     if pod is not None and is_label_value(pod.name):
         return pod.name
-    return hostname()
+    return host.name()

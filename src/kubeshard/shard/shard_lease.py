@@ -1,6 +1,6 @@
 """A shard's Lease as the main loop uses it: held for the time of an `async with` block.
 
-    lease = ShardLease(identify("my-ring"), client)
+    lease = ShardLease(identify("my-ring", world=client.world), client)
     async with lease.held(health) as tenure:
         if tenure.returning:                # others may have been told that nobody has this name any more
             await reclaim(client.fenced(...), lease.shard, places)

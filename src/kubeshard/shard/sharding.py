@@ -106,7 +106,7 @@ class Sharding:
             self._name,
             self._namespace,
             pod_name_required=self._pod_name_required,
-            rng=client.world.rng,
+            world=client.world,
         )
         given = self._given
         resources = RingResources(

@@ -39,7 +39,7 @@ from kubeshard.core.errors import ApiError, Conflict, NotFound, NotOurs, PatchTe
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import KubeObject, ObjectMeta, metadata_only
 from kubeshard.core.patches import JsonPatch, MergePatch, pointer, remove, test
-from kubeshard.runtime.clock import SYSTEM_CLOCK, Clock
+from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.handover import Arrivals, Floors
 
@@ -71,7 +71,7 @@ class Handovers:
         drain: str,
         shard: str,
         sharded_kind: Callable[[Kind], bool],
-        clock: Clock = SYSTEM_CLOCK,
+        clock: Clock,
     ) -> None:
         self.floors = Floors(clock)
         self._label = label

@@ -47,6 +47,7 @@ class VirtualHost:
 
     hostname: str = "virtual"
     in_pod: Pod | None = None
+    in_namespace: str | None = None
     boot: str = "boot"
 
     def name(self) -> str:
@@ -54,6 +55,9 @@ class VirtualHost:
 
     def pod(self) -> Pod | None:
         return self.in_pod
+
+    def pod_namespace(self) -> str | None:
+        return self.in_namespace
 
     def boot_id(self) -> str:
         return self.boot
