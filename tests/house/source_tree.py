@@ -62,3 +62,6 @@ def parsed(path: Path) -> ast.Module:
 
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
+
+
+tracked()  # now, while git may be started: a test starts no programs

@@ -39,6 +39,3 @@ class SystemClock:
 
     def wall(self) -> float:
         return time.time()
-
-
-SYSTEM_CLOCK: Clock = SystemClock()

@@ -29,9 +29,6 @@ class SystemRng:
         return str(uuid.uuid4())
 
 
-SYSTEM_RNG: Rng = SystemRng()
-
-
 def secret_token() -> str:
     """256 bits that nobody can guess, as text that needs no quoting."""
     return secrets.token_urlsafe(32)
