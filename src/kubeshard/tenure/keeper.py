@@ -48,8 +48,6 @@ _SHORTEST_SLEEP = 0.001
 
 _FORBIDDEN_WATCH_PAUSE = 60.0
 
-_NO_ANSWER = (Throttled, Timeout, TimeoutError, Unavailable)
-
 
 class TenureMetrics(Protocol):
     """Becomes `leader_election_master_status` and `leader_election_slowpath_total`, label `name`."""
@@ -189,7 +187,7 @@ class LeaseKeeper:
     async def _perform(self, client: Client, action: Get | Create | Replace) -> None:
         machine, clock = self._machine, self._clock
         client = client.with_timeout(machine.timing.server_timeout)
-        failure: Exception | None = None
+        failure, kind = "", "no answer"
         try:
             async with asyncio.timeout(action.timeout) as self._attempt:
                 match action:
@@ -202,24 +200,25 @@ class LeaseKeeper:
                         machine.written(await client.replace(lease), clock.boottime())
         except NotFound as error:
             if isinstance(action, Create):
-                failure = error  # the namespace does not exist
+                failure = kind = error_line(error)  # the namespace does not exist
             else:
                 machine.found(None, clock.boottime())
         except (Conflict, AlreadyExists):
             machine.rejected(clock.boottime())
+        except (Throttled, Timeout, Unavailable) as error:
+            failure = error_line(error)
         except KubeshardError as error:
-            failure = error
+            failure = kind = error_line(error)
         except TimeoutError:
-            failure = TimeoutError(f"no answer within {action.timeout:.1f}s")
+            failure = f"no answer within {action.timeout:.1f}s"
         finally:
             self._attempt = None
         writing = not isinstance(action, Get)
-        if failure is not None:
-            machine.failed(error_line(failure), clock.boottime())
-            trouble = (writing, "no answer" if isinstance(failure, _NO_ANSWER) else error_line(failure))
-            if trouble != self._trouble and machine.state not in LAST_STATES:
-                self._log.warning("A request for the Lease failed", error=error_line(failure))
-            self._trouble = trouble
+        if failure:
+            machine.failed(failure, clock.boottime())
+            if (writing, kind) != self._trouble and machine.state not in LAST_STATES:
+                self._log.warning("A request for the Lease failed", error=failure)
+            self._trouble = (writing, kind)
         elif writing or not self._trouble[0]:  # a read that works mends no write that fails
             self._trouble = (False, "")
 

@@ -1,0 +1,232 @@
+"""Several machines at one Lease under every schedule that hypothesis finds: delays, lost answers, requests that land
+late, clocks that run at different rates, machines that sleep, processes that die, Leases that are deleted or restored.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from kubeshard.core.builtin import Lease
+from kubeshard.shard.identity import ShardIdentity
+from kubeshard.shard.incarnation import Incarnation
+from kubeshard.shard.shard_claim import ShardClaim, Takeover
+from kubeshard.shard.timing import LeaseTiming
+from kubeshard.tenure.claim import Claim
+from kubeshard.tenure.machine import Create, Done, Get, Machine, Replace, State, Wait
+from kubeshard.tenure.timing import Timing
+
+WALL = 1_800_000_000.0
+TIGHT = {"lease_duration": 15.0, "renew_deadline": 14.0}
+RATES = (0.98, 1.0, 1.02)
+"""Of clocks. They may differ by as much as duration and deadline do: by a fourteenth."""
+
+FAULTY = 120.0
+"""Seconds of faults; then the weather is good."""
+CALM = 60.0
+"""Seconds within which somebody has the Lease then."""
+
+DELAYS = (0.0, 0.0, 0.01, 0.01, 0.1, 0.4, 1.2, 3.0, 20.0, -1.0)
+"""Seconds on the way there, or back; negative: for ever."""
+
+Claims = Callable[[int], Claim]
+
+
+def candidates(number: int) -> Claim:
+    return Claim("ns", "lock", f"candidate-{number}", Timing(**TIGHT))
+
+
+def incarnations(number: int) -> Claim:
+    me = ShardIdentity("ring", "shard-0", "ns", Incarnation(f"pod-{number}", "", "x"))
+    return ShardClaim(me, LeaseTiming(**TIGHT), Takeover.AFTER_RECORD)
+
+
+class Server:
+    def __init__(self) -> None:
+        self.lease: Lease | None = None
+        self.versions = itertools.count(1)
+        self.history: list[Lease | None] = []
+
+    def carry_out(self, action: Get | Create | Replace) -> Callable[[Machine, float], None]:
+        """How the machine is told."""
+        found = self.lease
+        match action:
+            case Get():
+                return lambda machine, now: machine.found(found, now)
+            case Replace() if found is None:
+                return lambda machine, now: machine.found(None, now)
+            case Create() if found is not None:
+                return Machine.rejected
+            case Replace(lease) if lease.metadata.resource_version != (
+                found and found.metadata.resource_version
+            ):
+                return Machine.rejected
+        version = str(next(self.versions))
+        written = replace(action.lease, metadata=replace(action.lease.metadata, resource_version=version))
+        self.lease = written
+        self.history.append(written)
+        return lambda machine, now: machine.written(written, now)
+
+
+@dataclass
+class Holder:
+    machine: Machine
+    rate: float
+    slept: float = 0.0
+    generation: int = 0
+    """Answers and timers of an earlier one are for a machine that is gone, or for a request that was given up."""
+    stopping: bool = False
+
+    def now(self, time: float) -> float:
+        return time * self.rate + self.slept
+
+    def may_act(self, time: float) -> bool:
+        machine = self.machine
+        return machine.holds and machine.deadline is not None and self.now(time) < machine.deadline
+
+
+@dataclass
+class Schedule:
+    random: random.Random
+    claims: Claims
+    rewrites: bool
+    """Whether the Lease is deleted and restored too."""
+    server: Server = field(default_factory=Server)
+    time: float = 0.0
+    rewritten: float = -100.0
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    holders: list[Holder] = field(default_factory=list)
+    events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+    held: float = 0.0
+    """When somebody held the Lease last."""
+
+    def at(self, time: float, event: Callable[[], None]) -> None:
+        heapq.heappush(self.events, (time, next(self.numbers), event))
+
+    def run(self, count: int) -> None:
+        for number in range(count):
+            self.begin(number, self.random.choice(RATES))
+        for second in range(5, int(FAULTY), 5):
+            self.at(second, self.strike)
+        end = FAULTY + CALM
+        while self.events and self.time < end:
+            self.time, _, event = heapq.heappop(self.events)
+            event()
+            self.judge()
+        assert any(holder.may_act(self.time) for holder in self.holders), [
+            (holder.machine.state, holder.machine.reason) for holder in self.holders
+        ]
+
+    def judge(self) -> None:
+        acting = [holder for holder in self.holders if holder.may_act(self.time)]
+        assert len(acting) <= 1 or self.time - self.rewritten < 14 / 0.98, (self.time, acting)
+
+    def begin(self, place: int, rate: float) -> None:
+        """A process starts, in the place of one that is gone."""
+        identity = next(self.numbers)
+        machine = Machine(self.claims(identity), lambda low, high: low + (high - low) * (identity % 7) / 6)
+        holder = Holder(machine, rate)
+        holder.slept = 1000.0 * identity
+        self.holders[place : place + 1] = [holder]
+        self.step(holder)
+
+    def strike(self) -> None:
+        """Something happens to a process, or to the Lease."""
+        place = self.random.randint(0, len(self.holders) - 1)
+        holder = self.holders[place]
+        match self.random.randint(0, 9):
+            case 0:
+                self.begin(place, self.random.choice(RATES))  # killed, and another one starts
+            case 1:
+                holder.machine.release(holder.now(self.time))
+                holder.stopping = True
+            case 2 | 3:
+                self.sleep(holder, self.random.randint(1, 40))
+            case 4 if self.rewrites:
+                self.server.lease = None
+                self.rewritten = self.time
+            case 5 if self.rewrites and self.server.history:
+                past = self.random.randint(0, len(self.server.history) - 1)
+                self.server.lease = self.server.history[past]
+                self.rewritten = self.time
+
+    def sleep(self, holder: Holder, seconds: int) -> None:
+        """The machine is suspended: time goes on, nothing runs, and what was on its way is answered by nobody."""
+        generation = holder.generation = holder.generation + 1
+
+        def wake() -> None:
+            if holder.generation == generation:
+                holder.machine.failed("the connection is gone", holder.now(self.time))
+                self.step(holder)
+
+        self.at(self.time + seconds, wake)
+
+    def step(self, holder: Holder) -> None:
+        if holder not in self.holders:
+            return
+        generation, now = holder.generation, holder.now(self.time)
+        action = holder.machine.next(now, WALL + now)
+        match action:
+            case Wait(until):
+                wait = (until - now) / holder.rate
+                self.at(self.time + max(wait, 0.001), lambda: self.again(holder, generation))
+            case Done():
+                self.at(self.time + 1, lambda: self.succeed(holder))
+            case Get() | Create() | Replace():
+                self.request(holder, action)
+
+    def again(self, holder: Holder, generation: int) -> None:
+        if holder.generation == generation:
+            self.step(holder)
+
+    def succeed(self, holder: Holder) -> None:
+        if holder in self.holders:
+            assert holder.machine.state in (State.LOST, State.ENDED)
+            self.begin(self.holders.index(holder), 1.0)
+
+    def request(self, holder: Holder, action: Get | Create | Replace) -> None:
+        generation = holder.generation = holder.generation + 1
+        faulty = self.time < FAULTY
+        there, back = (self.random.choice(DELAYS) if faulty else 0.0 for _ in "ab")
+        timeout = action.timeout / holder.rate
+
+        def tell(how: Callable[[Machine, float], None]) -> None:
+            if holder.generation == generation:
+                holder.generation += 1
+                how(holder.machine, holder.now(self.time))
+                self.step(holder)
+
+        def arrive() -> None:
+            how = self.server.carry_out(action)
+            if back >= 0:
+                self.at(self.time + back, lambda: tell(how))
+
+        if there >= 0:
+            self.at(self.time + there, arrive)
+        self.at(self.time + timeout, lambda: tell(lambda machine, now: machine.failed("no answer", now)))
+
+
+@pytest.mark.parametrize("claims", [candidates, incarnations])
+@given(seed=st.integers(0, 2**32))
+@settings(deadline=None)
+def test_never_two_are_within_their_deadlines_and_somebody_gets_the_lease_in_the_end(
+    claims: Claims, seed: int
+) -> None:
+    Schedule(random.Random(seed), claims, rewrites=False).run(3)
+
+
+@pytest.mark.parametrize("claims", [candidates, incarnations])
+@given(seed=st.integers(0, 2**32))
+@settings(deadline=None)
+def test_who_deletes_or_restores_the_lease_makes_two_holders_for_one_deadline_at_most(
+    claims: Claims, seed: int
+) -> None:
+    Schedule(random.Random(seed), claims, rewrites=True).run(3)
