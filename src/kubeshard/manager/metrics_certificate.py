@@ -1,21 +1,33 @@
 """HTTPS for the metrics page with a certificate of the process's own: it hides what is sent, but proves nothing.
 
-Who scrapes does not verify it (protocol 8, ServiceMonitor: `insecureSkipVerify`); who may read is another
+Who scrapes does not verify it (the usual ServiceMonitor says `insecureSkipVerify`); who may read is another
 question (`metrics_auth`).
+
+It is made when the first client comes: cryptography takes 13 MiB and a tenth of a second, which a process that nobody
+scrapes does without.
 """
 
 from __future__ import annotations
 
 import ssl
 
+from kubeshard.runtime.tls import server_context
 from kubeshard.runtime.world import World
 from kubeshard.webhook.certificates import ServingCertificate
 
 
 def self_signed(world: World) -> ssl.SSLContext:
     """A server's context, with a certificate for this host."""
-    from kubeshard.webhook.selfsigned import renewed  # loads cryptography
-
     serving = ServingCertificate(clock=world.clock)
-    serving.install(renewed(None, (world.host.name(),), world.clock.wall()).serving)
-    return serving.context
+
+    def greeted(connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+        # Called for every connection, whether its client names a server or not.
+        if not serving.ready():
+            from kubeshard.webhook.selfsigned import renewed  # loads cryptography
+
+            serving.install(renewed(None, (world.host.name(),), world.clock.wall()).serving)
+        connection.context = serving.context
+
+    context = server_context(ssl.TLSVersion.TLSv1_3)
+    context.sni_callback = greeted
+    return context

@@ -1,0 +1,45 @@
+"""The certificate of the metrics page."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+
+import pytest
+
+from kubeshard.manager.metrics_certificate import self_signed
+from kubeshard.runtime.clock import SystemClock
+from kubeshard.testing.virtual_time import virtual_time
+from kubeshard.testing.virtual_world import virtual_world
+from kubeshard.webhook import selfsigned
+
+
+def certificate_shown(context: ssl.SSLContext, name: str | None) -> bytes:
+    """By a handshake in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname = False
+    trusting.verify_mode = ssl.CERT_NONE
+    client = trusting.wrap_bio(to_client, to_server, server_hostname=name)
+    server = context.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(4):
+        for side in (client, server):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    shown = client.getpeercert(binary_form=True)
+    assert shown is not None
+    return shown
+
+
+@virtual_time
+async def test_a_certificate_is_made_for_the_first_client_and_shown_to_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[object] = []
+    real = selfsigned.renewed
+    monkeypatch.setattr(selfsigned, "renewed", lambda *given: made.append(given) or real(*given))
+    context = self_signed(virtual_world(clock=SystemClock()))  # OpenSSL looks at the machine's
+    assert not made
+    first = certificate_shown(context, None)
+    assert certificate_shown(context, "metrics.example") == first
+    assert len(made) == 1
