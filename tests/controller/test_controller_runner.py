@@ -16,7 +16,6 @@ from kubeshard.controller import (
     ChannelSource,
     Context,
     Controller,
-    Gate,
     Index,
     Reconciler,
     Result,
@@ -41,6 +40,7 @@ from kubeshard.core import (
 )
 from kubeshard.runtime.logs import JsonFormatter, TextFormatter
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.tenure import Gate
 from kubeshard.testing.virtual_time import settle, virtual_time
 
 A, B = Key("ns", "a"), Key("ns", "b")
