@@ -55,7 +55,8 @@ class History:
         self._sizes: list[int] = []
         self._events: list[Event] = []
 
-    def append(self, event: Event) -> None:
+    def append(self, event: Event) -> int:
+        """Returns the size of its object, in bytes of JSON."""
         self._events.append(event)
         size = len(msgspec.json.encode(event.new or event.old))
         self._sizes.append(size)
@@ -65,6 +66,7 @@ class History:
             self._drop(len(self._events) - self._window)
         if self._bytes > self._most_bytes and len(self._events) > FEWEST:
             self._drop(self._until_half())
+        return size
 
     def after(self, revision: int) -> Sequence[Event]:
         """The events with a higher revision. Raises TooOld."""

@@ -14,6 +14,8 @@ import msgspec
 from kubeshard.core.objects import Key
 
 Object = dict[str, Any]
+LARGE = 64 * 1024
+"""Work with more bytes of JSON than this takes tens of milliseconds."""
 
 
 def private(obj: Mapping[str, Any]) -> Object:

@@ -45,10 +45,6 @@ Aside = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Does work where it holds nobody up, and raises what the work raises."""
 
 
-LARGE = 64 * 1024
-"""Work with more bytes of JSON than this takes tens of milliseconds."""
-
-
 async def at_once(work: Callable[[], T]) -> T:
     """An `Aside` for those who want the same order in every run."""
     return work()

@@ -14,10 +14,12 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+import msgspec
+
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.history import Event, History, TooOld
-from kubeshard_apiserver.objects import Object, with_metadata
+from kubeshard_apiserver.objects import LARGE, Object, with_metadata
 
 __all__ = ["Event", "History", "Journal", "Store", "TooOld"]
 
@@ -65,6 +67,7 @@ class Store:
         self._subscribers: list[Subscriber] = []
         self._watchers: dict[GroupResource, dict[object, Watcher]] = {}
         self._kept_as: dict[GroupResource, GroupResource] = {}
+        self._large: set[tuple[GroupResource, Key]] = set()
         self._ordered: dict[GroupResource, list[tuple[str, Key]]] = {}
 
     def open(self, resource: GroupResource) -> None:
@@ -85,6 +88,7 @@ class Store:
         self._objects.pop(resource, None)
         self._ordered.pop(resource, None)
         self._histories.pop(resource, None)
+        self._large = {place for place in self._large if place[0] != resource}
 
     def interrupt(self, resource: GroupResource) -> None:
         """Ends who watches, and lets nobody watch from before now, as a watch cache that is made anew."""
@@ -103,6 +107,7 @@ class Store:
         for resource, key, obj in journal.objects():
             self.open(resource)
             self._objects[resource][key] = obj
+            self._weigh(resource, key, len(msgspec.json.encode(obj)))
         self._ordered.clear()
         self._journal = journal
 
@@ -124,6 +129,10 @@ class Store:
     def get(self, resource: GroupResource, key: Key) -> Object | None:
         resource = self._kept_as.get(resource, resource)
         return self._objects[resource].get(key)
+
+    def is_large(self, resource: GroupResource, key: Key) -> bool:
+        """Whether work with the object takes so long that it is done aside."""
+        return (self._kept_as.get(resource, resource), key) in self._large
 
     def objects(self, resource: GroupResource) -> Mapping[Key, Object]:
         """The present. Copy it before something is written."""
@@ -207,12 +216,19 @@ class Store:
         return len(self._watchers.get(resource, ()))
 
     def _tell(self, resource: GroupResource, event: Event) -> None:
-        self._histories[resource].append(event)
+        size = self._histories[resource].append(event)
+        self._weigh(resource, event.key, 0 if event.new is None else size)
         for subscriber in tuple(self._subscribers):
             subscriber(resource)
         if watchers := self._watchers.get(resource):
             for watcher in tuple(watchers.values()):
                 watcher()
+
+    def _weigh(self, resource: GroupResource, key: Key, size: int) -> None:
+        if size > LARGE:
+            self._large.add((resource, key))
+        elif self._large:
+            self._large.discard((resource, key))
 
 
 def _place(key: Key) -> tuple[str, Key]:

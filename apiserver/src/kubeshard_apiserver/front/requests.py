@@ -14,10 +14,12 @@ import yaml
 
 from kubeshard.core.kinds import GroupKind
 from kubeshard.runtime.transport import HttpRequest
+from kubeshard_apiserver.access.user import User
 from kubeshard_apiserver.front.duplicates import duplicates_in_json, duplicates_in_yaml
 from kubeshard_apiserver.front.negotiation import JSON, YAML
 from kubeshard_apiserver.front.yaml_bodies import Repeated, read_yaml
-from kubeshard_apiserver.model import NO_DUPLICATES, Duplicates, WriteOptions
+from kubeshard_apiserver.model import NO_DUPLICATES, Duplicates, Rights, WriteOptions
+from kubeshard_apiserver.objects import LARGE
 from kubeshard_apiserver.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from kubeshard_apiserver.schema import protobuf
 from kubeshard_apiserver.schema.catalog import struct
@@ -35,7 +37,6 @@ from kubeshard_apiserver.status import (
     unsupported,
     unsupported_media_type,
 )
-from kubeshard_apiserver.steps import LARGE
 from kubeshard_apiserver.verbs.deleting import DeleteOptions
 from kubeshard_apiserver.verbs.reading import ListOptions
 
@@ -105,7 +106,7 @@ class Request:
             allow_bookmarks=_flag(query, "allowWatchBookmarks"),
         )
 
-    def write_options(self, options_kind: str) -> WriteOptions:
+    def write_options(self, options_kind: str, user: User, rights: Rights) -> WriteOptions:
         """`options_kind` is the type that messages name: CreateOptions, UpdateOptions or PatchOptions."""
         query, errors = self.query, []
         applies = options_kind == "PatchOptions" and self.content_type == APPLY
@@ -134,6 +135,8 @@ class Request:
             force,
             validation,
             NO_DUPLICATES if validation == "Ignore" else self._duplicates(strict=validation == "Strict"),
+            user,
+            rights,
             sent=sent,
             warnings=self.warnings,
             large=self.is_large,
@@ -200,7 +203,7 @@ class Request:
                     raise
         return read_yaml(self.body)
 
-    def delete_options(self) -> DeleteOptions:
+    def delete_options(self, user: User, rights: Rights) -> DeleteOptions:
         """From the body, or from the query where there is none."""
         body = self.decode() if self.body else {}
         body = struct("meta.v1.DeleteOptions").decode(body, None, Run("DeleteOptions", "v1"))
@@ -229,6 +232,8 @@ class Request:
             preconditions.get("resourceVersion") or "",
             propagation,
             dry_run,
+            user,
+            rights,
             sent=sent | ({"dryRun": ["All"]} if dry_run else {}),
             warnings=self.warnings,
             grace=self._grace(body),

@@ -6,7 +6,7 @@ A `Special` answers one request as steps, like the verbs of the model. Which the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kubeshard_apiserver.access.user import User
 from kubeshard_apiserver.front.gate import Gate
@@ -17,8 +17,7 @@ from kubeshard_apiserver.steps import Steps
 from kubeshard_apiserver.verbs.deleting import DeleteOptions
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """`request.method` has been checked against nothing: raise `method_not_allowed` for what is not served."""
 
     server: ApiServer
@@ -29,11 +28,10 @@ class Question:
 
     def write_options(self, options_kind: str) -> WriteOptions:
         """As the request and its user have it."""
-        given = self.request.write_options(options_kind)
-        return replace(given, user=self.user, rights=self.gate.rights)
+        return self.request.write_options(options_kind, self.user, self.gate.rights)
 
     def delete_options(self) -> DeleteOptions:
-        return replace(self.request.delete_options(), user=self.user, rights=self.gate.rights)
+        return self.request.delete_options(self.user, self.gate.rights)
 
 
 Special = Callable[[Question], Steps[Answer]]

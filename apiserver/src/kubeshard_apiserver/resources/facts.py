@@ -10,10 +10,10 @@ facts, where rules stand between them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -53,10 +53,15 @@ class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def fact_errors(type_: str, path: str, given: Given) -> list[FieldError]:
     """`path` is empty for a whole object."""
     errors: list[FieldError] = []
-    for field, fact in _facts_of(type_):
-        value = given.get(field, fact.absent)
-        if value is not None or fact.needed:
-            errors += _field_errors(fact, f"{path}.{field}" if path else field, value)
+    get = given.get
+    for field, absent, needed, holds, fact in _checks_of(type_):
+        value = get(field, absent)
+        if value is None:
+            if not needed:
+                continue
+        elif type(value) is not list and holds(value) and (value or not needed):
+            continue  # as nearly always: not even the path is made
+        errors += _field_errors(fact, f"{path}.{field}" if path else field, value)
     return errors
 
 
@@ -100,9 +105,36 @@ def _range(low: int | None, high: int | None) -> str:
     return f"must be between {low} and {high}, inclusive"
 
 
+class _Check(NamedTuple):
+    field: str
+    absent: str | int | None
+    needed: bool
+    holds: Callable[[Any], bool]
+    """Tells of one value whether nothing is wrong with it; of a struct that is not known."""
+    fact: Fact
+
+
 @cache
-def _facts_of(type_: str) -> list[tuple[str, Fact]]:
-    return [(field, fact) for fact in facts()[type_] for field in fact.fields.split()]
+def _checks_of(type_: str) -> tuple[_Check, ...]:
+    return tuple(
+        _Check(field, fact.absent, fact.needed, _holds(fact), fact)
+        for fact in facts()[type_]
+        for field in fact.fields.split()
+    )
+
+
+def _holds(fact: Fact) -> Callable[[Any], bool]:
+    if fact.of:
+        return lambda value: False
+    if fact.among:
+        return frozenset(fact.among).__contains__
+    if fact.form:
+        form = getattr(forms, fact.form)
+        return lambda value: not form(value)
+    low, high = fact.within or (None, None)
+    if low is not None and high is not None:
+        return lambda value: low <= value <= high
+    return lambda value: (low is None or value >= low) and (high is None or value <= high)
 
 
 @cache

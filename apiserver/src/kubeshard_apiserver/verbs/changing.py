@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from kubeshard.core.kinds import GroupKind
 from kubeshard_apiserver.admission.admitting import Admission
 from kubeshard_apiserver.apply.tracker import Writer, updated
@@ -22,7 +20,7 @@ from kubeshard_apiserver.resources.metadata import (
     without_empty,
 )
 from kubeshard_apiserver.status import FieldError, conflict, internal, invalid, invalid_value
-from kubeshard_apiserver.steps import LARGE, Steps, done
+from kubeshard_apiserver.steps import Steps, done
 from kubeshard_apiserver.verbs.receiving import check_namespace, other_name, warn
 
 Change = Callable[[Object], Object]
@@ -62,7 +60,7 @@ class Changes:
         managed: bool,
     ) -> Steps[Object]:
         strategy = target.resource.strategy
-        large = options.large or _is_large(live)
+        large = options.large or self._model.store.is_large(target.group_resource, target.key)
         writer = writer_of(target, options, self._model.now())
 
         def changed() -> Object:
@@ -135,10 +133,6 @@ def is_same(new: Object, old: Object) -> bool:
 def _timeless(obj: Object) -> Object:
     managed = [{**entry, "time": None} for entry in obj["metadata"].get("managedFields") or ()]
     return with_metadata(obj, managedFields=managed or None)
-
-
-def _is_large(obj: Object) -> bool:
-    return len(msgspec.json.encode(obj)) > LARGE
 
 
 def _check_same(target: Target, new: Object) -> None:
