@@ -4,6 +4,7 @@ late, clocks that run at different rates, machines that sleep, processes that di
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import itertools
 import random
@@ -13,9 +14,11 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lease_bench import LeaseServer, Process, unanswered
 from msgspec.structs import replace
 
 from kubeshard.core.builtin import Lease
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.incarnation import Incarnation
 from kubeshard.shard.shard_claim import ShardClaim, Takeover
@@ -23,6 +26,7 @@ from kubeshard.shard.timing import LeaseTiming
 from kubeshard.tenure.claim import Claim
 from kubeshard.tenure.machine import Create, Done, Get, Machine, Replace, State, Wait
 from kubeshard.tenure.timing import Timing
+from kubeshard.testing.virtual_time import run_virtual
 
 WALL = 1_800_000_000.0
 TIGHT = {"lease_duration": 15.0, "renew_deadline": 14.0}
@@ -230,3 +234,68 @@ def test_who_deletes_or_restores_the_lease_makes_two_holders_for_one_deadline_at
     claims: Claims, seed: int
 ) -> None:
     Schedule(random.Random(seed), claims, rewrites=True).run(3)
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(deadline=None, max_examples=20)
+def test_the_same_holds_of_keepers_whose_processes_stop_crash_sleep_and_are_cut_off(seed: int) -> None:
+    run_virtual(_season(random.Random(seed)))
+
+
+async def _season(rng: random.Random) -> None:
+    server, processes = LeaseServer(), [Process(LeaseServer()) for _ in range(3)]
+    over = asyncio.Event()
+
+    async def trouble(request: HttpRequest) -> HttpResponse | None:
+        server.loses_answers = rng.random() < 0.1
+        await asyncio.sleep(rng.choice((0.0, 0.01, 0.4, 1.9)))
+        if rng.random() < 0.2:
+            await unanswered(request)
+        return None
+
+    async def live(place: int, name: str) -> None:
+        process = processes[place] = Process(server, name, watches=rng.random() < 0.5)
+        async with process.held() as tenure:
+            lost, stop = (
+                asyncio.create_task(tenure.lost()),
+                asyncio.create_task(asyncio.sleep(rng.uniform(0, 60))),
+            )
+            await asyncio.wait((lost, stop), return_when=asyncio.FIRST_COMPLETED)
+            if stop.done() and rng.random() < 0.5:
+                tenure.stopped_cleanly()
+            lost.cancel()
+            stop.cancel()
+
+    async def lives(place: int) -> None:
+        for life in itertools.count():
+            living = asyncio.create_task(live(place, f"{place}-{life}"))
+            dying = asyncio.create_task(asyncio.sleep(rng.uniform(1, 200)))
+            await asyncio.wait((living, dying), return_when=asyncio.FIRST_COMPLETED)
+            dying.cancel()
+            living.cancel()
+            await asyncio.wait((living,))
+
+    async def sleep_now_and_then() -> None:
+        """Only who holds: to a holder, and to nobody else, a sleep is a clock that jumps while others stand still."""
+        while not over.is_set():
+            await asyncio.sleep(rng.uniform(1, 60))
+            for process in processes:
+                if process.tenure.holds():
+                    process.clock.suspend(rng.uniform(0.1, 30))
+
+    server.trouble = trouble
+    tasks = [asyncio.create_task(lives(place)) for place in range(3)]
+    tasks.append(asyncio.create_task(sleep_now_and_then()))
+    held = 0
+    for tick in range(2400):
+        if tick == 1800:
+            server.trouble, server.loses_answers, server.slow = None, False, 0.0
+            over.set()
+        acting = [process.identity for process in processes if process.tenure.holds()]
+        assert len(acting) <= 1, (tick, acting)
+        held += bool(acting) and tick > 1800
+        await asyncio.sleep(0.1)
+    assert held, "nobody got the Lease in a minute without trouble"
+    assert not [task for task in tasks if task.done() and task.exception()]
+    for task in tasks:
+        task.cancel()
