@@ -10,8 +10,7 @@ import pytest
 from kubeshard.core.builtin import ConfigMap, Lease
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.times import parse_time
-from kubeshard.shard.identity import ShardIdentity
-from kubeshard.shard.incarnation import Incarnation
+from kubeshard.shard.identity import Incarnation, ShardIdentity
 from kubeshard.shard.shard_claim import ShardClaim, Takeover
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.sharding import LeaseBook

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.times import micro_time
-from kubeshard.shard.identity import ShardIdentity
-from kubeshard.shard.incarnation import INCARNATION_ANNOTATION, Incarnation
+from kubeshard.shard.identity import INCARNATION_ANNOTATION, Incarnation, ShardIdentity
 from kubeshard.shard.shard_claim import RETURNING_ANNOTATION, ShardClaim, Takeover
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL

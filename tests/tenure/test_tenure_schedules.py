@@ -19,8 +19,7 @@ from msgspec.structs import replace
 
 from kubeshard.core.builtin import Lease
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.shard.identity import ShardIdentity
-from kubeshard.shard.incarnation import Incarnation
+from kubeshard.shard.identity import Incarnation, ShardIdentity
 from kubeshard.shard.shard_claim import ShardClaim, Takeover
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.tenure.claim import Claim

@@ -1,4 +1,4 @@
-"""Being a shard: one instance of a controller that acts for a part of all objects (protocol 6).
+"""Being a shard: one instance of a controller that acts for a part of all objects.
 
 Three ways to use it:
 
@@ -14,13 +14,12 @@ works on it (`wrapper`).
 
 Not guaranteed: effects outside of the API server during a stop of the whole virtual machine; other programs
 that write the same objects under another ServiceAccount; API servers behind the aggregation layer that have
-no generic admission (reliability 1.5).
+no generic admission.
 """
 
 from kubeshard.shard.fence import ShardFence
 from kubeshard.shard.handover import Arrivals, Floors
-from kubeshard.shard.identity import ShardIdentity, identify
-from kubeshard.shard.incarnation import INCARNATION_ANNOTATION, Incarnation
+from kubeshard.shard.identity import INCARNATION_ANNOTATION, Incarnation, ShardIdentity, identify
 from kubeshard.shard.predicate import shard_predicate
 from kubeshard.shard.reclaiming import reclaim
 from kubeshard.shard.shard_claim import Takeover

@@ -1,8 +1,13 @@
-"""A shard's name and place: one string that is Lease name, holder and label value at once (protocol 3.4,
-6.1).
+"""A shard's name and place: one string that is Lease name, holder and label value at once. And who exactly acts under
+it: one process, not one name.
 
 Guaranteed: a name that could not be all three, or a ring that could not be a label key, is refused before
-anything is written, with a message that says what to do (protocol 14-A13b, reliability 4.5).
+anything is written, with a message that says what to do.
+
+Two processes may believe in the same shard name: a StatefulSet pod that was force-deleted on an unreachable
+node and its replacement, two Deployments given one name, pods on the host network. Both would find "their"
+Lease and both would work. So a shard writes into its Lease which process it is, as an annotation that Go
+shards and sharders ignore.
 """
 
 from __future__ import annotations
@@ -12,8 +17,31 @@ from dataclasses import dataclass
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.names import is_dns_label, is_dns_subdomain, is_label_value
 from kubeshard.runtime.world import Host, World
-from kubeshard.shard.incarnation import Incarnation
 from kubeshard.sharding.names import MAX_RING_NAME, drain_label, shard_label
+
+INCARNATION_ANNOTATION = "alpha.sharding.timebertt.dev/incarnation"
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """`<pod uid>/<boot id>/<random>`; the first two are empty where unknown. None of the parts contains a
+    slash.
+    """
+
+    pod_uid: str
+    boot_id: str
+    token: str
+
+    def __str__(self) -> str:
+        return f"{self.pod_uid}/{self.boot_id}/{self.token}"
+
+    def outlived(self, other: str) -> bool:
+        """Whether the process that wrote `other` is certainly gone, because this one runs.
+
+        True for another container of the same pod: the kubelet starts one only after it saw the former end
+        (one shard per pod is assumed). Same machine is no proof.
+        """
+        return bool(self.pod_uid) and other.split("/")[0] == self.pod_uid
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +78,8 @@ def identify(
     """The identity of this process.
 
     `name` defaults to the pod's name, outside of a pod to the host's; `namespace` to the pod's.
-    `pod_name_required`: the ring's admission policies compare the shard label with the pod's name
-    (reliability F11), so another name is refused. Raises ConfigurationError.
+    `pod_name_required`: the ring's admission policies compare the shard label with the pod's name, so
+    another name is refused. Raises ConfigurationError.
     """
     host = world.host
     pod = host.pod()

@@ -3,8 +3,8 @@
     run(Manager(controllers=[controller], sharding=Sharding(ring="my-ring")))
 
 Everything that a shard needs, put together: identity, Lease on its own thread with a kernel watchdog,
-filtered caches, predicate, drain acknowledgement, fenced writes, release when the controllers have stopped
-(protocol 6, reliability F1-F4, F7, F14, F15, F22). The pieces are usable one by one;
+filtered caches, predicate, drain acknowledgement, fenced writes, release when the controllers have stopped.
+The pieces are usable one by one;
 `docs/shard-in-any-language.md` says what each is for.
 
 Guaranteed: as the modules of this package say. Not guaranteed: that a change of the ring's resources is
@@ -124,14 +124,12 @@ class Sharding:
         return self._ready.shard
 
     def scopes(self) -> Mapping[GroupKind, Scope]:
-        """All kinds of the ring, main and controlled, filtered by the shard label (protocol 6.2)."""
+        """All kinds of the ring, main and controlled, filtered by the shard label."""
         mine = Scope(labels=Selector.equals(self.shard.label, self.shard.name))
         return dict.fromkeys(self._ready.kinds, mine)
 
     def client(self, client: Client) -> Client:
-        """`client` with fenced writes, each of which is over within `LeaseTiming.request_bound` (reliability
-        F3, F22).
-        """
+        """`client` with fenced writes, each of which is over within `LeaseTiming.request_bound`."""
         fence = ShardFence(self.shard, self._ready.resources, self._check)
         return client.with_timeout(self._timing.request_bound).fenced(fence)
 
