@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
+from kubeshard import ALL
 from kubeshard.client import Bookmark, Changed, Client
 from kubeshard.core import Form, Gone, Key, KubeObject, Lease, Selector, form_of, metadata_only
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL, drain_label, shard_label
@@ -182,7 +183,11 @@ class Recorder:
         position = ""
         while True:
             watch = self._client.watch(
-                form, label_selector=selector, resource_version=position, send_initial_events=not position
+                form,
+                ALL,
+                label_selector=selector,
+                resource_version=position,
+                send_initial_events=not position,
             )
             try:
                 async with watch as events:
