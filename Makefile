@@ -62,6 +62,9 @@ lint: $(STAMP) ## Check style, types and the import contract
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(STAMP) ## Build the documentation, with the reference from the docstrings, in build/site/
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/mkdocs build --strict --quiet && echo "build/site/index.html"
+
 # Those of one part, in one process. docs/performance.md lists the others, which need a control plane and longer.
 BENCHMARKS ?= workqueue store informer
 bench: $(STAMP) ## Run benchmarks: BENCHMARKS="workqueue store ...", the files of benchmarks/
@@ -71,7 +74,7 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generat
 	  --no-header --no-annotate --all-extras \
 	  --no-emit-package kubeshard --no-emit-package kubeshard-apiserver pyproject.toml apiserver/pyproject.toml
 lock: $(STAMP) ## Renew requirements.txt, and requirements-run.txt, its part that programs need, from pyproject.toml
-	$(LOCK) --group dev --output-file requirements.txt
+	$(LOCK) --group dev --group docs --output-file requirements.txt
 	$(LOCK) --constraint requirements.txt --output-file requirements-run.txt
 
 install: $(STAMP) ## Make the virtual environment with locked dependencies
@@ -98,4 +101,4 @@ $(RUNS): requirements-run.txt
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) $(addprefix .venv-,$(PYTHONS)) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
-.PHONY: help demo test test-system test-all test-pythons wheels test-kube kube cluster types lint bench lock install clean
+.PHONY: help demo test test-system test-all test-pythons wheels test-kube kube cluster types lint docs bench lock install clean
