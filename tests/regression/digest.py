@@ -31,8 +31,8 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.logs import TextFormatter
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
 
-BETWEEN = (20.0, 100.0)
-"""Seconds from fault to fault: those of the swarm follow each other faster, and cost more."""
+CALM = 5.0
+"""In the swarm everything follows faster, and costs more."""
 
 
 class Digest(NamedTuple):
@@ -128,10 +128,15 @@ class _Lines(logging.Handler):
 
 
 def of(
-    seed: int, minutes: float, objects: int, kinds: list[str] | None = None, copy: TextIO | None = None
+    seed: int,
+    minutes: float,
+    objects: int,
+    kinds: list[str] | None = None,
+    calm: float = CALM,
+    copy: TextIO | None = None,
 ) -> Digest:
     recorder = Recorder(copy)
-    outcome = swarm.run(seed, minutes, kinds, count=objects, between=BETWEEN, recording=recorder.recording)
+    outcome = swarm.run(seed, minutes, kinds, count=objects, calm=calm, recording=recorder.recording)
     for line in outcome.breaks:
         print(line, file=sys.stderr)
     return recorder.digest
@@ -143,6 +148,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0, help="virtual ones, of faults")
     parser.add_argument("--objects", type=int, default=100)
     parser.add_argument("--faults", default="", help="only these")
+    parser.add_argument("--calm", type=float, default=CALM, help="1: as the swarm")
     parser.add_argument("--collect", type=int, default=None, help="the collector's first threshold; 0: never")
     parser.add_argument("--events", type=Path, help="a file for them")
     options = parser.parse_args()
@@ -152,9 +158,9 @@ def main() -> int:
     began = time.process_time()
     if options.events is not None:
         with options.events.open("w") as copy:
-            digest = of(options.seed, options.minutes, options.objects, kinds, copy)
+            digest = of(options.seed, options.minutes, options.objects, kinds, options.calm, copy)
     else:
-        digest = of(options.seed, options.minutes, options.objects, kinds)
+        digest = of(options.seed, options.minutes, options.objects, kinds, options.calm)
     print(f"{digest.value} {digest.events} events")
     print(f"{time.process_time() - began:.1f} s CPU", file=sys.stderr)
     return 0

@@ -229,13 +229,20 @@ class Swarm:
     """
 
     def __init__(
-        self, world: World, oracles: Oracles, outcome: Outcome, rng: random.Random, count: int
+        self,
+        world: World,
+        oracles: Oracles,
+        outcome: Outcome,
+        rng: random.Random,
+        count: int,
+        calm: float,
     ) -> None:
         self.world = world
         self.oracles = oracles
         self.outcome = outcome
         self.rng = rng
         self.count = count
+        self.calm = calm
         self.names = ["s0", "s1", "s2"]
         self.sharders = ["x0", "x1"]
         self.admin = world.admin()
@@ -276,7 +283,7 @@ class Swarm:
 
     async def churn(self) -> None:
         for value in range(1, 1_000_000):
-            await asyncio.sleep(self.rng.uniform(0.2, 3))
+            await asyncio.sleep(self.calm * self.rng.uniform(0.2, 3))
             name = f"t{self.rng.randrange(self.count)}"
             with suppress(Exception):
                 await self.admin.patch(Thing, name, "team", MergePatch({"spec": {"v": value}}))
@@ -327,9 +334,7 @@ class Swarm:
                 break
             await asyncio.sleep(1)
 
-    async def season(
-        self, weather: faults.Weather, kinds: list[str], minutes: float, between: tuple[float, float]
-    ) -> None:
+    async def season(self, weather: faults.Weather, kinds: list[str], minutes: float) -> None:
         """All of it: the beginning, so many minutes of faults, and the end."""
         crashes = Crashes(self.oracles)
         logging.getLogger().addHandler(crashes)
@@ -338,7 +343,7 @@ class Swarm:
         inflicted: list[asyncio.Task[None]] = []
         end = self.world.loop.time() + minutes * 60
         try:
-            while (wait := self.rng.uniform(*between)) + self.world.loop.time() < end:
+            while (wait := self.calm * self.rng.uniform(1, 20)) + self.world.loop.time() < end:
                 await asyncio.sleep(wait)
                 kind = self.rng.choice(kinds)
                 self.outcome.counts[f"fault: {kind}"] += 1
@@ -362,11 +367,11 @@ def run(
     kinds: list[str] | None = None,
     *,
     count: int = 30,
-    between: tuple[float, float] = (1, 20),
+    calm: float = 1.0,
     recording: Callable[[World], AbstractContextManager[None]] = nullcontext,
 ) -> Outcome:
-    """A seed, for so many virtual minutes of faults. `kinds`: of faults; all where none are given. `between`: seconds
-    from one to the next, at least and at most.
+    """A seed, for so many virtual minutes of faults. `kinds`: of faults; all where none are given. `calm`: how many
+    times as long it is from one fault to the next, and from one change of an object to the next.
     """
     outcome = Outcome()
     kinds = kinds or sorted(faults.KINDS)
@@ -375,10 +380,10 @@ def run(
         rng = random.Random(seed)
         async with World(seed=seed, latency=(0.001, 0.03)) as world:
             oracles = Oracles(world, outcome)
-            swarm = Swarm(world, oracles, outcome, rng, count)
+            swarm = Swarm(world, oracles, outcome, rng, count, calm)
             weather = faults.Weather(world, oracles, random.Random(-seed))
             with recording(world):
-                await swarm.season(weather, kinds, minutes, between)
+                await swarm.season(weather, kinds, minutes)
 
     simulate(scene)
     return outcome
