@@ -72,6 +72,8 @@ class Recorder:
     @asynccontextmanager
     async def recording(self) -> AsyncIterator[Recorder]:
         self._tasks = [asyncio.create_task(self._follow(*watched)) for watched in self._watched]
+        for task in self._tasks:
+            task.add_done_callback(lambda _: self._heard.set())  # its failure is everybody's
         try:
             await self.until(lambda: len(self._synced) == len(self._watched), 20, "reading what there is")
             yield self
