@@ -3,8 +3,8 @@
 Who scrapes does not verify it (the usual ServiceMonitor says `insecureSkipVerify`); who may read is another
 question (`metrics_auth`).
 
-It is made when the first client comes: cryptography takes 13 MiB and a tenth of a second, which a process that nobody
-scrapes does without.
+It is made when the first client comes: cryptography takes 12 MiB and 30 ms, which a process that nobody scrapes does
+without.
 """
 
 from __future__ import annotations

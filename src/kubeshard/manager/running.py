@@ -44,6 +44,8 @@ def run(manager: Manager | AbstractAsyncContextManager[Manager], *, blocked_afte
     the manager has ended. A program that has not set up logging gets text lines on standard error. A thread names in
     the log what blocks the event loop for longer than `blocked_after` seconds; 0: none does.
 
+    Python's garbage collector is set to leave alone what lives as long as the process, unless the program has set it.
+
     As process 1 of a container the program goes on as a child of a small init: see `kubeshard.runtime.init_process`.
     """
     leave_init_to_a_parent()
