@@ -45,16 +45,16 @@ async def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     add_go_option(parser, "--go-sharder", "KUBESHARD_GO_SHARDER")
     given = parser.parse_args()
-    results = Results({"objects": "", "wall": "s", "CPU": "s", "peak RSS": "MiB"})
-    async with bench() as cluster:
-        progress(f"creating {given.objects} objects")
-        await cluster.create_websites(given.objects)
-        for number in range(given.rounds):
-            for program in programs(given.go_sharder, number):
-                progress(f"round {number + 1}: {program.name}")
-                async with new_ring(cluster, f"bench-{program.name}-{number}") as ring:
-                    await measure(ring, program, given.objects, results)
-    results.show()
+    units = {"objects": "", "wall": "s", "CPU": "s", "peak RSS": "MiB"}
+    with Results(units) as results:
+        async with bench() as cluster:
+            progress(f"creating {given.objects} objects")
+            await cluster.create_websites(given.objects)
+            for number in range(given.rounds):
+                for program in programs(given.go_sharder, number):
+                    progress(f"round {number + 1}: {program.name}")
+                    async with new_ring(cluster, f"bench-{program.name}-{number}") as ring:
+                        await measure(ring, program, given.objects, results)
 
 
 class Ring:
@@ -126,7 +126,7 @@ async def measure(ring: Ring, program: Program, objects: int, results: Results) 
     on = shard_label(ring.name)
     sharder = cluster.start_sharder(program)
     try:
-        await ready(ring)
+        await ready(ring, sharder)
         steps = (
             ("assign", Selector.equals(on, FIRST), objects, ring.join(FIRST)),
             ("drain", Selector.exists(drain_label(ring.name)), leaving, ring.join(SECOND)),
@@ -144,10 +144,12 @@ async def measure(ring: Ring, program: Program, objects: int, results: Results) 
         sharder.kill()
 
 
-async def ready(ring: Ring) -> None:
+async def ready(ring: Ring, sharder: Child) -> None:
     """Waits until the sharder has registered the ring's webhook, and then rests."""
     async with asyncio.timeout(60):
         while True:
+            if not sharder.running:
+                raise RuntimeError(f"{sharder.name} ended:\n{sharder.tail()}")
             with suppress(NotFound):
                 await ring.client.get(ControllerRing, ring.name)
                 await ring.client.get(MutatingWebhookConfiguration, webhook_config_name(ring.name))

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from kubeshard import ALL
 from kubeshard.client import Bookmark, Changed, Client, load_config
@@ -217,11 +217,19 @@ def add_go_option(parser: ArgumentParser, flag: str, variable: str) -> None:
 
 
 class Results:
-    """Figures of several rounds: medians, their spread, and the ratio to the reference."""
+    """Figures of several rounds: medians, their spread, and the ratio to the reference. As a context manager it shows
+    them at the end of the block, also of one that failed late.
+    """
 
     def __init__(self, units: Mapping[str, str]) -> None:
         self._units = units
         self._values: dict[tuple[str, str], dict[str, list[float]]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.show()
 
     def add(self, what: str, program: Program, **figures: float) -> None:
         values = self._values.setdefault((what, program.name), {})

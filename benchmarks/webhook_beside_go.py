@@ -38,31 +38,33 @@ async def beside_go(
     go: Path, shards: Sequence[int], rounds: int, core: int, body: bytes, measure: Measure
 ) -> None:
     """`body` is a review that is answered with a patch."""
-    results = Results({"per CPU second": "1/s", "per second": "1/s", "p50": "ms", "p99": "ms"})
-    async with bench() as cluster:
-        for number in shards:
-            await _new_ring(cluster, number)
-        for turn in range(rounds):
-            for program in programs(go, turn):
-                progress(f"round {turn + 1}: {program.name}")
-                mine = os.sched_getaffinity(0)
-                os.sched_setaffinity(0, {core})  # the program's, from its first thread on
-                try:
-                    sharder = cluster.start_sharder(program)
-                finally:
-                    os.sched_setaffinity(0, mine)
-                try:
-                    for number in shards:
-                        url = await _ready(cluster, sharder, number, body)
-                        per_cpu, rate, p50, p99 = await asyncio.to_thread(measure, url, sharder.pid)
-                        figures = {"per CPU second": per_cpu, "per second": rate, "p50": p50, "p99": p99}
-                        results.add(f"{number} shards", program, **figures)
-                finally:
-                    sharder.kill()
-                    for number in shards:  # each program shows by a new one that it has started
-                        with suppress(NotFound):
-                            await cluster.client.delete(MutatingWebhookConfiguration, _configuration(number))
-    results.show()
+    units = {"per CPU second": "1/s", "per second": "1/s", "p50": "ms", "p99": "ms"}
+    with Results(units) as results:
+        async with bench() as cluster:
+            for number in shards:
+                await _new_ring(cluster, number)
+            for turn in range(rounds):
+                for program in programs(go, turn):
+                    progress(f"round {turn + 1}: {program.name}")
+                    mine = os.sched_getaffinity(0)
+                    os.sched_setaffinity(0, {core})  # the program's, from its first thread on
+                    try:
+                        sharder = cluster.start_sharder(program)
+                    finally:
+                        os.sched_setaffinity(0, mine)
+                    try:
+                        for number in shards:
+                            url = await _ready(cluster, sharder, number, body)
+                            per_cpu, rate, p50, p99 = await asyncio.to_thread(measure, url, sharder.pid)
+                            figures = {"per CPU second": per_cpu, "per second": rate, "p50": p50, "p99": p99}
+                            results.add(f"{number} shards", program, **figures)
+                    finally:
+                        sharder.kill()
+                        for number in shards:  # each program shows by a new one that it has started
+                            with suppress(NotFound):
+                                await cluster.client.delete(
+                                    MutatingWebhookConfiguration, _configuration(number)
+                                )
 
 
 async def _new_ring(cluster: Bench, shards: int) -> None:

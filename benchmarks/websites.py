@@ -34,13 +34,12 @@ async def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     add_go_option(parser, "--go-operator", "KUBESHARD_GO_OPERATOR")
     given = parser.parse_args()
-    results = Results({"wall": "s", "CPU": "s", "CPU per website": "ms", "peak RSS": "MiB"})
-    for number in range(given.rounds):
-        for program in programs(given.go_operator, number):
-            progress(f"round {number + 1}: {program.name}")
-            async with bench() as cluster:
-                await measure(cluster, program, given.websites, given.workers, results)
-    results.show()
+    with Results({"wall": "s", "CPU": "s", "CPU per website": "ms", "peak RSS": "MiB"}) as results:
+        for number in range(given.rounds):
+            for program in programs(given.go_operator, number):
+                progress(f"round {number + 1}: {program.name}")
+                async with bench() as cluster:
+                    await measure(cluster, program, given.websites, given.workers, results)
 
 
 async def measure(cluster: Bench, program: Program, websites: int, workers: int, results: Results) -> None:
