@@ -10,7 +10,7 @@ from small_api import SmallApi, status
 from small_ring import SmallRing
 
 from kubeshard.core.errors import Timeout
-from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
@@ -19,7 +19,7 @@ from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharder.moves import Job, Mover, Outcome, Still
 from kubeshard.sharder.repairs import Repairs
 from kubeshard.sharder.ring import Ring
-from kubeshard.sharding import RingEntry, RingResource, TypeMeta, plan
+from kubeshard.sharding import RingEntry, RingResource, plan
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
 

@@ -10,7 +10,7 @@ from small_ring import SmallRing
 
 from kubeshard.client import Client, ClusterConfig, TokenBucketLimiter
 from kubeshard.core.errors import ApiError, Throttled
-from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager.rights import LeaderFence
@@ -22,7 +22,6 @@ from kubeshard.sharding import (
     RingEntry,
     RingGroupResource,
     RingResource,
-    TypeMeta,
     plan,
 )
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time

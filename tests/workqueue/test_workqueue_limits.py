@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +7,7 @@ from hypothesis import strategies as st
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
-from kubeshard.workqueue.limits import FastSlow, ItemExponential, Limiter, MaxOf, MaxWait, TokenBucket
+from kubeshard.workqueue.limits import FastSlow, ItemExponential, Limiter, MaxOf, MaxWait, OverallRate
 
 
 def delays(limiter: Limiter, key: str, times: int) -> list[float]:
@@ -55,32 +53,9 @@ def test_the_default_is_between_a_fifth_of_a_second_and_two_minutes() -> None:
 
 
 @virtual_time
-async def test_a_bucket_lets_a_burst_through_and_then_its_rate() -> None:
-    bucket = TokenBucket(rate=10, burst=3, clock=VirtualClock())
-    assert [bucket.when("k") for _ in range(5)] == pytest.approx([0, 0, 0, 0.1, 0.2])
-
-
-@virtual_time
-async def test_a_bucket_refills_with_time_up_to_its_burst() -> None:
-    bucket = TokenBucket(rate=10, burst=3, clock=VirtualClock())
-    for _ in range(3):
-        assert bucket.try_take()
-    assert not bucket.try_take()
-    await asyncio.sleep(0.1)
-    assert bucket.try_take()
-    assert not bucket.try_take()
-    await asyncio.sleep(3600)
-    assert [bucket.try_take() for _ in range(4)] == [True, True, True, False]
-
-
-@virtual_time
-async def test_a_bucket_never_exceeds_burst_plus_rate() -> None:
-    bucket = TokenBucket(rate=5, burst=10, clock=VirtualClock())
-    taken = 0
-    for _ in range(100):
-        taken += sum(bucket.try_take() for _ in range(20))
-        await asyncio.sleep(0.07)
-    assert taken <= 10 + 5 * 100 * 0.07
+async def test_an_overall_rate_lets_a_burst_through_and_then_its_rate_whatever_the_keys() -> None:
+    rate = OverallRate(rate=10, burst=3, clock=VirtualClock())
+    assert [rate.when(key) for key in "abcde"] == pytest.approx([0, 0, 0, 0.1, 0.2])
 
 
 def test_fast_tries_come_first_and_slow_ones_after() -> None:
@@ -111,4 +86,4 @@ def test_nonsensical_numbers_are_refused() -> None:
     with pytest.raises(ValueError, match="base"):
         ItemExponential(10, 1, rng=SeededRng(1))
     with pytest.raises(ValueError, match="rate"):
-        TokenBucket(rate=0, clock=SystemClock())
+        OverallRate(rate=0, clock=SystemClock())

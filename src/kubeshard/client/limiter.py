@@ -10,6 +10,7 @@ import asyncio
 from typing import Protocol
 
 from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.token_bucket import TokenBucket
 
 
 class Limiter(Protocol):
@@ -26,22 +27,14 @@ class TokenBucketLimiter:
     """
 
     def __init__(self, qps: float, burst: int, clock: Clock) -> None:
-        if qps <= 0 or burst < 1:
-            raise ValueError(f"a limiter needs qps > 0 and burst >= 1, not {qps} and {burst}")
-        self._interval = 1.0 / qps
-        self._credit = self._interval * (burst - 1)
-        self._clock = clock
-        self._next = clock.monotonic() - self._credit
-        """When the next request may go, had none of the burst been saved up."""
+        """Raises ValueError unless both are positive."""
+        self._bucket = TokenBucket(qps, burst, clock=clock)
 
     async def acquire(self) -> None:
-        now = self._clock.monotonic()
-        self._next = max(self._next, now - self._credit)
-        wait = self._next - now
-        self._next += self._interval
+        wait = self._bucket.take()
         if wait > 0:
             try:
                 await asyncio.sleep(wait)
             except asyncio.CancelledError:
-                self._next -= self._interval  # a request that is not sent delays nobody
+                self._bucket.give_back()  # a request that is not sent delays nobody
                 raise

@@ -40,13 +40,6 @@ class Status(Struct):
     details: dict[str, Any] | None = None
 
 
-class TypeMeta(Struct):
-    """What every object begins with."""
-
-    api_version: str = ""
-    kind: str = ""
-
-
 def is_json(headers: Mapping[str, str]) -> bool:
     return headers.get("content-type", "").startswith("application/json")
 

@@ -14,10 +14,10 @@ from kubeshard.client.connection import Connection, Guard, Observer, where
 from kubeshard.client.discovery import Discovery
 from kubeshard.client.fence import Fence
 from kubeshard.client.requests import JSON, query
-from kubeshard.client.status import TypeMeta
 from kubeshard.client.writes import WriteLedger, WriteObserver
 from kubeshard.core.encoding import UNREADABLE, decode, decoder
 from kubeshard.core.errors import UnexpectedResponse
+from kubeshard.core.kinds import TypeMeta
 from kubeshard.core.objects import Form, KubeObject
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.rng import Rng

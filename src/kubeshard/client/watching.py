@@ -30,9 +30,10 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from kubeshard.client.connection import Connection, broken
-from kubeshard.client.status import Status, TypeMeta, from_status
+from kubeshard.client.status import Status, from_status
 from kubeshard.core.encoding import UNREADABLE, UndecodableObject, decode, decoder, partial
 from kubeshard.core.errors import ApiError, UnexpectedResponse
+from kubeshard.core.kinds import TypeMeta
 from kubeshard.core.objects import Form, KubeObject, PartialObject, Struct
 from kubeshard.runtime.transport import HttpRequest, HttpStream, TransportError
 

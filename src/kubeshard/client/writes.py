@@ -9,10 +9,9 @@ from typing import Any, Literal, NamedTuple, Protocol, TypedDict
 
 import msgspec
 
-from kubeshard.client.status import TypeMeta
 from kubeshard.core.encoding import decoder, to_dict
 from kubeshard.core.errors import ApiError, KubeshardError, Timeout, Unavailable, UnexpectedResponse
-from kubeshard.core.kinds import Kind
+from kubeshard.core.kinds import Kind, TypeMeta
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta, PartialObject, Struct
 from kubeshard.runtime.transport import UNDELIVERED, TransportError
 

@@ -26,7 +26,7 @@ import msgspec
 from kubeshard.core.objects import KubeObject, Struct
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.clock import Clock
-from kubeshard.workqueue.limits import TokenBucket
+from kubeshard.runtime.token_bucket import TokenBucket
 
 REFRESH = 30 * 60.0
 """Seconds between two writes of a series that goes on."""

@@ -13,6 +13,8 @@ import re
 from typing import NamedTuple
 from urllib.parse import quote
 
+import msgspec
+
 
 class GroupResource(NamedTuple):
     """A resource without its version, as ControllerRings and RBAC rules name it."""
@@ -32,6 +34,13 @@ class GroupKind(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind}.{self.group}" if self.group else self.kind
+
+
+class TypeMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What an object says it is. Lists of the metadata form do not say it: the caller knows it from the request."""
+
+    api_version: str = ""
+    kind: str = ""
 
 
 class Kind(NamedTuple):

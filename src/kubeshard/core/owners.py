@@ -37,13 +37,6 @@ def controller_of(meta: ObjectMeta) -> OwnerReference | None:
     return next((owner for owner in meta.owner_references if owner.controller), None)
 
 
-def is_owned_by(meta: ObjectMeta, owner: KubeObject) -> bool:
-    """Whether one of the references names this very object: by UID, so a namesake created later does not
-    count.
-    """
-    return any(reference.uid == owner.metadata.uid for reference in meta.owner_references)
-
-
 def owner_reference(owner: KubeObject) -> OwnerReference:
     """A plain reference: the dependent goes when all its owners are gone. Raises IllegalOwner for an owner
     without uid, or of a class that is of no kind.
@@ -88,13 +81,6 @@ def with_owner(meta: ObjectMeta, owner: KubeObject, *, controller: bool = False)
         raise AlreadyControlled(meta, current)
     others = tuple(other for other in meta.owner_references if not _same(other, reference))
     return msgspec.structs.replace(meta, owner_references=(*others, reference))
-
-
-def without_owner(meta: ObjectMeta, owner: KubeObject) -> ObjectMeta:
-    """The metadata without the owner's reference; the same metadata where there was none."""
-    reference = owner_reference(owner)
-    others = tuple(other for other in meta.owner_references if not _same(other, reference))
-    return meta if others == meta.owner_references else msgspec.structs.replace(meta, owner_references=others)
 
 
 def _same(a: OwnerReference, b: OwnerReference) -> bool:

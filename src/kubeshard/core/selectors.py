@@ -178,10 +178,6 @@ class FieldSelector:
         return cls((FieldRequirement(path, value),))
 
     @classmethod
-    def not_equals(cls, path: str, value: str) -> FieldSelector:
-        return cls((FieldRequirement(path, value, negated=True),))
-
-    @classmethod
     def parse(cls, text: str) -> FieldSelector:
         """From `metadata.name=x,status.phase!=Failed`. Raises InvalidSelector."""
         requirements = set()

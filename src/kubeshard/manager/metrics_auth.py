@@ -30,7 +30,7 @@ from kubeshard.core.objects import KubeObject, Struct, field
 from kubeshard.manager.http import Page, respond
 from kubeshard.runtime.asgi import AsgiApp, Receive, Scope, Send
 from kubeshard.runtime.logs import get_logger
-from kubeshard.workqueue.limits import TokenBucket
+from kubeshard.runtime.token_bucket import TokenBucket
 
 ALLOWED_FOR = 60.0
 REFUSED_FOR = 10.0

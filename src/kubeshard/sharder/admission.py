@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from kubeshard.core.kinds import TypeMeta
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import add, pointer
 from kubeshard.runtime.clock import Clock
@@ -39,7 +40,7 @@ from kubeshard.sharder.acknowledgement import acknowledges
 from kubeshard.sharder.ring import Ring, Rings
 from kubeshard.sharding.classification import ResourceNotInRing, RingEntry
 from kubeshard.sharding.names import ring_of_webhook_path
-from kubeshard.sharding.planner import ALREADY_ASSIGNED, ASSIGNING, Action, RingView, TypeMeta, plan
+from kubeshard.sharding.planner import ALREADY_ASSIGNED, ASSIGNING, Action, RingView, plan
 from kubeshard.webhook.review import (
     AdmissionAnswer,
     AdmissionRequest,

@@ -39,7 +39,7 @@ from kubeshard.core.errors import (
     Throttled,
     Unauthorized,
 )
-from kubeshard.core.kinds import Kind
+from kubeshard.core.kinds import Kind, TypeMeta
 from kubeshard.core.objects import Key, ObjectMeta, PartialObject, metadata_only
 from kubeshard.core.patches import JsonPatch, MergePatch, add, pointer, remove, test
 from kubeshard.core.selectors import FieldSelector
@@ -50,7 +50,7 @@ from kubeshard.sharder.owners import UnknownOwners
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.names import DRAIN_VALUE
-from kubeshard.sharding.planner import Action, Decision, RingView, TypeMeta, plan
+from kubeshard.sharding.planner import Action, Decision, RingView, plan
 
 TRIES = 6
 TRIES_BY_VERSION = 3

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from kubeshard.client.client import Client
 from kubeshard.client.discovery import KindNotServed
 from kubeshard.core.errors import ApiError, Forbidden, NotFound, Timeout
+from kubeshard.core.kinds import TypeMeta
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.selectors import Selector
@@ -36,7 +37,7 @@ from kubeshard.sharder.reports import DRAIN_STUCK_AFTER
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.schedule import Outcome, Reach
 from kubeshard.sharding.classification import RingEntry
-from kubeshard.sharding.planner import NOT_SELECTED, Action, RingView, TypeMeta, plan
+from kubeshard.sharding.planner import NOT_SELECTED, Action, RingView, plan
 
 MAX_SELECTOR = 4000
 """Characters; beyond it everything is listed instead of naming all shards in the URL."""

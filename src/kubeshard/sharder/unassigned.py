@@ -21,7 +21,7 @@ from kubeshard.cache.backoff import Backoff, BackoffPolicy
 from kubeshard.client.client import Client
 from kubeshard.client.watching import Bookmark, Changed
 from kubeshard.core.errors import ApiError, Forbidden, NotFound
-from kubeshard.core.kinds import Kind
+from kubeshard.core.kinds import Kind, TypeMeta
 from kubeshard.core.namespaces import ALL, All
 from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.selectors import Selector
@@ -36,7 +36,7 @@ from kubeshard.sharder.owners import UnknownOwners
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.schedule import Reach
 from kubeshard.sharding.names import shard_label
-from kubeshard.sharding.planner import NOT_SELECTED, Action, TypeMeta, plan
+from kubeshard.sharding.planner import NOT_SELECTED, Action, plan
 
 SHORT_WATCH = 1.0
 """Seconds: a watch that ends sooner, without having said anything, counts as failed."""

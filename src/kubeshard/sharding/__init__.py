@@ -26,7 +26,7 @@ from kubeshard.sharding.names import (
     webhook_config_name,
     webhook_path,
 )
-from kubeshard.sharding.planner import Action, Decision, RingView, TypeMeta, hash_key, plan
+from kubeshard.sharding.planner import Action, Decision, RingView, hash_key, plan
 from kubeshard.sharding.ring import HashRing, ring_of
 from kubeshard.sharding.states import LeaseTimes, ShardState, state_of
 
@@ -55,7 +55,6 @@ __all__ = [
     "RingView",
     "Shard",
     "ShardState",
-    "TypeMeta",
     "controlled_key",
     "drain_label",
     "hash_key",

@@ -10,8 +10,7 @@ from __future__ import annotations
 from kubeshard.core.conditions import Condition
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import KubeObject, Struct, field
-from kubeshard.core.selectors import LabelSelector, Selector
-from kubeshard.sharding.names import RING_LABEL
+from kubeshard.core.selectors import LabelSelector
 
 GROUP = "sharding.timebertt.dev"
 VERSION = "v1alpha1"
@@ -65,8 +64,3 @@ class ControllerRing(
     @property
     def name(self) -> str:
         return self.metadata.name
-
-    @property
-    def lease_selector(self) -> Selector:
-        """Selects the Leases of the ring's shards."""
-        return Selector.equals(RING_LABEL, self.metadata.name)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from kubeshard.core.objects import ObjectMeta, OwnerReference
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.owners import controller_of
 
 
 class KeyRefused(ValueError):
@@ -50,7 +51,7 @@ def controlled_key(meta: ObjectMeta, namespace: str = "") -> str:
     Raises KeyRefused for a controller reference with missing or malformed parts. The object's own name is
     irrelevant.
     """
-    reference = controller_reference_of(meta)
+    reference = controller_of(meta)
     if reference is None:
         return ""
     if not reference.api_version:
@@ -64,14 +65,6 @@ def controlled_key(meta: ObjectMeta, namespace: str = "") -> str:
     except ValueError as error:
         raise KeyRefused(f"invalid apiVersion of controller reference: {error}") from None
     return f"{group}/{reference.kind}/{meta.namespace or namespace}/{reference.name}"
-
-
-def controller_reference_of(meta: ObjectMeta) -> OwnerReference | None:
-    """The first owner reference that says `controller: true`."""
-    for reference in meta.owner_references:
-        if reference.controller:
-            return reference
-    return None
 
 
 @lru_cache(maxsize=1024)

@@ -25,11 +25,11 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard.core.kinds import GroupKind, GroupResource, TypeMeta
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.core.owners import group_kind_of
+from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.sharding.classification import RingEntry, RingResources
-from kubeshard.sharding.keys import KeyRefused, controlled_key, controller_reference_of, main_key
+from kubeshard.sharding.keys import KeyRefused, controlled_key, main_key
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.sharding.ring import HashRing
 
@@ -94,15 +94,6 @@ class RingView:
         return not namespace or self.namespaces is None or namespace in self.namespaces
 
 
-class TypeMeta(NamedTuple):
-    """What an object says it is. Lists of the metadata form do not say it: the caller knows it from the
-    request.
-    """
-
-    api_version: str
-    kind: str
-
-
 def plan(
     view: RingView,
     entry: RingEntry,
@@ -150,7 +141,7 @@ def hash_key(view: RingView, entry: RingEntry, type_: TypeMeta, meta: ObjectMeta
         return main_key(type_.api_version, type_.kind, meta, namespace)
     key = controlled_key(meta, namespace)
     if key and (kinds := view.owner_kinds.get(entry.resource)) is not None:
-        reference = controller_reference_of(meta)
+        reference = controller_of(meta)
         if reference is not None and group_kind_of(reference) not in kinds:
             return ""
     return key

@@ -9,7 +9,7 @@ Not guaranteed: order between keys after delays, persistence, use from several t
 the protocol `Queue` only (`protocols`), so that a queue with priorities can take this one's place.
 """
 
-from kubeshard.workqueue.limits import FastSlow, ItemExponential, Limiter, MaxOf, MaxWait, TokenBucket
+from kubeshard.workqueue.limits import FastSlow, ItemExponential, Limiter, MaxOf, MaxWait, OverallRate
 from kubeshard.workqueue.metrics import QueueMetrics
 from kubeshard.workqueue.protocols import Queue
 from kubeshard.workqueue.queue import ShutDown, WorkQueue
@@ -20,9 +20,9 @@ __all__ = [
     "Limiter",
     "MaxOf",
     "MaxWait",
+    "OverallRate",
     "Queue",
     "QueueMetrics",
     "ShutDown",
-    "TokenBucket",
     "WorkQueue",
 ]

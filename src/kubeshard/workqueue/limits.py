@@ -3,14 +3,13 @@
 | limiter | rule | default |
 |---|---|---|
 | `ItemExponential` | `base * 2^failures`, at most `cap`; up to `jitter` times that on top | 0.2 s, 60 s, 1 |
-| `TokenBucket` | all keys together: `rate` per second after a burst | 10 per s, 100 |
+| `OverallRate` | all keys together: `rate` per second after a burst | 10 per s, 100 |
 | `FastSlow` | `fast` for the first `fast_tries` retries of a key, then `slow` | |
 | `MaxOf` | the longest delay of several limiters | |
 | `MaxWait` | another limiter's delay, at most `cap` | |
 
 A controller's default is `ItemExponential` with these numbers: 0.2-0.4 s, 0.4-0.8 s, ... 60-120 s. client-go begins
-at 5 ms, too early for any API outside the cluster, and ends at 16 min, too late for people who wait for it (framework
-2.3).
+at 5 ms, too early for any API outside the cluster, and ends at 16 min, too late for people who wait for it.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from typing import Protocol
 
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.rng import Rng
+from kubeshard.runtime.token_bucket import TokenBucket
 
 
 class Limiter(Protocol):
@@ -67,43 +67,20 @@ class ItemExponential:
         return self._failures.get(key, 0)
 
 
-class TokenBucket:
-    """Lets `burst` through at once and `rate` per second from then on, whatever the keys."""
+class OverallRate:
+    """Lets `burst` retries through at once and `rate` per second from then on, whatever the keys."""
 
     def __init__(self, rate: float = 10.0, burst: int = 100, *, clock: Clock) -> None:
-        if rate <= 0 or burst < 1:
-            raise ValueError(f"rate {rate} and burst {burst} must be positive")
-        self._rate = rate
-        self._burst = float(burst)
-        self._clock = clock
-        self._tokens = self._burst
-        """At the time `_filled`; below zero by the tokens that are promised already."""
-        self._filled = clock.monotonic()
+        self._bucket = TokenBucket(rate, burst, clock=clock)
 
-    def when(self, key: Hashable = None) -> float:
-        """Takes a token, from the future if need be, and returns how long until it is there."""
-        self._fill()
-        self._tokens -= 1
-        return max(0.0, -self._tokens / self._rate)
-
-    def try_take(self) -> bool:
-        """Takes a token if there is one now."""
-        self._fill()
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
+    def when(self, key: Hashable) -> float:
+        return self._bucket.take()
 
     def forget(self, key: Hashable) -> None:
         """Nothing is kept by key."""
 
     def retries(self, key: Hashable) -> int:
         return 0
-
-    def _fill(self) -> None:
-        now = self._clock.monotonic()
-        self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._rate)
-        self._filled = now
 
 
 class FastSlow:
