@@ -21,7 +21,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-from kubeshard.workqueue import WorkQueue
+from kubeshard.runtime.world import REAL_WORLD
+from kubeshard.workqueue import ItemExponential, WorkQueue
 
 WORKERS = 8
 
@@ -102,6 +103,10 @@ async def hot_key(queue: Subject, keys: int) -> None:
             await asyncio.sleep(0)
 
 
+def work_queue() -> WorkQueue[int]:
+    return WorkQueue(clock=REAL_WORLD.clock, limiter=ItemExponential(rng=REAL_WORLD.rng))
+
+
 def measure(load: Callable[[Subject, int], Awaitable[None]], make: Callable[[], Subject], keys: int) -> float:
     async def main() -> float:
         queue = make()
@@ -122,7 +127,7 @@ def main() -> None:
         ours: list[float] = []
         naive: list[float] = []
         for _ in range(options.rounds):
-            ours.append(measure(load, WorkQueue[int], options.keys))
+            ours.append(measure(load, work_queue, options.keys))
             naive.append(measure(load, Naive, options.keys))
         ratio = statistics.median(ours) / statistics.median(naive)
         print(
