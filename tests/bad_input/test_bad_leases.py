@@ -1,4 +1,4 @@
-"""Leases that are wrong, hostile or odd, each beside a good one: reliability 4.2, row by row.
+"""Leases that are wrong, hostile or odd, each beside a good one, row by row of docs/bad-input.md.
 
 What the API server lets pass is in `kube/test_bad_input_kube.py`; states, times and durations are in
 `sharding/test_sharding_leases.py`.
@@ -63,7 +63,7 @@ class Case:
 
 CASES = [
     Case("a name that is too long for a label", lease("n" * 64)),
-    Case("a name that is no label value", lease("-a")),
+    Case("a name that is not a label value", lease("-a")),
     Case("no name", lease("")),
     Case("another holder", lease(holder_identity="somebody"), state=ShardState.DEAD),
     Case("a holder of 10 kB", lease(holder_identity="h" * 10_000), state=ShardState.DEAD),
@@ -73,7 +73,7 @@ CASES = [
         lease(**dict.fromkeys(("holder_identity", "acquire_time", "renew_time", "lease_duration_seconds"))),
     ),
     Case("no times", lease(acquire_time=None, renew_time=None), ("bad",), ShardState.UNCERTAIN),
-    Case("times that are no times", lease(acquire_time="x", renew_time="?"), ("bad",), ShardState.UNCERTAIN),
+    Case("times that are not times", lease(acquire_time="x", renew_time="?"), ("bad",), ShardState.UNCERTAIN),
     Case(
         "renewed in the far future",
         lease(renew_time="9999-12-31T23:59:59.999999Z"),
@@ -144,7 +144,7 @@ def _created(name: str, when: str) -> Lease:
 
 
 async def test_a_name_in_two_namespaces_is_told_once_by_an_event_and_a_condition() -> None:
-    """protocol 14-A13"""
+    """A13 in docs/defects.md."""
     book = LeaseBook()
     book.observe(lease("a", namespace="one"), 0.0)
     book.observe(lease("a", namespace="two"), 0.0)

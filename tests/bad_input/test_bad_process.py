@@ -1,4 +1,4 @@
-"""Shard processes in odd surroundings: reliability 4.5. The other rows are proved where the parts are, see
+"""Shard processes in odd surroundings. The other rows are proved where the parts are, see
 `docs/bad-input.md`.
 """
 

@@ -149,4 +149,4 @@ def test_samples_are_printed_as_yaml_for_kubectl() -> None:
 def test_no_number_is_no_time_until_a_pod_is_ready() -> None:
     result = CliRunner().invoke(cli, ["apiserver", "--port", "0", "--ready-after", "nan"])
     assert result.exit_code == 2
-    assert result.output.splitlines()[-1] == "Error: Invalid value for '--ready-after': is no number"
+    assert result.output.splitlines()[-1] == "Error: Invalid value for '--ready-after': is not a number"

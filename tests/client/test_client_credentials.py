@@ -158,7 +158,7 @@ async def test_a_plugin_sees_its_environment_and_the_cluster_but_no_input(plugin
     ("script", "problem"),
     [
         ("echo first >&2; echo last >&2; exit 3", "exit code 3: last"),
-        ("echo no", "is no ExecCredential"),
+        ("echo no", "is not an ExecCredential"),
         (answer("v1beta1", token="t"), "not ExecCredential of client.authentication.k8s.io/v1"),
         (answer(), "neither a token nor a client certificate"),
         (answer(clientCertificateData="C"), "only one of"),

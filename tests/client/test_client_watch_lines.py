@@ -29,13 +29,13 @@ NO_EVENTS = {
     "an ERROR of null": b'{"type":"ERROR","object":null}',
     "an ERROR of a string": b'{"type":"ERROR","object":"rate limited"}',
     "an ERROR without an object": b'{"type":"ERROR"}',
-    "an ERROR with a code that is no number": b'{"type":"ERROR","object":{"kind":"Status","code":"410"}}',
+    "an ERROR with a code that is not a number": b'{"type":"ERROR","object":{"kind":"Status","code":"410"}}',
     "a bookmark of null": b'{"type":"BOOKMARK","object":null}',
     "a bookmark without a version": b'{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{}}}',
     "a bookmark with a number": b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":12}}}',
     "a bookmark at version 0": b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"0"}}}',
     "an unknown type": b'{"type":"RENAMED","object":{"kind":"ConfigMap","metadata":{"name":"a"}}}',
-    "a type that is no string": b'{"type":7,"object":{"kind":"ConfigMap","metadata":{"name":"a"}}}',
+    "a type that is not a string": b'{"type":7,"object":{"kind":"ConfigMap","metadata":{"name":"a"}}}',
     "cut off": b'{"type":"ADDED","object":{"kind":"ConfigMap","metadata":{"na',
     "no JSON": b"<html>502 Bad Gateway</html>",
     "no object": b"[]",
@@ -47,15 +47,15 @@ NO_OBJECTS = {
     "null": (b"null", None),
     "without a name": (b'{"kind":"ConfigMap","metadata":{"resourceVersion":"7"}}', None),
     "a kind that is a number": (b'{"kind":7,"metadata":{"name":"a","resourceVersion":"7"}}', ("", "a")),
-    "labels that are no strings": (
+    "labels that are not strings": (
         b'{"kind":"ConfigMap","metadata":{"name":"a","labels":{"x":1},"resourceVersion":"7"}}',
         ("", "a"),
     ),
-    "data that is no UTF-8": (
+    "data that is not UTF-8": (
         b'{"kind":"ConfigMap","metadata":{"name":"a","resourceVersion":"7"},"data":{"x":"\xff"}}',
         ("", "a"),
     ),
-    "a name that is no UTF-8": (b'{"kind":"ConfigMap","metadata":{"name":"\xff"}}', None),
+    "a name that is not UTF-8": (b'{"kind":"ConfigMap","metadata":{"name":"\xff"}}', None),
 }
 
 

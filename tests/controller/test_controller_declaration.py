@@ -59,15 +59,15 @@ def test_a_controller_that_cannot_work_is_refused(wrong: dict[str, Any], says: s
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"reconciler": Calling}, "is no reconciler: give an instance"),
-        pytest.param({"reconciler": object()}, "is no reconciler: give an instance", id="an object"),
-        ({"primary": "Site"}, "'Site' is no kind"),
-        ({"primary": ObjectMeta}, "ObjectMeta is no kind"),
-        ({"owns": [Watch("ConfigMap")]}, "'ConfigMap' is no kind"),  # type: ignore[arg-type] # the mistake
+        ({"reconciler": Calling}, "is not a reconciler: give an instance"),
+        pytest.param({"reconciler": object()}, "is not a reconciler: give an instance", id="an object"),
+        ({"primary": "Site"}, "'Site' is not a kind"),
+        ({"primary": ObjectMeta}, "ObjectMeta is not a kind"),
+        ({"owns": [Watch("ConfigMap")]}, "'ConfigMap' is not a kind"),  # type: ignore[arg-type] # the mistake
         ({"owns": ConfigMap}, "owns takes a list"),
         ({"owns": metadata_only(ConfigMap)}, "owns takes a list"),
         ({"maps": Watch(ConfigMap, to=lambda reader, obj: [])}, "maps takes a list"),
-        ({"indexes": ["theme"]}, "'theme' in indexes is no Index"),
+        ({"indexes": ["theme"]}, "'theme' in indexes is not an Index"),
     ],
 )
 def test_what_is_no_reconciler_or_no_kind_is_refused_where_it_is_declared(
@@ -108,8 +108,8 @@ class CalledWithTheObject:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"reconciler": not_async}, "not_async is no `async def`"),
-        ({"reconciler": lambda ctx, obj: None}, "<lambda> is no `async def`"),
+        ({"reconciler": not_async}, "not_async is not an `async def`"),
+        ({"reconciler": lambda ctx, obj: None}, "<lambda> is not an `async def`"),
         ({"reconciler": object_only}, r"object_only takes other arguments than \(ctx, obj\)"),
         ({"reconciler": CalledWithTheObject()}, r"takes other arguments than \(ctx, obj\)"),
         ({"reconciler": Misspelt()}, "Misspelt has no method `reconcile`"),  # type: ignore[abstract] # the mistake
@@ -157,7 +157,7 @@ def test_a_scope_is_narrowed_by_another() -> None:
     assert narrowed(both, Scope(frozenset({"y", "z"}))).namespaces == frozenset({"y"})
 
 
-# -- mapping (framework 2.13)
+# -- mapping
 
 FOREIGN = ConfigMap(
     metadata=ObjectMeta(
@@ -212,7 +212,7 @@ def test_mappings_give_the_keys_of_the_table(keys_of: KeysOf, delta: Any, keys: 
     assert list(dict.fromkeys(key for state in states(delta) for key in keys_of(state))) == keys
 
 
-# -- in flight (reliability F14b, T14)
+# -- in flight
 
 KIND = GroupKind("example.com", "Site")
 

@@ -173,14 +173,20 @@ async def test_runs_that_never_wait_let_others_run() -> None:
         assert turns_until_done[0] > 10
 
 
-# -- endings (framework 2.15): label, when the key runs again, whether its backoff goes on
+# -- endings: label, when the key runs again, whether its backoff goes on
 
 ENDINGS = [
     pytest.param(None, "success", [], 0, id="none"),
     pytest.param(Result(), "success", [], 0, id="empty result"),
     pytest.param(Result(requeue_after=30.0), "requeue_after", [30.0], 0, id="requeue after"),
     pytest.param(Conflict("stale"), "requeue", [1.0], 1, id="conflict"),
-    pytest.param(AlreadyExists("there"), "requeue", [1.0], 1, id="already exists: a stale cache (14-A8)"),
+    pytest.param(
+        AlreadyExists("there"),
+        "requeue",
+        [1.0],
+        1,
+        id="already exists: a stale cache (A8 in docs/defects.md)",
+    ),
     pytest.param(NotOurs("moved"), "requeue", [1.0], 1, id="not ours"),
     pytest.param(CacheBehind("behind"), "requeue", [1.0], 1, id="cache behind"),
     pytest.param(ExceptionGroup("g", [Conflict("stale")]), "requeue", [1.0], 1, id="group of stale reads"),
@@ -479,7 +485,7 @@ async def test_wrappers_see_every_run_the_first_one_outermost() -> None:
     assert order == ["outer a", "inner a", "outer gone", "inner gone"]
 
 
-# -- own writes (framework 2.18), live reads (reliability F14c)
+# -- own writes, live reads
 
 
 @virtual_time

@@ -108,7 +108,7 @@ def test_one_controller_any_number_of_owners():
 
 @pytest.mark.parametrize("target", ["Gadget", None, GadgetSpec, Gadget()])
 def test_what_is_no_kind_is_a_type_error_that_says_so(target):
-    with pytest.raises(TypeError, match="is no kind"):
+    with pytest.raises(TypeError, match="is not a kind"):
         form_of(target)
 
 

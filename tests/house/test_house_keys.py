@@ -1,4 +1,4 @@
-"""No private key is in the repository (protocol 14-D9): tests and programs make theirs on demand."""
+"""No private key is in the repository (D9 in docs/defects.md): tests and programs make theirs on demand."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class Ring:
         task = asyncio.create_task(note())
         await opened.wait()
         yield seen
-        while (left := changed + SETTLING - time.monotonic()) > 0:  # noqa: ASYNC110 - quiet is no event
+        while (left := changed + SETTLING - time.monotonic()) > 0:  # noqa: ASYNC110 - quiet is not an event
             await asyncio.sleep(left)
         task.cancel()
 

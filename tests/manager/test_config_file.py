@@ -48,7 +48,7 @@ def test_durations_are_written_as_go_writes_them(text: str, seconds: float) -> N
 
 @pytest.mark.parametrize("text", ["", "15", "s", "1 s", "1s 2m", "1d", "--1s"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no duration"):
+    with pytest.raises(ValueError, match="is not a duration"):
         Duration.parse(text)
 
 
@@ -57,7 +57,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
     [
         (
             "leaderElection: {leaseDuration: soon}",
-            "field leaderElection.leaseDuration: 'soon' is no duration",
+            "field leaderElection.leaseDuration: 'soon' is not a duration",
         ),
         ("leaderElection: {leaderElect: maybe}", "field leaderElection.leaderElect: Expected `bool`"),
         ("metrics: 8080", "field metrics: Expected `object`"),

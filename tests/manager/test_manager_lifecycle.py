@@ -81,7 +81,7 @@ async def test_parts_start_in_order_and_stop_in_reverse() -> None:
     ]
 
 
-# -- graceful stop (reliability 1.6 `stop`, T27)
+# -- graceful stop
 
 
 @virtual_time

@@ -60,7 +60,7 @@ async def get(
     return Got(sent[0]["status"], b"".join(m["body"] for m in sent[1:]).decode(), answered)
 
 
-# -- health (framework 1.4)
+# -- health
 
 
 def crashing() -> str | None:
@@ -118,7 +118,7 @@ def test_other_methods_and_paths_are_refused(method: str, target: str, status: i
     assert method != "HEAD" or got.body == ""
 
 
-# -- vitals (reliability F15)
+# -- vitals
 
 
 @virtual_time
@@ -230,7 +230,7 @@ async def test_the_longest_lag_of_the_last_minute_is_a_metric() -> None:
     assert vitals.lag() == 0
 
 
-# -- metrics (framework 2.17)
+# -- metrics
 
 
 @virtual_time
@@ -296,7 +296,7 @@ def test_endings_are_counted_apart() -> None:
     assert value("active_workers") == 0
 
 
-# -- who may read metrics (reliability 4.6)
+# -- who may read metrics
 
 
 class Reviews:

@@ -453,7 +453,7 @@ class World:
         self.latency = latency
         self.ring = ring
         self.outside = virtual_world(seed=seed)
-        """Of everybody who is no process."""
+        """Of everybody who is not a process."""
         self.rng, self.clock = self.outside.rng, self.outside.clock
         self.server = ApiServer(world=self.outside)
         self.caller = _Webhooks()

@@ -1,4 +1,4 @@
-"""The kernel ends a process at its deadline, whatever the process is doing (reliability F2)."""
+"""The kernel ends a process at its deadline, whatever the process is doing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that cannot work are refused before anything is written (protocol 6.1, 14-A13b, reliability 4.5)."""
+"""Names that cannot work are refused before anything is written (A13b in docs/defects.md)."""
 
 from __future__ import annotations
 

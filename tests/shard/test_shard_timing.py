@@ -1,4 +1,4 @@
-"""The numbers of a shard's Lease keep their promise or are refused (reliability 1.5, 4.5)."""
+"""The numbers of a shard's Lease keep their promise or are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decision table of protocol 5, row by row, and label restoration of reliability 1.6."""
+"""The webhook's decision table, row by row, and the restoration of labels."""
 
 from __future__ import annotations
 
@@ -510,7 +510,7 @@ ACKNOWLEDGED = {
         "pod": "operator-5d9f",
     },
     "by anyone where no account is listed": {},
-    "by a pod that is no shard where no account is listed": {"pod": "operator-5d9f"},
+    "by a pod that is not a shard where no account is listed": {"pod": "operator-5d9f"},
 }
 
 

@@ -1,4 +1,4 @@
-"""SharderConfig, the webhook configuration and conditions (protocol 1.3, 4.1; reliability 4.1)."""
+"""SharderConfig, the webhook configuration and conditions."""
 
 from __future__ import annotations
 
@@ -254,14 +254,13 @@ def test_the_rings_selector_replaces_the_default_even_when_it_is_empty() -> None
 
 
 def test_a_ring_without_usable_resources_matches_nothing_rather_than_everything() -> None:
-    """reliability 4.1"""
     for resources in ((), (RingResource(group="", resource="*"),)):
         (webhook,) = webhook_configuration(ring(*resources), WebhookConfig())["webhooks"]
         assert webhook["rules"] == []
 
 
 def test_defaults_and_an_injected_ca_bundle_are_no_drift_but_edits_are() -> None:
-    """protocol 14-A16"""
+    """A16 in docs/defects.md."""
     desired = webhook_configuration(ring(WEBSITES), WebhookConfig())
 
     def actual(**webhook: object) -> MutatingWebhookConfiguration:

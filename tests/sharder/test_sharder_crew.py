@@ -1,4 +1,4 @@
-"""Bounded concurrency, second chances, and what is watched of Leases (protocol 14-A19, A20, B1)."""
+"""Bounded concurrency, second chances, and what is watched of Leases (A19, A20, B1 in docs/defects.md)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_no_more_than_the_crews_size_run_at_a_time() -> None:
 
 @virtual_time
 async def test_a_cancelled_pass_ends_at_once_though_its_producer_waits_for_room() -> None:
-    """protocol 14-A20"""
+    """A20 in docs/defects.md."""
 
     async def produce() -> None:
         async with Crew(2) as crew:
@@ -195,5 +195,5 @@ async def _never_asked(ring: Ring, shard: str, since: float) -> Still | None:
 
 
 def test_only_the_leases_of_shards_are_watched() -> None:
-    """protocol 14-B1: not the one per node."""
+    """Not the one per node: B1 in docs/defects.md."""
     assert SHARD_LEASES.labels == Selector.exists("alpha.sharding.timebertt.dev/controllerring")

@@ -1,4 +1,4 @@
-"""The shardlease controller on a small API and virtual time (protocol 3.3; reliability F5, F6)."""
+"""The shardlease controller on a small API and virtual time."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def proven(dead: Dead, shard: str, since: float = 0.0) -> bool:
 
 @virtual_time
 async def test_a_shard_that_dies_is_labelled_taken_and_deleted_on_time() -> None:
-    """The timeline of protocol 3.3 for a Lease of 15 s."""
+    """The whole timeline of a Lease of 15 s."""
     world = World()
     world.shard()
     await world.see()
@@ -142,7 +142,7 @@ async def test_a_released_lease_is_dead_at_once_and_deleted_after_61_seconds() -
 
 @virtual_time
 async def test_a_lease_that_was_renewed_unseen_is_not_taken() -> None:
-    """reliability 1.6: the Lease is read again before it is taken."""
+    """The Lease is read again before it is taken."""
     world = World()
     world.shard()
     await world.see()
@@ -158,7 +158,7 @@ async def test_a_lease_that_was_renewed_unseen_is_not_taken() -> None:
 
 @virtual_time
 async def test_an_orphaned_lease_that_was_taken_by_a_living_shard_is_not_deleted() -> None:
-    """reliability F6, trace T5: the deletion names uid and version."""
+    """The deletion names uid and version."""
     world = World()
     world.shard(holder="", duration=1)
     await world.see()
@@ -182,7 +182,7 @@ async def test_without_its_ring_a_lease_is_left_alone() -> None:
 
 @virtual_time
 async def test_a_deleted_lease_is_re_created_as_taken_after_twice_its_duration() -> None:
-    """protocol 14-A23"""
+    """A23 in docs/defects.md."""
     world = World()
     changes: list[Change] = []
     world.shard()
@@ -243,7 +243,7 @@ async def test_a_tombstone_in_a_vanished_namespace_is_given_up() -> None:
 
 @virtual_time
 async def test_an_invalid_shard_name_is_told_by_an_event() -> None:
-    """protocol 14-A13b"""
+    """A13b in docs/defects.md."""
     world = World()
     name = "a" * 64
     world.shard(name)
@@ -254,7 +254,7 @@ async def test_an_invalid_shard_name_is_told_by_an_event() -> None:
 
 @virtual_time
 async def test_a_shard_is_confirmed_dead_only_while_no_lease_of_its_name_is_held() -> None:
-    """reliability F6, trace T10: the view lags, the server knows better."""
+    """The view lags, the server knows better."""
     world = World()
     dead = world.dead()
     world.shard(holder="", duration=1)
@@ -338,7 +338,7 @@ async def test_a_shard_whose_lease_was_relabelled_is_not_dead_before_its_time() 
 
 @virtual_time
 async def test_a_remembered_death_does_not_outlive_the_sight_of_a_new_life() -> None:
-    """reliability T10: a namesake took the Lease within the 2 s in which nothing is read again."""
+    """A namesake took the Lease within the 2 s in which nothing is read again."""
     world = World()
     dead = world.dead()
     world.shard(holder="")
@@ -378,7 +378,6 @@ async def test_reads_that_never_left_are_not_remembered() -> None:
 
 @virtual_time
 async def test_a_relist_finds_what_a_broken_watch_missed() -> None:
-    """reliability F10"""
     world = World()
     world.shard()
     world.shard("b")
@@ -394,7 +393,6 @@ async def test_a_relist_finds_what_a_broken_watch_missed() -> None:
 
 @virtual_time
 async def test_the_probe_keeps_the_view_fresh_and_outlives_failures() -> None:
-    """reliability F10"""
     world = World()
     world.shard()
     down = {"now": False}

@@ -1,4 +1,4 @@
-"""Carrying out decisions against an API that changes, refuses and fails (protocol 4.2, reliability F8, F17)."""
+"""Carrying out decisions against an API that changes, refuses and fails."""
 
 from __future__ import annotations
 
@@ -120,7 +120,6 @@ async def test_an_unassigned_object_needs_no_death_certificate() -> None:
 
 @virtual_time
 async def test_nothing_is_taken_from_a_shard_that_may_live() -> None:
-    """reliability F6, trace T10"""
     world = World()
     world.dead = False
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
@@ -131,7 +130,7 @@ async def test_nothing_is_taken_from_a_shard_that_may_live() -> None:
 
 @virtual_time
 async def test_a_shard_that_came_back_while_the_job_waited_keeps_its_object() -> None:
-    """reliability T10: the object has not changed, so its version alone would let the move pass."""
+    """The object has not changed, so its version alone would let the move pass."""
     world = World()
     world.api.put(SECRETS, "foo", labels={SHARD: "shard-9"})
     job = await world.job()
@@ -143,7 +142,6 @@ async def test_a_shard_that_came_back_while_the_job_waited_keeps_its_object() ->
 
 @virtual_time
 async def test_nothing_is_moved_to_a_shard_that_left_while_the_job_waited() -> None:
-    """reliability S5"""
     world = World()
     world.api.put(SECRETS, "foo")
     job = await world.job()
@@ -154,7 +152,6 @@ async def test_nothing_is_moved_to_a_shard_that_left_while_the_job_waited() -> N
 
 @virtual_time
 async def test_a_sharder_that_leads_no_longer_leaves_the_job_to_others() -> None:
-    """reliability T17, S9"""
     world = World()
     world.api.put(SECRETS, "foo")
     job = await world.job()
@@ -167,7 +164,7 @@ async def test_a_sharder_that_leads_no_longer_leaves_the_job_to_others() -> None
 
 @virtual_time
 async def test_a_deleted_object_is_done() -> None:
-    """protocol 14-A19"""
+    """A19 in docs/defects.md."""
     world = World()
     world.api.put(SECRETS, "foo")
     job = await world.job()
@@ -201,7 +198,7 @@ async def test_a_conflict_with_the_webhooks_assignment_ends_quietly() -> None:
 async def test_an_object_written_all_the_time_is_moved_by_a_test_of_its_label(
     labels: dict[str, str] | None,
 ) -> None:
-    """reliability 4.4: the 4th try no longer depends on the version."""
+    """The 4th try no longer depends on the version."""
     world = World()
     world.api.put(SECRETS, "foo", labels=labels)
     world.conflict_by(4)
@@ -251,7 +248,7 @@ async def test_a_refused_object_is_counted_and_handed_on(answer: HttpResponse, e
 
 @virtual_time
 async def test_a_movement_is_counted_only_when_the_answer_names_the_target() -> None:
-    """protocol 14-A17: another webhook may take the label off again."""
+    """Another webhook may take the label off again: A17 in docs/defects.md."""
     world = World()
     world.api.put(SECRETS, "foo")
     job = await world.job()
@@ -277,7 +274,7 @@ async def test_without_a_ring_nothing_is_written() -> None:
 
 @virtual_time
 async def test_strict_parity_moves_with_two_nulls_and_leaves_the_label_to_the_webhook() -> None:
-    """protocol 14-A17"""
+    """A17 in docs/defects.md."""
     world = World(strict=True)
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     job = await world.job()
@@ -297,7 +294,7 @@ async def test_strict_parity_moves_with_two_nulls_and_leaves_the_label_to_the_we
 
 @virtual_time
 async def test_strict_parity_sets_the_label_itself_when_the_webhook_did_not() -> None:
-    """protocol 14-A17"""
+    """A17 in docs/defects.md."""
     world = World(strict=True)
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     assert await world.mover.carry_out(await world.job()) is Outcome.MOVED

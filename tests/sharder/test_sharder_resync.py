@@ -1,4 +1,4 @@
-"""Passes over a ring's objects on a small API (protocol 4.2, 14.1)."""
+"""Passes over a ring's objects on a small API."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class World:
 
 @virtual_time
 async def test_unassigned_objects_owners_and_cluster_scoped_ones_get_their_shards() -> None:
-    """protocol 14-A4: also cluster-scoped objects, whatever namespaces are selected."""
+    """Also cluster-scoped objects, whatever namespaces are selected: A4 in docs/defects.md."""
     w = World("shard-0", "shard-1", "shard-2", selector=LabelSelector(match_labels={"space": "default"}))
     secret, child = w.secret("foo"), w.config_map("sum", "foo")
     w.api.put(CLUSTERS, "c")
@@ -117,7 +117,7 @@ async def test_a_second_pass_writes_nothing() -> None:
 
 @virtual_time
 async def test_controlled_objects_wait_for_the_drain_of_their_owner_and_then_follow() -> None:
-    """protocol 14-A8"""
+    """A8 in docs/defects.md."""
     w = World("shard-0", "shard-1", "shard-2")
     secret = w.secret("foo", **{SHARD: "shard-0"})
     child = w.config_map("sum", "foo", **{SHARD: "shard-0"})
@@ -135,7 +135,7 @@ async def test_controlled_objects_wait_for_the_drain_of_their_owner_and_then_fol
 
 @virtual_time
 async def test_a_shard_that_joins_during_a_pass_takes_no_controlled_object_from_its_owner() -> None:
-    """protocol 14-A8: the pass looked at the owners before the shard was there."""
+    """The pass looked at the owners before the shard was there: A8 in docs/defects.md."""
     w = World("shard-0", "shard-2")
     child = w.config_map("sum", "foo", **{SHARD: (owner := HashRing(["shard-0", "shard-2"]).owner(FOO))})
     w.secret("foo", **{SHARD: owner})
@@ -153,7 +153,6 @@ async def test_a_shard_that_joins_during_a_pass_takes_no_controlled_object_from_
 
 @virtual_time
 async def test_controlled_objects_stay_while_their_owners_drain_is_refused() -> None:
-    """reliability S3"""
     w = World("shard-0", "shard-1", "shard-2")
     secret, child = w.secret("foo", **{SHARD: "shard-0"}), w.config_map("sum", "foo", **{SHARD: "shard-0"})
 
@@ -178,7 +177,7 @@ async def test_controlled_objects_stay_while_their_owners_drain_is_refused() -> 
 async def test_controlled_objects_wait_for_their_owner_whichever_resource_could_not_be_read(
     unreadable: str,
 ) -> None:
-    """protocol 14-A8, A19"""
+    """A8, A19 in docs/defects.md."""
     w = World("shard-0", "shard-1", "shard-2")
     secret, child = w.secret("foo", **{SHARD: "shard-0"}), w.config_map("sum", "foo", **{SHARD: "shard-0"})
 
@@ -202,7 +201,7 @@ async def test_controlled_objects_wait_for_their_owner_whichever_resource_could_
 
 @virtual_time
 async def test_a_pending_drain_is_neither_repeated_nor_counted_again() -> None:
-    """protocol 14-A9"""
+    """A9 in docs/defects.md."""
     w = World("shard-0", "shard-1", "shard-2")
     w.secret("foo", **{SHARD: "shard-0"})
     for _ in range(3):
@@ -215,7 +214,7 @@ async def test_a_pending_drain_is_neither_repeated_nor_counted_again() -> None:
 
 @virtual_time
 async def test_a_drain_that_nobody_acknowledges_is_reported_after_a_minute() -> None:
-    """protocol 14-A9"""
+    """A9 in docs/defects.md."""
     w = World("shard-0", "shard-1", "shard-2")
     w.secret("foo", **{SHARD: "shard-0"})
     await w.run()
@@ -229,7 +228,6 @@ async def test_a_drain_that_nobody_acknowledges_is_reported_after_a_minute() -> 
 
 @virtual_time
 async def test_objects_that_nobody_works_on_are_counted_with_their_age() -> None:
-    """reliability L10"""
     w = World("shard-0", "shard-1", "shard-2")
     w.secret("foo", **{SHARD: "gone"})
     w.secret("bar")
@@ -270,7 +268,7 @@ async def test_a_ring_that_is_gone_leaves_no_alarm_behind() -> None:
 
 @virtual_time
 async def test_after_the_loss_of_a_shard_only_its_objects_and_unassigned_ones_are_read() -> None:
-    """protocol 14-B3: one selector finds unassigned objects, those of lost shards, and ghosts."""
+    """One selector finds unassigned objects, those of lost shards, and ghosts: B3 in docs/defects.md."""
     w = World("shard-0", "shard-1")
     selectors: list[str] = []
 
@@ -291,7 +289,7 @@ async def test_after_the_loss_of_a_shard_only_its_objects_and_unassigned_ones_ar
 
 @virtual_time
 async def test_an_empty_label_is_unassigned() -> None:
-    """protocol 14-A18"""
+    """A18 in docs/defects.md."""
     w = World("a")
     secret = w.secret("foo", **{SHARD: ""})
     await w.run(Reach.MISPLACED)
@@ -300,7 +298,7 @@ async def test_an_empty_label_is_unassigned() -> None:
 
 @virtual_time
 async def test_one_resource_that_cannot_be_read_harms_no_other() -> None:
-    """protocol 14-A19"""
+    """A19 in docs/defects.md."""
     w = World("a")
     secret = w.secret("foo")
     w.api.faults.append(lambda r: status(500, "Broken") if "/configmaps" in r.target else None)
@@ -356,7 +354,6 @@ async def test_an_unknown_resource_is_reported_also_while_there_is_no_shard() ->
 
 @virtual_time
 async def test_missing_verbs_are_found_before_they_are_needed() -> None:
-    """reliability 4.1"""
     w = World("a")
 
     def review(request: HttpRequest) -> HttpResponse | None:
@@ -374,7 +371,6 @@ async def test_missing_verbs_are_found_before_they_are_needed() -> None:
 
 @virtual_time
 async def test_lists_never_name_version_0() -> None:
-    """reliability T12"""
     w = World("a")
     targets: list[str] = []
     w.api.faults.append(lambda request: targets.append(request.target))

@@ -1,4 +1,4 @@
-"""When the objects of a resource are looked at (protocol 4.2, B3; reliability F10)."""
+"""When the objects of a resource are looked at."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_gained_shard_means_all_objects_now_and_three_settle_looks() -> None:
 
 
 def test_a_lost_shard_means_only_the_objects_without_an_available_one() -> None:
-    """protocol 14-B3"""
+    """B3 in docs/defects.md."""
     schedule = started()
     schedule.members(("a",), 10.0)
     assert [at for at, _ in run_until(schedule, URGENT, 100.0, 10.0)] == [10.0, 13.0, 20.0, 40.0]
@@ -87,7 +87,7 @@ def test_a_shard_that_is_lost_during_a_look_at_all_is_urgent_at_once() -> None:
 
 
 def test_triggers_during_a_look_collapse_into_one_afterwards() -> None:
-    """protocol 14-B7"""
+    """B7 in docs/defects.md."""
     schedule = started()
     schedule.members(("a",), 10.0)
     work = begun(schedule, URGENT, 10.0)
@@ -151,7 +151,7 @@ def test_drains_are_looked_after_a_moment_later_however_many_there_are() -> None
 def test_what_failed_is_retried_ever_less_often_but_every_half_minute(
     track: Track, sync_period: float, times: list[float]
 ) -> None:
-    """protocol 14-A19"""
+    """A19 in docs/defects.md."""
     schedule = started(sync_period=sync_period)
     schedule.request(Reach.MISPLACED if track is URGENT else Reach.ALL, 10.0)
     assert [at for at, _ in run_until(schedule, track, 140.0, 10.0, FAILED)] == times

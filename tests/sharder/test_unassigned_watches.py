@@ -1,4 +1,4 @@
-"""The watch on unassigned objects outlives whatever ends it (reliability F9)."""
+"""The watch on unassigned objects outlives whatever ends it."""
 
 from __future__ import annotations
 

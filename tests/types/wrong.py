@@ -26,8 +26,8 @@ Watch(Site, when=changed(lambda site: site.spec.thema))  # mistake: a field that
 Watch(Site, when=matching(lambda site: site.color))  # mistake: a field of another class
 Watch(Site, when=matching(theme_of))  # mistake: a test gives a bool
 Watch(Site, when=on(updated=lambda old: True))  # mistake: an update has two objects
-Watch(Site, when=theme_of)  # mistake: a function is no predicate
-generation_changed & 1  # mistake: a number is no predicate
+Watch(Site, when=theme_of)  # mistake: a function is not a predicate
+generation_changed & 1  # mistake: a number is not a predicate
 generation_changed | theme_of  # mistake: nor is a function
 
 # -- map functions
@@ -43,7 +43,7 @@ Controller(name="a", reconciler=Sites(), primary=Site, maps=[ConfigMap])  # mist
 Controller(name="a", reconciler=Sites(), primary=Site, owns=[Watch(ConfigMap, when=changed(lambda it: it.dta))])  # mistake: a field that is not there
 Controller(name="a", reconciler=Sites(), primary=Site, owns=[Watch(ConfigMap, when=theme_changed)])  # mistake: of another class
 Controller(name="a", reconciler=Sites(), primary=Site, owns=ConfigMap)  # mistake: a list
-Controller(name="a", reconciler=Sites(), primary=Site, owns=["ConfigMap"])  # mistake: a name is no kind
+Controller(name="a", reconciler=Sites(), primary=Site, owns=["ConfigMap"])  # mistake: a name is not a kind
 Controller(name="a", reconciler=Sites(), primary=Site, indexes=[Index(Site, "theme", lambda site: [site.thema])])  # mistake: a field that is not there
 Controller(name="a", reconciler=Sites(), primary=Site, indexes=[Index(Site, "theme", lambda site: [1])])  # mistake: an index is text
 
@@ -90,7 +90,7 @@ run(Controller(name="a", reconciler=Anything(), primary=Site))  # mistake: a man
 async def uses(ctx: Context, site: Site) -> None:
     await ensure(ctx, Site)  # mistake: the class, not an object
     (await ctx.get(Theme, "dark")).color  # mistake: it may not be there
-    await ctx.client.get("Theme", "dark")  # mistake: a name is no kind
+    await ctx.client.get("Theme", "dark")  # mistake: a name is not a kind
     await ctx.get(Site, "a", ALL)  # mistake: one object is in one namespace
 
 

@@ -166,7 +166,7 @@ FAILURES = {
     "raises later": (raises_later, "RuntimeError"),
     "hangs": (hangs, "TimeoutError"),
     "answers nothing": (answers_nothing, "TypeError"),
-    "answers what is no JSON": (answers_what_is_no_json, "TypeError"),
+    "answers what is not JSON": (answers_what_is_no_json, "TypeError"),
     "expects another kind": (expects_another_kind, "UnexpectedObject"),
 }
 

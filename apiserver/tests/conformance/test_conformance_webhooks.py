@@ -441,7 +441,7 @@ async def test_warnings_reach_the_client_of_a_denied_write(api, maps, hooks, reg
     assert answer.headers["warning"] == '299 - "first"'
 
 
-# What is no answer
+# What is not an answer
 
 REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
 INVALID = "received invalid webhook response: "

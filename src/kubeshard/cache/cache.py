@@ -6,8 +6,7 @@ never a silent copy of a whole cluster. Declaring is possible before and while t
 a read reflects the latest state (see `own_writes` for what this process wrote), or that two kinds are from the
 same moment.
 
-`metadata.managedFields` and kubectl's last-applied annotation are dropped on the way in. Source: framework
-1.2, 2.9, 4.2.
+`metadata.managedFields` and kubectl's last-applied annotation are dropped on the way in.
 """
 
 from __future__ import annotations

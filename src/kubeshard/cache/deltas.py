@@ -2,8 +2,7 @@
 
 Guaranteed per key: the deltas told to one handler, applied in order, always give the store's content; an
 `Added` is never told for a key that is there, an `Updated` or `Deleted` never for one that is not. Not
-guaranteed: every state in between (the API server itself does not), any order between keys or kinds. Source:
-framework 2.7, 2.9, 2.10.
+guaranteed: every state in between (the API server itself does not), any order between keys or kinds.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ happens while a late handler catches up.
 
 Not guaranteed: freshness. `last_heard` says when the server was last heard, `store.resource_version` up to
 where the store is. There is no periodic replay of the store to handlers: a controller that wants to look
-again later requeues its key. Source: framework 2.9.
+again later requeues its key.
 """
 
 from __future__ import annotations

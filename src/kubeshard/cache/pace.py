@@ -1,7 +1,6 @@
 """Lets other tasks run during long work on the event loop.
 
 Decoding or dispatching tens of thousands of objects is seconds of work in which nothing awaits for real.
-Source: framework 2.5.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ never fails the list. Where a watch shows an object that cannot even be told by 
 was missed, so everything is read again; a full read leaves such an object out. Every failure is logged,
 counted, kept in `last_error`, and followed by another attempt.
 
-RBAC: list and watch. Source: framework 2.5, 2.6; reliability F3, T30.
+RBAC: list and watch.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Guaranteed: a change is visible as a whole or not at all (a replacement swaps ev
 snapshots that later changes do not touch; iteration order depends on the history only, not on hashes. Objects
 are shared with all readers and immutable: to change one is to copy it (`msgspec.structs.replace`). Not
 guaranteed: that the store is up to date; `resource_version` says up to where it is. Not for use by several
-threads. Source: framework 2.7, 2.8.
+threads.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Store(Generic[T]):
     """Objects by namespace and name, and by the values of named indexes.
 
     A store is fed in `parts`: ALL_NAMESPACES, or each namespace by its own list/watch. An object that could
-    not be decoded is no object: lists skip it, `get` raises its UndecodableObject, so that nobody takes it
+    not be decoded is not an object: lists skip it, `get` raises its UndecodableObject, so that nobody takes it
     for absent.
     """
 

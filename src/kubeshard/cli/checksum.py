@@ -66,7 +66,7 @@ def checksum_controller(
     if not controllerring:
         raise click.BadParameter("must not be empty", param_hint="--controllerring")
     if not is_dns_label(namespace):
-        raise click.BadParameter(f"{namespace!r} is no name of a namespace", param_hint="--namespace")
+        raise click.BadParameter(f"{namespace!r} is not a name of a namespace", param_hint="--namespace")
     if not (lease_namespace or pod_namespace()):
         raise click.UsageError("outside of a pod give --lease-namespace, where the shard's Lease lives")
     run(

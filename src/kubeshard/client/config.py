@@ -3,7 +3,6 @@
 A `ClusterConfig` is made by `kubeshard.client.loading` (kubeconfig files or the pod's service account) or by
 hand; nothing in it is bound to an event loop, so several clients may be made of one. Credentials that change
 (token files, exec plugins) are here only by description: `kubeshard.client.credentials` makes them live.
-Source: framework 1.1, reliability 4.5.
 """
 
 from __future__ import annotations
@@ -107,13 +106,13 @@ def checked_proxy(source: str, proxy: str | None) -> str | None:
         usable = False
     if not usable:
         raise ConfigurationError(
-            f"{source}: {_without_credentials(proxy)!r} is no URL of a proxy: write http://HOST:PORT"
+            f"{source}: {_without_credentials(proxy)!r} is not a URL of a proxy: write http://HOST:PORT"
         )
     return proxy
 
 
 def _without_credentials(url: str) -> str:
-    """Also of what is no URL."""
+    """Also of what is not a URL."""
     before, _, rest = url.rpartition("://")
     credentials, _, host = rest.rpartition("@")
     return (

@@ -119,7 +119,7 @@ class ExecCredentials:
         try:
             answer = msgspec.json.decode(out, type=_ExecCredential)
         except msgspec.DecodeError as error:
-            raise self._failed(f"its answer is no ExecCredential: {error}") from error
+            raise self._failed(f"its answer is not an ExecCredential: {error}") from error
         if (answer.kind, answer.api_version) != ("ExecCredential", self._plugin.api_version):
             raise self._failed(
                 f"its answer is {answer.kind or 'nothing'} of {answer.api_version or 'no apiVersion'}, "

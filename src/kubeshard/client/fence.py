@@ -1,5 +1,4 @@
-"""Fenced writes: a shard writes an object only while the object's shard label names it (reliability F22,
-F14a).
+"""Fenced writes: a shard writes an object only while the object's shard label names it.
 
 Guaranteed, for kinds that the fence covers: the API server itself compares the label, or the resourceVersion
 under which the label was read, within the write; a write that comes late (a paused process, a packet in a

@@ -2,14 +2,12 @@
 
 Guaranteed: all objects handed out come from one snapshot, the one `resource_version` names after the end;
 memory is bounded by a page (`page_size`), or by a batch when one response of any length is asked for
-(`page_size=None`); an answer that is no list of the kind is an error, never an empty list; an object that
+(`page_size=None`); an answer that is not a list of the kind is an error, never an empty list; an object that
 does not fit its class is set aside in `undecodable`, the others come.
 
 A page is read as a whole before its first object is handed out: a page is small, and a consumer that takes
 its time over each object neither holds a connection nor is cut off by the server's request timeout. Without
 pages the objects come as the bytes do.
-
-Sources: framework 1.1 (paged list), reliability 4.5.
 """
 
 from __future__ import annotations

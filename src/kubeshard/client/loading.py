@@ -1,6 +1,4 @@
-"""Finding the configuration: by path, environment, home directory or the pod's service account (framework
-1.1).
-"""
+"""Finding the configuration: by path, environment, home directory or the pod's service account."""
 
 from __future__ import annotations
 

@@ -23,12 +23,10 @@ T = TypeVar("T", bound=KubeObject)
 LIST_TIMEOUT = 60.0
 """A list may take the server long; its own limit for requests is a minute."""
 WATCH_SECONDS = (240.0, 480.0)
-"""How long a watch lasts by default, drawn at random: so watches opened together do not end together
-(reliability T30).
+"""How long a watch lasts by default, drawn at random: so watches opened together do not end together.
 """
 WATCH_IDLE_TIMEOUT = 90.0
-"""The server sends a bookmark about every minute; more silence than this is a dead connection (reliability
-T30).
+"""The server sends a bookmark about every minute; more silence than this is a dead connection.
 """
 
 

@@ -1,4 +1,4 @@
-"""Building requests: paths, queries and headers of the Kubernetes API (protocol 15.1). Pure."""
+"""Building requests: paths, queries and headers of the Kubernetes API. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def accept_list(form: Form[Any]) -> str:
 
 
 def patch_content_type(patch: Patch) -> str:
-    """Raises TypeError for what is no patch: what a mapping means would be a guess."""
+    """Raises TypeError for what is not a patch: what a mapping means would be a guess."""
     match patch:
         case MergePatch():
             return "application/merge-patch+json"

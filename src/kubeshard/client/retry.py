@@ -1,7 +1,7 @@
 """When to send a request again, and when to do a read-change-write again.
 
-Only when the server said that it did nothing and when to come back: 429 or 503 with `Retry-After` (framework
-1.1). A broken connection is never answered by sending a write again: it may have taken effect.
+Only when the server said that it did nothing and when to come back: 429 or 503 with `Retry-After`. A write is
+never sent again because a connection broke: it may have taken effect.
 """
 
 from __future__ import annotations

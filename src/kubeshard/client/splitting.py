@@ -86,7 +86,7 @@ class ListSplitter(Generic[T]):
         return objects
 
     def finish(self) -> list[T | UndecodableObject]:
-        """The remaining objects. Raises UnexpectedResponse for what is no list of the kind."""
+        """The remaining objects. Raises UnexpectedResponse for what is not a list of the kind."""
         body = (self._head or b"") + self._joined()
         objects: list[T | UndecodableObject]
         try:
@@ -96,7 +96,7 @@ class ListSplitter(Generic[T]):
             try:
                 envelope = _envelope(msgspec.Raw).decode(body)
             except UNREADABLE as error:
-                raise UnexpectedResponse(f"this is no whole list of {self._form.kind}: {error}") from error
+                raise UnexpectedResponse(f"this is not a whole list of {self._form.kind}: {error}") from error
             objects = [_one(self._form, raw) for raw in envelope.items or ()]
         expected = {self._form.kind.api_version} | ({"meta.k8s.io/v1"} if self._form.metadata_only else set())
         if envelope.api_version not in expected or not envelope.kind.endswith("List"):

@@ -2,7 +2,7 @@
 
 Guaranteed: an answer becomes data only if it has status 2xx and JSON in its body; what says "the object is
 not there" or "somebody else was first" is believed only from an API server's own words, never from a load
-balancer's page (reliability 4.5).
+balancer's page.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def unexpected(where: str, code: int, headers: Mapping[str, str], body: bytes) -
     location = f" to {headers['location']}" if "location" in headers else ""
     what = headers.get("content-type", "no content type")
     return UnexpectedResponse(
-        f"{where}: status {code}{location} ({what}) is no answer of an API server: {_excerpt(body)}",
+        f"{where}: status {code}{location} ({what}) is not an answer of an API server: {_excerpt(body)}",
         code=code,
     )
 

@@ -152,7 +152,7 @@ class View:
         try:
             got: TypeMeta = decoder(TypeMeta).decode(body)
         except UNREADABLE as error:
-            raise UnexpectedResponse(f"{where(request)}: the answer is no JSON object: {error}") from error
+            raise UnexpectedResponse(f"{where(request)}: the answer is not a JSON object: {error}") from error
         # Other subresources than status answer with kinds of their own (Scale, TokenRequest).
         expected = {form.kind.kind, "PartialObjectMetadata"} if form.metadata_only else {form.kind.kind}
         if subresource in (None, "status") and got.kind not in expected:

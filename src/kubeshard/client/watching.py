@@ -41,7 +41,7 @@ T = TypeVar("T", bound=KubeObject)
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 LONGEST_LINE = 64 * 1024 * 1024
-"""Bytes. etcd takes objects of 1.5 MB unless told otherwise; what is this much longer is no event."""
+"""Bytes. etcd takes objects of 1.5 MB unless told otherwise; what is this much longer is not an event."""
 
 _KIND_WITHIN = 160
 """The kind stands among the first members of an event; farther inside the same bytes may mean something
@@ -131,7 +131,7 @@ class EventDecoder(Generic[T]):
 
     def feed(self, chunk: bytes) -> Iterator[WatchEvent[T]]:
         """The events that are complete now. Raises ApiError for an ERROR event, UnexpectedResponse for what
-        is no event; after that the decoder is of no more use.
+        is not an event; after that the decoder is of no more use.
         """
         first, *more = chunk.split(b"\n")
         self._partial.append(first)
@@ -196,7 +196,7 @@ class EventDecoder(Generic[T]):
             metadata = decoder(PartialObject).decode(raw).metadata
         except UNREADABLE as error:
             raise UnexpectedResponse(
-                f"the watch of {self._form} sent a BOOKMARK that is no object: {error}"
+                f"the watch of {self._form} sent a BOOKMARK that is not an object: {error}"
             ) from error
         if metadata.resource_version in ("", "0"):
             raise UnexpectedResponse(f"the watch of {self._form} sent a BOOKMARK without a resourceVersion")

@@ -182,7 +182,7 @@ class Context:
 
     def reading_live(self, kinds: Callable[[Kind], bool] = lambda _: True) -> Context:
         """This run with a context that is `fresh` for the kinds: for the first reconcile after the object became
-        ours, when the cache may still lack what others just did (reliability F14c).
+        ours, when the cache may still lack what others just did.
         """
         live = copy.copy(self)
         live.fresh = kinds

@@ -82,10 +82,10 @@ class Controller(Generic[T]):
             if isinstance(watches, type | Form | Watch):
                 raise TypeError(f"controller {self.name}: {name} takes a list")
         for watch in self.watches:
-            form_of(watch.target)  # says what is no kind
+            form_of(watch.target)  # says what is not a kind
         for index in self.indexes:
             if not isinstance(index, Index):
-                raise TypeError(f"controller {self.name}: {index!r} in indexes is no Index")
+                raise TypeError(f"controller {self.name}: {index!r} in indexes is not an Index")
         for watch in self.mapping_watches:
             if watch.to is None:
                 raise ValueError(
@@ -163,7 +163,7 @@ def _check_reconciler(controller: str, reconciler: Any) -> None:
 
 def _no_reconciler(controller: str, what: object) -> str:
     return (
-        f"controller {controller}: {what!r} is no reconciler: give an instance of a subclass of Reconciler, or an "
+        f"controller {controller}: {what!r} is not a reconciler: give an instance of a subclass of Reconciler, or an "
         "`async def` function of a context and an object"
     )
 
@@ -173,7 +173,7 @@ def _check_function(controller: str, function: Callable[..., Any]) -> None:
     if not _takes_two(function):
         raise TypeError(f"{whose} takes other arguments than (ctx, obj)")
     if isfunction(function) and not iscoroutinefunction(function):
-        raise TypeError(f"{whose} is no `async def`: make it one, or derive from BlockingReconciler")
+        raise TypeError(f"{whose} is not an `async def`: make it one, or derive from BlockingReconciler")
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -1,4 +1,4 @@
-"""Create-or-patch of one dependent object (framework 2.14c).
+"""Create-or-patch of one dependent object.
 
 Guaranteed: the object exists and is as `desired` says (`kubeshard.core.overlay` is the table); what `desired` does
 not say is kept: fields that its class does not declare or that are left at None, labels, annotations and owner
@@ -13,7 +13,7 @@ so that what others set inside them (a container's resources, a port's nodePort)
 Owner: the object is written with a controller reference to it and is refused (`AlreadyControlled`) if another
 controller owns it, or if the owner cannot own it (`IllegalOwner`, which is not retried). A create that finds the
 name taken raises `AlreadyExists`: the cache is behind, or the object left it; the worker requeues quietly
-(protocol 14-A8). RBAC: `get`, `list`, `watch` (the cache), `create` and `patch` on the kind.
+(A8 in docs/defects.md). RBAC: `get`, `list`, `watch` (the cache), `create` and `patch` on the kind.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ note is not compared, so a message with a changing number does not make a new ev
 one object from filling etcd: 25 events at once, then one every five minutes. Both memories are bounded,
 oldest out first.
 
-Source: framework 2.12 (the events.k8s.io recorder of client-go, plus the older recorder's spam filter).
+12 (the events.k8s.io recorder of client-go, plus the older recorder's spam filter).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From an object that changed to the keys that have to be reconciled.
 
 An update maps the old and the new object (`states`), so that what an object lost notices it as well as what
-it gained. Source: framework 2.13.
+it gained.
 """
 
 from __future__ import annotations

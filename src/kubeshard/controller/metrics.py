@@ -1,7 +1,7 @@
 """What a controller tells about itself.
 
-Observations as they happen; the manager turns them into the metrics that Kubernetes dashboards know
-(framework 2.17): `controller_runtime_reconcile_total`, `controller_runtime_reconcile_time_seconds`, ...
+Observations as they happen; the manager turns them into the metrics that Kubernetes dashboards know:
+`controller_runtime_reconcile_total`, `controller_runtime_reconcile_time_seconds`, ...
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@
 | crashed: another exception, or another type of result | `error` | add rate-limited | error, stack trace |
 
 An exception group counts as its worst member. Stale means: somebody else was faster, and the next run will
-see it. Source: framework 2.15, protocol 14-A8, reliability 4.5.
+see it.
 """
 
 from __future__ import annotations

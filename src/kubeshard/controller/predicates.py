@@ -209,7 +209,7 @@ never: Predicate[KubeObject] = Predicate(lambda _: False, "never")
 generation_changed: Predicate[KubeObject] = on(updated=_new_generation).named("generation_changed")
 """The spec changed, or the deletion began.
 
-Caveats: labels, annotations, finalizers and owner references are no part of the generation, and a status is none where
+Caveats: labels, annotations, finalizers and owner references are not part of the generation, and a status is none where
 it is a subresource: in a custom resource without one, every change of the status counts. Kinds without a generation
 (ConfigMap, Secret, ...) always pass.
 """

@@ -24,7 +24,7 @@ class Reconciler(Protocol[T_contra]):
     Not guaranteed: one run per change (changes are collapsed), any order between objects, or that the object
     still is as given when something is written.
 
-    How a run ends (framework 2.15):
+    How a run ends:
 
     | outcome | what happens next |
     |---|---|

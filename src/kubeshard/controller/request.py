@@ -17,8 +17,7 @@ class Result:
     """How a reconcile that did not fail ended. None and `Result()` mean: done, until something changes.
 
     `requeue_after`: done, but look again in so many seconds. It resets the key's backoff. Several requests
-    for one key do not add up: the earliest counts, and an event in between does not cancel it (framework 2.2,
-    2.15).
+    for one key do not add up: the earliest counts, and an event in between does not cancel it.
     """
 
     requeue_after: float | None = None

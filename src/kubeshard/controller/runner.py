@@ -14,8 +14,7 @@ Guaranteed:
 - Cancelling `run` cancels the workers at once.
 
 Not guaranteed: that a reconcile that swallows cancellation, or whose thread blocks, ends. It is reported as
-overdue: in the log, by a metric, and by `overdue_since`, which costs the process its health (reliability F15).
-Source: framework 2.15, 2.16; reliability 4.5.
+overdue: in the log, by a metric, and by `overdue_since`, which costs the process its health.
 """
 
 from __future__ import annotations

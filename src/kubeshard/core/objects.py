@@ -334,7 +334,7 @@ def _revived(type_: type[T], kind: Kind, fields: dict[str, Any]) -> T:
 
 def form_of(target: type[T] | Form[T]) -> Form[T]:
     """The form of a class of a kind; a form is returned as it is. Raises TypeError for a class that is of no
-    kind, and for what is no class.
+    kind, and for what is not a class.
     """
     if isinstance(target, Form):
         return target
@@ -345,12 +345,12 @@ def form_of(target: type[T] | Form[T]) -> Form[T]:
 @lru_cache(maxsize=1024)
 def _form_of(target: Any) -> Form[Any]:
     if not isinstance(target, type):
-        raise TypeError(f"{target!r} is no kind: give a class derived from KubeObject, or a Form")
+        raise TypeError(f"{target!r} is not a kind: give a class derived from KubeObject, or a Form")
     kind = getattr(target, "KIND", None)
     if kind is None:
         name = target.__name__
         raise TypeError(
-            f"{name} is no kind: declare it as class {name}(KubeObject, version=...), "
+            f"{name} is not a kind: declare it as class {name}(KubeObject, version=...), "
             f"or use Form(kind, {name}) and, for new objects, its type"
         )
     return Form(kind, target, issubclass(target, PartialObject))

@@ -2,7 +2,7 @@
 
 The format is that of Kubernetes component configuration: `apiVersion`, `kind`, camelCase fields, durations as
 Go writes them. Guaranteed: a wrong value raises ConfigurationError naming file, field and what is expected;
-an unknown field is never fatal (protocol 1.3: another implementation's fields must not stop us) but is
+an unknown field is never fatal (another implementation's fields must not stop us) but is
 returned as a sentence with the name it most resembles; a field that is null counts as absent.
 
 Environment variables that all components know, and that win over the file: `LEADER_ELECT` (a boolean) for
@@ -47,7 +47,7 @@ class Duration(float):
             return cls(0)
         parts = _DURATION_PART.findall(unsigned)
         if not parts or "".join(number + unit for number, unit in parts) != unsigned:
-            raise ValueError(f'{text!r} is no duration: write it like "15s", "1m30s" or "500ms"')
+            raise ValueError(f'{text!r} is not a duration: write it like "15s", "1m30s" or "500ms"')
         seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
         return cls(-seconds if text.startswith("-") else seconds)
 
@@ -229,7 +229,7 @@ def _decode(type_: type, value: Any) -> Any:
         if not isinstance(value, str):
             if value == 0:
                 return Duration(0)
-            raise ValueError(f'{value!r} is no duration: write it like "15s"')
+            raise ValueError(f'{value!r} is not a duration: write it like "15s"')
         return Duration.parse(value)
     raise NotImplementedError(type_)
 

@@ -5,7 +5,7 @@
     GET /healthz?verbose          every check by name, also when all are fine
     GET /healthz?exclude=NAME     without that check; may be repeated
 
-Why a check failed goes to the log, once, never into the answer: the port is open to everybody (framework 1.4).
+Why a check failed goes to the log, once, never into the answer: the port is open to everybody.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A process: what it runs, in which order it starts and stops, and when it may work.
 
-Each stands on what is above it; starting goes down, stopping goes up (framework 2.16):
+Each stands on what is above it; starting goes down, stopping goes up:
 
     client, Kubernetes events
     health and metrics pages
@@ -15,7 +15,7 @@ Each stands on what is above it; starting goes down, stopping goes up (framework
     work: runnables; each controller while its own kinds are there; those that need leadership once it is won
     ------------------------------------------------------------------------
     stop: no further reconcile begins; those under way may end within the grace period; then what is left is cancelled
-    leadership and membership are given back, if nothing had to be cancelled (reliability T27)
+    leadership and membership are given back, if nothing had to be cancelled
     caches, servers, pages, events, client end
 
 Who stops whom:

@@ -26,7 +26,7 @@ from kubeshard.tenure.tenure import Gate
 HealthGate = Callable[[], str | None]
 """Why this process is not fit to keep its right to work, or None. Safe to call from any thread; never waits.
 Unfit: the event loop does not turn, nothing was heard for long of a kind whose objects the right is about, a
-worker is far over its own limit (reliability F15).
+worker is far over its own limit.
 """
 
 

@@ -1,4 +1,4 @@
-"""The metrics of a process under the names that dashboards know (framework 2.17).
+"""The metrics of a process under the names that dashboards know.
 
 One registry per manager, none global. `Metrics` makes the observers that queues, controllers, clients and elections
 report to. The two queue gauges that grow while nothing happens are computed when they are scraped.

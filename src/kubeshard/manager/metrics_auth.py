@@ -1,4 +1,4 @@
-"""Who may read the metrics: the API server decides, as for its own endpoints (reliability 4.6, 5.3).
+"""Who may read the metrics: the API server decides, as for its own endpoints.
 
 A bearer token is authenticated by TokenReview; its user needs `get` on the nonResourceURL (`/metrics`), asked by
 SubjectAccessReview.

@@ -1,6 +1,6 @@
 """Work that begins and ends together, and the question whether it ended by itself.
 
-That question decides whether a right to work may be given back (reliability T27): a reconcile that had to be
+That question decides whether a right to work may be given back: a reconcile that had to be
 cancelled may have a write on the wire, and somebody else who acts at once would overlap with it.
 """
 

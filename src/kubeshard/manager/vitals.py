@@ -2,7 +2,7 @@
 their limits.
 
 The answer is needed for the right to work, which an unfit process must not renew although the thread that renews it is
-fine (reliability F15, T15), and what a restart would mend is liveness (`/healthz`): workers, never silence, which may
+fine, and what a restart would mend is liveness (`/healthz`): workers, never silence, which may
 be the server's. That thread has no business in the data of
 the event loop. So the loop publishes, four times a second, one immutable record of times; whoever asks compares it
 with the clock. A loop that is blocked publishes nothing, and thereby shows.

@@ -10,7 +10,7 @@ Not guaranteed: a bound on request bodies, which only the application knows how 
 answer with `connection: close`).
 
 HTTP is spoken by uvicorn's httptools protocol; its process runner (signals, workers, exit codes) is not used. Both
-are loaded when a server starts. Source of the limits: reliability 4.3 and 4.6.
+are loaded when a server starts.
 """
 
 from __future__ import annotations

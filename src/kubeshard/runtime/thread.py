@@ -1,5 +1,4 @@
-"""An event loop in an operating system thread of its own, for work that a blocked main loop must not delay
-(reliability 1.6).
+"""An event loop in an operating system thread of its own, for work that a blocked main loop must not delay.
 
 Guaranteed: `run` ends only when the coroutine in the thread has ended, and cancelling `run` cancels the
 coroutine first, so the thread is a child of the task that waits for it, like any other task. The thread is a

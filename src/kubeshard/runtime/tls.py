@@ -1,6 +1,6 @@
 """TLS: the settings of clients, contexts of servers, and the pairs of certificate and key that both show.
 
-Guaranteed: TLS 1.2 only with AEAD suites, ALPN offers HTTP/1.1 only (reliability 5.3); a private key never
+Guaranteed: TLS 1.2 only with AEAD suites, ALPN offers HTTP/1.1 only; a private key never
 gets onto a disk on Linux, and an encrypted one is refused instead of a question on the terminal.
 """
 
@@ -42,7 +42,7 @@ class Tls:
                     CertificatePair(self.certificate.encode(), self.key.encode()),
                 )
             except (ssl.SSLError, ValueError) as error:
-                raise ValueError(f"client certificate and key do not fit or are no PEM: {error}") from error
+                raise ValueError(f"client certificate and key do not fit or are not PEM: {error}") from error
 
 
 class CertificatePair(NamedTuple):

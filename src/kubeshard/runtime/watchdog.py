@@ -1,4 +1,4 @@
-"""A deadline after which this process no longer exists, enforced by the kernel (reliability F2).
+"""A deadline after which this process no longer exists, enforced by the kernel.
 
 Mutual exclusion between processes rests on each being dead when its time is up. An event loop cannot promise
 that: it may be blocked, the process stopped (SIGSTOP, a frozen cgroup) or the machine suspended, and then go

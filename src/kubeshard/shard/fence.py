@@ -1,5 +1,4 @@
-"""The proof that goes with every write of a shard: the lease has not run out, and the object is still ours
-(reliability F22).
+"""The proof that goes with every write of a shard: the lease has not run out, and the object is still ours.
 
 The client does the work (`Client.fenced`): it adds to each write of a sharded kind the condition that the API
 server checks in the same transaction - the resourceVersion of an object that carried our label, or a `test`

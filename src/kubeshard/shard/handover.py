@@ -5,12 +5,12 @@ have to be:
 
 - `Floors`: a copy older than version *v* is no evidence that the object is ours, because at *v* we were asked for
   it, or gave it away. So no controller of the process can begin a reconcile between the sight of a drain label and
-  the next assignment, however far the cache it reads lags behind (S6, reliability F14b, T14).
+  the next assignment, however far the cache it reads lags behind.
 - `Arrivals`: since the object came to us at version *v* no run has succeeded that read live. Until one has, the
-  cache may lack what the former owner just did (S3, reliability F14c, T19, T29).
+  cache may lack what the former owner just did.
 
 Guaranteed: both never forget within the time in which a lagging cache can matter; a cache that lags longer
-than `KEPT` belongs to a process that has lost its Lease (reliability F15).
+than `KEPT` belongs to a process that has lost its Lease.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Arrivals:
     """Of one controller: the objects that came to this shard and were not yet reconciled with live reads.
 
     An object arrives when it enters a filtered cache. After the cache was read anew every object that changed
-    meanwhile counts as arrived: it may have gone and come back unseen (T29).
+    meanwhile counts as arrived: it may have gone and come back unseen.
     """
 
     def __init__(self) -> None:

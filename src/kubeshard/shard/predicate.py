@@ -1,4 +1,4 @@
-"""Which changes of a main object concern this shard (protocol 6.3)."""
+"""Which changes of a main object concern this shard."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class ShardLease:
         """Enters when the Lease is ours. It is renewed while `health`, called from the keeper's thread, gives
         None.
 
-        Raises ConfigurationError for a Lease that belongs to somebody who is no shard of this name, and in process
+        Raises ConfigurationError for a Lease that belongs to somebody who is not a shard of this name, and in process
         1 of a container, where the kernel's watchdog does nothing.
         """
         world, config = self._client.world, self._client.config

@@ -264,7 +264,7 @@ class _Prepared:
 
     def warn_about_idle_resources(self, controllers: Sequence[Controller[Any]]) -> None:
         """A main resource without a controller: its objects are labelled for us, and nobody acknowledges
-        drains (T15).
+        drains.
         """
         reconciled = {controller.primary_watch.form.kind.group_resource for controller in controllers}
         for entry in self.resources.entries:

@@ -1,4 +1,4 @@
-"""What a shard does around every reconcile of a main object (protocol 6.4).
+"""What a shard does around every reconcile of a main object.
 
 | the copy in the cache | what happens |
 |---|---|
@@ -16,8 +16,8 @@ this conflicts again and again, the object is read anew, and from the 4th attemp
 tests of the UID and of both labels instead.
 
 Guaranteed: when the API server sees the drain acknowledgement, no reconcile of the object runs in this
-process, of no controller, and none begins before a new assignment is seen (S6, reliability F14b, protocol
-14-A10): while the patch is under way, runs of the object are put off. No write of an earlier run can land any
+process, of no controller, and none begins before a new assignment is seen (A10 in
+docs/defects.md): while the patch is under way, runs of the object are put off. No write of an earlier run can land any
 more, also none whose outcome nobody knows, and no thread of one is left (`kubeshard.controller.in_flight`); a
 task that a run left behind is refused its writes from the moment the object is asked for. Not guaranteed:
 anything about processes that a reconcile left behind, and about writes that something between here and the

@@ -12,7 +12,6 @@ call (`webhook.selfsigned`). Not guaranteed: that calls succeed between the very
 caBundle in the configurations; failurePolicy Ignore lets these requests pass.
 
 RBAC, in the sharder's namespace: create on secrets, get and update on the Secret `sharder-webhook-cert`.
-Sources: reliability 5.3, protocol 4.1 and 14-D9.
 """
 
 from __future__ import annotations

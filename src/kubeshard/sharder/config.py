@@ -1,12 +1,12 @@
-"""SharderConfig, the sharder's configuration file (protocol 1.3).
+"""SharderConfig, the sharder's configuration file.
 
 Guaranteed: the reference's files are read with the reference's meaning and defaults; unknown fields are
 logged, never fatal; a wrong value raises ConfigurationError naming the field. Common fields and environment
 variables: `manager.config_file`.
 
-kubeshard's own fields, which the reference ignores: `compat: strict` (the strict parity switch of
-reliability 0.2), `sharders` (user names of other sharders whose moves the webhook lets pass during a
-migration, reliability 1.6), `shardUsers` (user names of a ring's shards), `webhook.server.bindAddress` and
+kubeshard's own fields, which the reference ignores: `compat: strict` (strict parity with the
+reference), `sharders` (user names of other sharders whose moves the webhook lets pass during a
+migration), `shardUsers` (user names of a ring's shards), `webhook.server.bindAddress` and
 `webhook.server.reusePort` (several sharders on one host).
 """
 

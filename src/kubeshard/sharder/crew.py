@@ -5,7 +5,7 @@
             await crew.start(work(item))     # waits while 100 run: back-pressure on the producer
 
 Guaranteed: leaving the block waits for all jobs; cancelling the block cancels them, so no producer is left
-waiting for workers that are gone (protocol 14-A20). What the block itself raises cancels the jobs and comes
+waiting for workers that are gone (A20 in docs/defects.md). What the block itself raises cancels the jobs and comes
 out as it is; a job that raises cancels the others and the block, and comes out in an exception group.
 """
 

@@ -3,7 +3,7 @@ as a ring has the resource.
 
 Guaranteed: what was learned stays until the server denies it, or no ring needs it; asking never invents a kind; an
 API group that does not answer keeps no other group's kinds from being learned. Not guaranteed: that every resource
-is known at once; until its kind is known, a controlled resource accepts any controller (protocol 14-A6), which is
+is known at once; until its kind is known, a controlled resource accepts any controller, which is
 why a webhook waits for `tried`. RBAC: none beyond what every authenticated user has.
 """
 

@@ -1,4 +1,4 @@
-"""The shardlease controller: state labels, take-over of expired Leases, garbage collection (protocol 3.3).
+"""The shardlease controller: state labels, take-over of expired Leases, garbage collection.
 
 | state | action | looks again after |
 |---|---|---|
@@ -10,7 +10,7 @@
 | deleted while held | waits for twice its duration, then re-creates it as taken | |
 
 Guaranteed: only a successful take-over (or release) of a Lease makes its shard unavailable; a shard that
-lives on collides with it (reliability 1.6, F6). A Lease without ring label, or of a ring that does not
+lives on collides with it. A Lease without ring label, or of a ring that does not
 exist, is left alone.
 
 RBAC: get, list, watch, create, update, patch, delete on leases; create, patch on events.
@@ -131,7 +131,7 @@ class ShardLeases(Reconciler[Lease]):
                 shard.lease,
                 "Warning",
                 "InvalidShardName",
-                "The Lease is no shard of its ring: its name is no valid label value",
+                "The Lease is not a shard of its ring: its name is not a valid label value",
                 action="Ignore",
             )
         labels = {"resourceVersion": meta.resource_version, "labels": {STATE_LABEL: str(shard.state)}}

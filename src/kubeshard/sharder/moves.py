@@ -1,5 +1,4 @@
-"""Carrying out decisions: one compare-and-swap patch per object (protocol 4.2 step 3, 14-A17, A19;
-reliability F8, F17).
+"""Carrying out decisions: one compare-and-swap patch per object (A17, A19 in docs/defects.md).
 
 Guaranteed: a decision is made anew for every attempt, with the ring, its entry for the resource, its shards and
 its namespaces as they are then, and it still stands when the bytes leave; a patch only takes effect on the object

@@ -139,7 +139,7 @@ def shard_problems(shards: list[Shard], max_shards: int) -> list[str]:
         for name, keys in sorted(duplicates(shards).items())
     ]
     problems += [
-        f"{shard.key} is left out: its name is no label value" for shard in shards if not shard.valid
+        f"{shard.key} is left out: its name is not a label value" for shard in shards if not shard.valid
     ]
     if (count := sum(shard.valid and shard.state.available for shard in shards)) > max_shards:
         problems.append(f"{count} shards are available, only the {max_shards} oldest take part")

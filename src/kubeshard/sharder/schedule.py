@@ -14,7 +14,7 @@ few. A *thorough* one may read everything and take long; the urgent one does not
 | a drain was asked for | thorough | being drained, controlled | after 1 s |
 | the resource could not be read | its own | as before | after 5, 10, 20, 30, 30 ... s, or `sync_period` |
 
-Sources: protocol 4.2, 14-A19, B3; reliability F10. The settle looks repair what another process decided on
+The settle looks repair what another process decided on
 an older view. What a shard makes in its last run before it acknowledges a drain is labelled with its name; it is with
 its owner at most `FOLLOW_LAST` seconds after that, because looks follow a drain up to the first one that finds it
 gone. Several reasons of one track that are due together make one look.

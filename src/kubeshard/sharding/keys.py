@@ -69,7 +69,7 @@ def controlled_key(meta: ObjectMeta, namespace: str = "") -> str:
 
 @lru_cache(maxsize=1024)
 def _group(api_version: str) -> str:
-    """The group, as leniently as the reference reads it: an empty part or a lone slash is no error, a
+    """The group, as leniently as the reference reads it: an empty part or a lone slash is not an error, a
     second slash is.
     """
     if api_version.count("/") > 1:

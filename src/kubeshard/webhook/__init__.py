@@ -11,7 +11,7 @@
 Handlers are functions, `async` or not; a request brings the metadata of the object under review, and the whole
 object, old and new, where it is asked for (`AdmissionRequest.whole`, `whole_old`).
 
-Guaranteed: what is no AdmissionReview, too large or too slow is refused without harm to others; when a handler
+Guaranteed: what is not an AdmissionReview, too large or too slow is refused without harm to others; when a handler
 fails, the registration's failurePolicy decides, or the request is let through with a warning (`Webhook`);
 certificates change without a lost connection. Not guaranteed: that an API server calls at all - that is decided
 by its webhook configuration.

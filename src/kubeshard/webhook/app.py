@@ -12,7 +12,7 @@
 | a handler that fails, under "Ignore" | 200, allowed, with a warning; counted and logged |
 | else | 200 with the handler's answer |
 
-A handler fails when it raises, returns what is no answer, or, where it is `async`, takes longer than the API
+A handler fails when it raises, returns what is not an answer, or, where it is `async`, takes longer than the API
 server waits (the `timeout` in the URL). Answers other than 200 are call failures for the API server, to which the
 failurePolicy of the webhook's registration applies. They end the connection, except for 500 and 503. No answer
 holds anything of an exception but its name. Slow clients are the server's business (`kubeshard.runtime.asgi.Limits`).
@@ -111,7 +111,7 @@ class AdmissionApp:
         await self._answer(route, send, self._read(route.webhook, scope, receive, path))
 
     def direct(self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]]) -> DirectAnswer | None:
-        """See `DirectApp`: what answers proper requests, as far as their handler is no `async` one."""
+        """See `DirectApp`: what answers proper requests, as far as their handler is not an `async` one."""
         path = url.partition(b"?")[0].decode("latin-1")
         route = self._route(path)
         if (

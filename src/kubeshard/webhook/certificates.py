@@ -2,9 +2,9 @@
 
 Guaranteed: only a pair that works is ever served. A pair is tried on a fresh TLS context first, by a
 handshake of a client that trusts exactly this certificate: a half-written file, a key of another certificate,
-an expired or not yet valid certificate or one for other names is refused, and the last good pair stays
-(reliability 4.6). New connections see a new pair, existing ones keep theirs. TLS 1.3 is the minimum unless
-1.2 is allowed (then with AEAD suites only); ALPN offers HTTP/1.1 only (reliability 5.3).
+an expired or not yet valid certificate or one for other names is refused, and the last good pair stays. New
+connections see a new pair, existing ones keep theirs. TLS 1.3 is the minimum unless 1.2 is allowed (then with AEAD
+suites only); ALPN offers HTTP/1.1 only.
 
 Not guaranteed: that clients trust the certificate; that is the caBundle's business.
 
@@ -53,7 +53,7 @@ class Identity:
 
 
 class UnusableCertificate(KubeshardError):
-    """A pair that no client could use, or that is no pair. The message says why."""
+    """A pair that no client could use, or that is not a pair. The message says why."""
 
 
 class CertificateSource(Protocol):

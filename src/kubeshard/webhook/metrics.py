@@ -1,4 +1,4 @@
-"""What a webhook server counts, under the names that controller-runtime uses (framework 2.17).
+"""What a webhook server counts, under the names that controller-runtime uses.
 
 | name | type | labels |
 |---|---|---|

@@ -2,15 +2,13 @@
 
 Guaranteed: of the objects under review only metadata is decoded, in one pass over the body; the rest is
 skipped, whatever its size, until a handler asks for it (`whole`, `whole_old`). An object whose metadata is
-no Kubernetes metadata (labels that are no map of strings, say) does not make the review invalid: the request
-says so in `object_error`, so that a handler can let it through. A body that is no AdmissionReview raises
+no Kubernetes metadata (labels that are not a map of strings, say) does not make the review invalid: the request
+says so in `object_error`, so that a handler can let it through. A body that is not an AdmissionReview raises
 `InvalidReview`, never anything else. The answer has the request's apiVersion and uid.
 
 Not guaranteed: that duplicate keys are found (the last one wins, as in the API server's own decoder), and
 that the nesting of brackets is counted exactly where strings contain brackets; the parser has a recursion
 limit of its own.
-
-Sources: protocol 5 and 15.1, reliability 4.3.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ API_VERSIONS = frozenset({"admission.k8s.io/v1", "admission.k8s.io/v1beta1"})
 
 
 class InvalidReview(ValueError):
-    """The body is no AdmissionReview. The message is one line without anything of the body in it but field
+    """The body is not an AdmissionReview. The message is one line without anything of the body in it but field
     names."""
 
 

@@ -100,7 +100,7 @@ class _Parsed:
 
 
 def _parse(identity: Identity) -> _Parsed | None:
-    """None for what is no identity: unreadable, keys that do not belong, a leaf that no authority here
+    """None for what is not an identity: unreadable, keys that do not belong, a leaf that no authority here
     issued."""
     try:
         pairs = (*identity.authorities, identity.serving)

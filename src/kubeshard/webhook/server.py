@@ -1,7 +1,7 @@
 """The admission webhook server: an `AdmissionApp` over HTTPS with a certificate that may change.
 
 Guaranteed: the port opens only after `after` returned (caches are synced) and there is a certificate, and is
-closed before `running` is left; requests in flight are answered. The limits of reliability 4.3 hold: 5 s for
+closed before `running` is left; requests in flight are answered. The limits: 5 s for
 headers and TLS handshake, 10 s for a body, 90 s idle, 7 MiB, 256 requests at a time.
 
 RBAC: none.

@@ -16,7 +16,7 @@ Guaranteed:
 
 After `close` adds are ignored; what was added before is still handed out, unless it is discarded.
 
-Not here: waiting, delays, limits, time (`queue`, `delays`, `limits`, `metrics`). Source: framework 2.1, after
+Not here: waiting, delays, limits, time (`queue`, `delays`, `limits`, `metrics`). 1, after
 client-go's `util/workqueue`.
 """
 

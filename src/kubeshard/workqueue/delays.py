@@ -1,6 +1,6 @@
 """Keys that shall be added later.
 
-Guaranteed: a key waits once, and another delay only ever moves it earlier. Source: framework 2.2.
+Guaranteed: a key waits once, and another delay only ever moves it earlier.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a work queue tells about itself.
 
 `QueueMetrics` receives observations as they happen; the manager turns them into the metrics that every
-Kubernetes dashboard knows (framework 2.17): `workqueue_depth`, `workqueue_adds_total`,
+Kubernetes dashboard knows: `workqueue_depth`, `workqueue_adds_total`,
 `workqueue_queue_duration_seconds`, `workqueue_work_duration_seconds`, `workqueue_retries_total`. The two that
 grow while nothing happens, `workqueue_unfinished_work_seconds` and
 `workqueue_longest_running_processor_seconds`, are asked from the queue when they are scraped, so no timer

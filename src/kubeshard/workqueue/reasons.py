@@ -1,8 +1,7 @@
 """Why a key is in the queue.
 
 Deduplication forgets what triggered a key; this remembers a few of the triggers, for log lines and traces. No
-decision may rest on them: a key is processed by its current state, whatever brought it there (framework 1.3,
-4.2).
+decision may rest on them: a key is processed by its current state, whatever brought it there.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def _made(paths: FieldSet) -> dict[str, Any]:
 
 
 def from_fields_v1(fields: Any) -> FieldSet:
-    """Raises ValueError for what is no FieldsV1."""
+    """Raises ValueError for what is not FieldsV1."""
     found: set[Path] = set()
     _read({} if fields is None else fields, (), found)
     return frozenset(found)
@@ -150,7 +150,7 @@ def _same(a: Any, b: Any) -> bool:
 
 def _read(node: Any, path: Path, found: set[Path]) -> None:
     if not isinstance(node, dict):
-        raise ValueError(f"{node!r} is no set of fields")
+        raise ValueError(f"{node!r} is not a set of fields")
     if path and (not node or "." in node):
         found.add(path)
     for element, inner in node.items():

@@ -17,7 +17,7 @@ DEFAULT_PORT = 6443
 def _a_number(_context: click.Context, _option: click.Parameter, value: float) -> float:
     """NaN is in every range."""
     if value != value:
-        raise click.BadParameter("is no number")
+        raise click.BadParameter("is not a number")
     return value
 
 

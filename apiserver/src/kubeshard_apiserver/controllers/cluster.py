@@ -101,7 +101,7 @@ class Cluster:
 
 
 class Account:
-    """The verbs as one user. What is gone is no error: a change or deletion of it does nothing.
+    """The verbs as one user. What is gone is not an error: a change or deletion of it does nothing.
 
     Raises ApiError for every other refusal.
     """

@@ -25,7 +25,7 @@ class ResourcePath(NamedTuple):
 
 
 def resource_path(path: str) -> ResourcePath | None:
-    """None for what is no path of a resource (discovery documents, health, nonsense)."""
+    """None for what is not a path of a resource (discovery documents, health, nonsense)."""
     return (_read if len(path) <= _LONGEST_KEPT else _read.__wrapped__)(path)
 
 

@@ -30,7 +30,7 @@ class Probes:
         }
 
     def reply(self, request: Request) -> Reply | None:
-        """None for what is no probe."""
+        """None for what is not a probe."""
         probe, _, check = request.path.removeprefix("/").partition("/")
         if probe not in _PROBES or not request.path.startswith("/"):
             return None

@@ -44,7 +44,7 @@ class NotFound(LookupError):
 
 def parse(path: str) -> Callable[[Any], list[Any]]:
     """What finds the values at the path, in order; none where a field is missing. Raises ValueError for what
-    is no path; what it returns raises NotFound.
+    is not a path; what it returns raises NotFound.
     """
     find = _path(path)
     return lambda obj: find([obj])
@@ -129,7 +129,7 @@ def _items(text: str) -> Step:
             if obj is None:
                 continue
             if not isinstance(obj, list):
-                raise NotFound(f"{obj} is no list")
+                raise NotFound(f"{obj} is not a list")
             chosen += _slice(obj, text)
         return chosen
 

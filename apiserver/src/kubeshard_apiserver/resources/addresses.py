@@ -34,7 +34,7 @@ def parsed_address(text: str) -> Address | None:
 
 
 def is_standard(text: str) -> bool:
-    """Whether an address has no leading zeros and is no IPv4 address in the form of IPv6."""
+    """Whether an address has no leading zeros and is not an IPv4 address in the form of IPv6."""
     found = parsed_address(text)
     return not _LEADING_ZEROS.search(text) and not (isinstance(found, IPv6Address) and found.ipv4_mapped)
 

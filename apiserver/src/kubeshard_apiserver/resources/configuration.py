@@ -1,6 +1,6 @@
 """ConfigMaps and Secrets. Source: k8s.io/kubernetes `pkg/apis/core/validation`.
 
-Not the server's: some of the words about a document of credentials that is no JSON.
+Not the server's: some of the words about a document of credentials that is not JSON.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Schedule:
 
 
 def parse_schedule(schedule: str) -> Schedule:
-    """Raises ValueError for what is no schedule."""
+    """Raises ValueError for what is not a schedule."""
     zone: tzinfo | None = None
     if schedule.startswith(("TZ=", "CRON_TZ=")):
         name, _, schedule = schedule.partition(" ")

@@ -34,7 +34,7 @@ _OTHERS = (
     "accessModes", "capacity", "claimRef", "mountOptions", "nodeAffinity", "persistentVolumeReclaimPolicy",
     "storageClassName", "volumeAttributesClassName", "volumeMode",
 )  # fmt: skip
-"""Fields that are no source."""
+"""Fields that are not source."""
 
 
 class Volumes(Typed):

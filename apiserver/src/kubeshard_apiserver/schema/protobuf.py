@@ -47,7 +47,7 @@ class NoObject(ValueError):
 
 
 def decode(data: bytes) -> dict[str, Any]:
-    """Raises ValueError for what is no object of a built-in kind."""
+    """Raises ValueError for what is not an object of a built-in kind."""
     return decode_object(open_envelope(data))
 
 
@@ -221,7 +221,7 @@ def _in_go(field: str) -> str:
 
 
 def _text(raw: bytes) -> str:
-    """Go keeps bytes that are no text, and writes them so when it writes JSON."""
+    """Go keeps bytes that are not text, and writes them so when it writes JSON."""
     return raw.decode(errors="replace")
 
 

@@ -22,7 +22,7 @@ _LARGEST = 2**63 - 1
 
 def canonical(text: str, finest: int = NANO) -> str:
     """What is finer than the power of ten `finest` is rounded up. Raises ValueError, in the server's words, for
-    what is no quantity.
+    what is not a quantity.
     """
     return (_canonical if len(text) <= _LONGEST_KEPT else _canonical.__wrapped__)(text, finest)
 

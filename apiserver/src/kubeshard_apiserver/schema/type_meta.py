@@ -10,7 +10,7 @@ from kubeshard_apiserver.status import bad_request
 
 
 def check_type_meta(obj: Mapping[str, Any], kind: str) -> None:
-    """Raises Invalid (400) for an apiVersion or kind that is no text."""
+    """Raises Invalid (400) for an apiVersion or kind that is not text."""
     for name in ("apiVersion", "kind"):
         value = obj.get(name)
         if value is not None and not isinstance(value, str):

@@ -1,6 +1,6 @@
 """get and list: what is there, as of which version.
 
-Source: KEP-2340 and kubernetes.io "API concepts" on resourceVersion; reliability 2.3.
+See KEP-2340 and kubernetes.io "API concepts" on resourceVersion.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def check_list_options(options: ListOptions, *, watch: bool = False) -> None:
 
 
 def parse_version(text: str, *, watch: bool = False) -> int:
-    """Raises Invalid (400) for what is no number; of a watch the server calls it an internal error."""
+    """Raises Invalid (400) for what is not a number; of a watch the server calls it an internal error."""
     if text == "" or text.isdecimal():
         return int(text or 0)
     problem = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'

@@ -3,8 +3,7 @@
 A `Watch` is a place in the history, not a queue: nothing is kept for it, so a slow watcher costs nothing and
 holds nobody up; one that is slower than the window gets the ERROR that tells it to list again. Guaranteed:
 events in the order of their versions; an object that begins to be selected is ADDED, one that ceases to be is
-DELETED with its last selected state and the version of the change. Source: reliability 2.3, framework 2.6,
-KEP-956 (bookmarks), KEP-3157 (watch list).
+DELETED with its last selected state and the version of the change. See KEP-956 (bookmarks), KEP-3157 (watch list).
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ async def generate(
     """Create `count` Websites (default: 1 to 50, by chance) in each project, or only in those of
     `namespaces`.
 
-    Raises ConfigurationError where there is no Theme, no project, or a named namespace is no project.
+    Raises ConfigurationError where there is no Theme, no project, or a named namespace is not a project.
     """
     rng = client.world.rng
     themes = [theme.metadata.name for theme in await _themes(client)]
