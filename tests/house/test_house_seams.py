@@ -67,6 +67,31 @@ MAY_NAME_THE_REAL_WORLD = {
 }
 
 
+HANDED_ON = {
+    "kubeshard.Client": {"world"},
+    "kubeshard.Client.connect": {"world"},
+    "kubeshard.client.client.Client": {"world"},
+    "kubeshard.client.client.Client.connect": {"world"},
+    "kubeshard.Manager": {"world", "client"},
+    "kubeshard.manager.manager.Manager": {"world", "client"},
+    "kubeshard_apiserver.server.ApiServer": {"world"},
+}
+"""Where the real world may be left out, and by which arguments it is not."""
+
+BEGINS_A_WORLD = {"kubeshard_apiserver/serving/embedded.py": "on sockets, which only the real world has"}
+
+
+def fresh_starts(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, what) is made there without the world of who makes it."""
+    known = _imported(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            first, _, rest = ast.unparse(node.func).partition(".")
+            dotted = ".".join(part for part in (known.get(first, ""), rest) if part)
+            if dotted in HANDED_ON and HANDED_ON[dotted].isdisjoint(word.arg or "" for word in node.keywords):
+                yield node.lineno, dotted
+
+
 class Defaults(ast.NodeVisitor):
     """What of the real world a module falls back on, and what of it the module names otherwise."""
 
@@ -220,6 +245,21 @@ def test_only_commands_and_the_outermost_objects_name_the_real_world() -> None:
     )
 
 
+def test_who_makes_an_outermost_object_hands_the_world_on() -> None:
+    found = [
+        f"{installed(path)}:{line} {what}"
+        for path in sources()
+        if not any(_matches_path(path, pattern) for pattern in (*BESIDE, *BEGINS_A_WORLD))
+        for line, what in fresh_starts(parsed(path))
+    ]
+    assert not found, "say world=, or it begins in the real one whatever this one lives in"
+
+
+@pytest.mark.parametrize("module", BEGINS_A_WORLD)
+def test_every_place_that_begins_a_world_does(module: str) -> None:
+    assert any(list(fresh_starts(parsed(path))) for path in sources() if installed(path) == module)
+
+
 @pytest.mark.parametrize(("module", "functions"), OUTERMOST.items())
 def test_the_outermost_objects_do_leave_it_out(module: str, functions: set[str]) -> None:
     path = next(path for path in sources() if installed(path) == module)
@@ -302,3 +342,19 @@ def test_the_search_lets_pass_what_takes_the_world_from_outside() -> None:
     found = Defaults(ast.parse(code))
     assert not found.left_out
     assert not found.named
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("from kubeshard.client.client import Client\nClient(config)", True),
+        ("from kubeshard.client.client import Client\nmake = lambda: Client(config, limiter=limiter)", True),
+        ("from kubeshard.client.client import Client\nasync def f():\n    await Client.connect()", True),
+        ("from kubeshard.client.client import Client\nClient(config, world=client.world)", False),
+        ("from kubeshard import Manager\nManager([controller])", True),
+        ("from kubeshard import Manager\nManager([controller], client=client)", False),
+        ("from kubeshard_apiserver.server import ApiServer\nApiServer(window=3)", True),
+    ],
+)
+def test_the_search_finds_who_does_not_hand_the_world_on(code: str, found: bool) -> None:
+    assert bool(list(fresh_starts(ast.parse(code)))) == found
