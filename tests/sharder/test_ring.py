@@ -21,10 +21,10 @@ from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.sharder.lane import REMEMBERED, Namespaces, Waiting
 from kubeshard.sharder.moves import Job, Outcome
-from kubeshard.sharder.owners import UnknownOwners
+from kubeshard.sharder.owners import Pending, UnknownOwners
 from kubeshard.sharder.repairs import Repairs
 from kubeshard.sharder.schedule import Reach
-from kubeshard.sharding import Action, Decision, RingGroupResource, RingResource
+from kubeshard.sharding import Action, Decision, HashRing, RingGroupResource, RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
 
@@ -184,6 +184,24 @@ def test_a_late_deletion_of_a_former_ring_ends_no_other() -> None:
     assert ring is not None
     assert small.rings.get("ring") is ring
     assert not ring.ended
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("how", ["asked for outside of a look", "seen by a look that failed"])
+def test_a_drain_holds_back_what_its_object_controls_until_a_later_look_has_read_everything(how: str) -> None:
+    pending, hashring = Pending(), HashRing(["a", "b"])
+    pending.begin(complete=True)
+    pending.end(hashring)
+    if how == "asked for outside of a look":
+        pending.asked("key")
+    else:
+        pending.begin(complete=False)
+        pending.draining("key")
+    assert pending.unsure("key", hashring)
+    pending.begin(complete=False)
+    assert (pending.unsure("key", hashring), len(pending)) == (True, 1)
+    pending.end(hashring)
+    assert (pending.unsure("key", hashring), len(pending)) == (False, 0)
 
 
 def test_of_what_waits_the_count_is_exact_and_the_ages_of_the_first_are_known() -> None:

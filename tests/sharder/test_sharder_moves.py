@@ -460,6 +460,36 @@ async def test_a_job_whose_namespace_is_selected_no_longer_writes_nothing() -> N
     assert world.api.writes() == []
 
 
+@pytest.mark.regression
+@virtual_time
+async def test_a_namespace_that_changed_before_the_ring_was_told_keeps_its_objects() -> None:
+    """A store is ahead of its handlers while many namespaces are read anew: the view is the same object then."""
+    world = World()
+    world.small.become(SECRETS_ONLY, selector=LabelSelector(match_labels={"space": "default"}))
+    world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
+    job = (await world.job())._replace(view=world.small.view)
+    world.small.namespaces["default"] = {"space": "other"}
+    assert world.small.view is job.view
+    assert await world.mover.carry_out(job) is Outcome.NOTHING
+    assert world.api.writes() == []
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_namespace_that_changed_while_the_proof_was_awaited_keeps_its_objects() -> None:
+    world = World()
+    world.small.become(SECRETS_ONLY, selector=LabelSelector(match_labels={"space": "default"}))
+
+    async def proof(ring: Ring, shard: str, since: float) -> Still | None:
+        world.small.namespaces["default"] = {"space": "other"}
+        return lambda: True
+
+    mover = Mover(world.client, dead=proof, clock=VirtualClock(), rng=SeededRng(1))
+    world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
+    assert await mover.carry_out(await world.job()) is Outcome.NOTHING
+    assert world.api.writes() == []
+
+
 CONTROLLED = RingResource(resource="owners", controlled_resources=(RingGroupResource(resource="secrets"),))
 OWNER = {"apiVersion": "v1", "kind": "Owner", "name": "foo", "uid": "u", "controller": True}
 

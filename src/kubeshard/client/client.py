@@ -54,7 +54,7 @@ class Client(Reads, Writes):
         world: World = REAL_WORLD,
     ) -> None:
         """Raises ConfigurationError for unusable certificates. `limiter` bounds the request rate (default: no
-        limit). `transport` is used in place of connections that the world makes.
+        limit). `transport` is used in place of connections that the world makes, by every client of its world.
         """
         if transport is not None:
             world = dataclasses.replace(world, connect=_always(transport))
@@ -73,7 +73,7 @@ class Client(Reads, Writes):
 
     @property
     def world(self) -> World:
-        """Where it lives. Another client made in it has connections of its own, of the same making."""
+        """Where it lives. Another client made in it has connections of its own, unless a `transport` was given."""
         return self._connection.world
 
     async def __aenter__(self) -> Client:

@@ -33,7 +33,7 @@ class LoopRunner(Protocol):
 
 
 class SameLoop:
-    """The coroutine runs in the caller's loop: for simulations on virtual time."""
+    """The coroutine runs in the caller's loop: where a blocked loop may delay it, and in simulations."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -168,8 +168,8 @@ class Mover:
         view, resource = job.ring.view, job.entry.resource
         if view is None or resource not in view.resources:
             return None
-        if view is job.view and meta is job.meta and job.entry.main:
-            return job  # nothing else was decided on
+        if meta is job.meta and _as_decided(job, view):
+            return job
         entry, draining = view.resources.entry(resource), job.draining
         if entry != job.entry and not job.ring.strict:
             draining = UnknownOwners()  # nobody has looked at those that own it now
@@ -294,8 +294,8 @@ class Mover:
         ).metadata
 
     def _stands(self, job: Job) -> bool:
-        """Whether the decision would be the same now. A main object's depends on nothing but the view."""
-        if job.entry.main and job.ring.view is job.view:
+        """Whether the decision would be the same now."""
+        if _as_decided(job, job.ring.view):
             return True
         now = self._decided(job, job.meta)
         return now is not None and now.decision == job.decision
@@ -303,6 +303,13 @@ class Mover:
 
 class _Outdated(Exception):
     """The decision, or the proof that it rests on, does not stand any more."""
+
+
+def _as_decided(job: Job, view: RingView | None) -> bool:
+    """Whether the decision rests on nothing that has changed. That on a main object rests on the view, and on the
+    namespace, whose labels may have changed before the ring was told.
+    """
+    return job.entry.main and view is not None and view is job.view and view.selects(job.meta.namespace)
 
 
 def _move_by_version(job: Job, view: RingView) -> MergePatch:

@@ -63,7 +63,7 @@ class Pending:
     def __init__(self) -> None:
         self._pending: set[str] = set()
         self._seen: set[str] = set()
-        """Pending, as far as the look under way has come."""
+        """Pending, as far as the look under way has come, or asked for since the last one."""
         self._refused: set[str] = set()
         self._refused_before: set[str] = set()
         """Before the look under way."""
@@ -77,6 +77,8 @@ class Pending:
     def begin(self, *, complete: bool) -> None:
         """`complete`: all objects are looked at; else those with the drain label, which tells nothing of others."""
         self._complete = complete
+        # Seen by a look that failed, or asked for since the last one: it counts until all was read.
+        self._pending |= self._seen
         self._seen = set()
         if complete:
             self._hashring = None

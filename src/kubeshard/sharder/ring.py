@@ -6,10 +6,11 @@ Controllers and the webhook are handed rings; a name is looked up once, where it
 is deleted ends, and one that is created anew under the name is another ring.
 
 Guaranteed: a view is made of what the caches and the lease book show at the moment it is asked for, and stays the
-same object until one of these changes, so asking per object is cheap, and as long as the view is the same object
-every decision stands. Which namespaces are selected is looked up when it is asked. A ring with an invalid namespace
-selector keeps its last good one, and selects no namespace where this process never saw one. Whatever comes for a
-ring that has ended - an answer that was under way, a second end - changes nothing.
+same object until one of these changes, so asking per object is cheap. As long as the view is the same object every
+decision stands, but for the namespace: which ones are selected is looked up whenever it is asked, and may change a
+moment before the view does. A ring with an invalid namespace selector keeps its last good one, and selects no
+namespace where this process never saw one. Whatever comes for a ring that has ended - an answer that was under way, a
+second end - changes nothing.
 """
 
 from __future__ import annotations
