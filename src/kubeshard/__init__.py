@@ -9,7 +9,9 @@ of it; a name is loaded with what it needs when it is first used.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+
+# Type checkers know the name; to import it from `typing` would be most of what this module costs.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same to the interpreter
     from kubeshard.cache.watchers import watcher
