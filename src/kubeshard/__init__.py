@@ -29,8 +29,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
         matching,
         never,
     )
-    from kubeshard.controller.reconciler import BlockingReconciler, Reconciler
-    from kubeshard.controller.request import Result
+    from kubeshard.controller.reconciler import BlockingReconciler, Reconciler, Result
     from kubeshard.controller.watch import Index, Watch
     from kubeshard.core import errors
     from kubeshard.core.builtin import ConfigMap
@@ -94,8 +93,7 @@ _HOMES = {
         "matching",
         "never",
     ),
-    "controller.reconciler": ("BlockingReconciler", "Reconciler"),
-    "controller.request": ("Result",),
+    "controller.reconciler": ("BlockingReconciler", "Reconciler", "Result"),
     "controller.watch": ("Index", "Watch"),
     "core": ("errors",),
     "core.builtin": ("ConfigMap",),

@@ -11,7 +11,7 @@ import click
 import msgspec
 import pytest
 
-from kubeshard.cli.command import Command
+from kubeshard.cli.options import Command
 from kubeshard.cli.program import cli
 from kubeshard.examples.webhosting import config as operator
 from kubeshard.manager.config_file import ComponentConfig, Duration, parse_config

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from kubeshard import __version__
 from kubeshard.cli import webhosting
-from kubeshard.cli.command import Command
 from kubeshard.cli.logging import log_options
+from kubeshard.cli.options import Command
 from kubeshard.cli.program import cli
 
 

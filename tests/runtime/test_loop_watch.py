@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kubeshard.runtime.loop_watch import LoopWatch
+from kubeshard.runtime.loop import LoopWatch
 
 pytestmark = pytest.mark.regression
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from kubeshard.cli.command import CLUSTER_VARIABLE, Command
 from kubeshard.cli.logging import log_options
-from kubeshard.cli.options import cluster_options, version_option
+from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options, version_option
 
 
 @click.command(

@@ -7,9 +7,17 @@ import os
 
 import click
 
-from kubeshard.cli.command import CLUSTER_VARIABLE, LEADER_VARIABLE, POD_VARIABLE, Command
 from kubeshard.cli.logging import log_options
-from kubeshard.cli.options import cluster_options, config_options, report_unknown, version_option
+from kubeshard.cli.options import (
+    CLUSTER_VARIABLE,
+    LEADER_VARIABLE,
+    POD_VARIABLE,
+    Command,
+    cluster_options,
+    config_options,
+    report_unknown,
+    version_option,
+)
 
 
 @click.command(

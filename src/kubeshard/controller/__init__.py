@@ -29,8 +29,9 @@ from kubeshard.controller.reconciler import (
     ReconcileFn,
     Reconciler,
     ReconcilerWrapper,
+    Request,
+    Result,
 )
-from kubeshard.controller.request import Request, Result
 from kubeshard.controller.sources import ChannelSource, Enqueue, Source, TimerSource
 from kubeshard.controller.watch import Index, Watch
 

@@ -8,8 +8,13 @@ from typing import Any
 
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
-from kubeshard.controller.reconciler import BlockingReconciler, ReconcileFn, ReconcileFunction, Reconciler
-from kubeshard.controller.request import Result
+from kubeshard.controller.reconciler import (
+    BlockingReconciler,
+    ReconcileFn,
+    ReconcileFunction,
+    Reconciler,
+    Result,
+)
 from kubeshard.core.objects import KubeObject
 
 

@@ -23,8 +23,14 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from kubeshard.controller.core_events import CoreEvent, core_event
-from kubeshard.controller.event_series import Event, EventSeries, ObjectReference, Write
+from kubeshard.controller.event_series import (
+    CoreEvent,
+    Event,
+    EventSeries,
+    ObjectReference,
+    Write,
+    core_event,
+)
 from kubeshard.core.errors import AlreadyExists, Forbidden, NotFound, Throttled, Timeout, Unavailable
 from kubeshard.core.objects import KubeObject, ObjectMeta, form_of
 from kubeshard.core.patches import MergePatch

@@ -23,7 +23,7 @@ from enum import Enum
 
 from kubeshard.cache.errors import CacheBehind
 from kubeshard.cache.store import UndeclaredIndex
-from kubeshard.controller.request import Result
+from kubeshard.controller.reconciler import Result
 from kubeshard.controller.syncing import KindsMissing
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import AlreadyExists, Conflict, FieldConflict, KubeshardError, Terminal

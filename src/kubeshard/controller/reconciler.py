@@ -1,16 +1,41 @@
-"""The contract between a controller and the code that its author writes."""
+"""The contract between a controller and the code that its author writes: what a reconciler is asked for, and what it
+may answer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from kubeshard.controller.context import Context
-from kubeshard.controller.request import Result
 from kubeshard.core.objects import Key, KubeObject
 
 T = TypeVar("T", bound=KubeObject)
 T_contra = TypeVar("T_contra", bound=KubeObject, contravariant=True)
+
+
+Request = Key
+"""The unit of work: namespace and name of an object of the controller's primary kind. Never which event
+brought it.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a reconcile that did not fail ended. None and `Result()` mean: done, until something changes.
+
+    `requeue_after`: done, but look again in so many seconds. It resets the key's backoff. Several requests
+    for one key do not add up: the earliest counts, and an event in between does not cancel it.
+    """
+
+    requeue_after: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.requeue_after is not None and not self.requeue_after > 0:
+            raise ValueError(
+                f"requeue_after {self.requeue_after} s must be positive; None means not to requeue"
+            )
 
 
 class Reconciler(Protocol[T_contra]):

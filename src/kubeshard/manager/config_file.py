@@ -23,8 +23,8 @@ import yaml
 from kubeshard.client.limiter import TokenBucketLimiter
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import Struct, field
+from kubeshard.manager.http import check_bind_address
 from kubeshard.manager.leader_election import ElectionTiming, LeaderElection
-from kubeshard.manager.listener import check_bind_address
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.rng import Rng
 

@@ -1,11 +1,14 @@
-"""The small pages of a process: metrics and health. ASGI, without a framework: there are three."""
+"""The small pages of a process, metrics and health, and where they listen. ASGI without a framework: there are few."""
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from typing import NamedTuple
 
-from kubeshard.runtime.asgi import AsgiApp, Receive, Scope, Send
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.runtime.asgi import AsgiApp, AsgiServer, ListenError, Receive, Scope, Send, parse_bind_address
 
 PLAIN = "text/plain; charset=utf-8"
 
@@ -57,3 +60,37 @@ def _answer(scope: Scope, pages: Sequence[Pages]) -> Page:
         if (answer := page(request)) is not None:
             return answer
     return Page(404, "not found\n")
+
+
+def check_bind_address(field: str, address: str | None) -> tuple[str, int] | None:
+    """Host and port; None for nowhere, which is None or `"0"`. Raises ConfigurationError, which begins with `field`,
+    for what is neither that nor `host:port` or `:port`.
+    """
+    if address in (None, "0"):
+        return None
+    try:
+        return parse_bind_address(address or "")
+    except ValueError as error:
+        raise ConfigurationError(f"{field}: {error}") from error
+
+
+class Listener:
+    """What listens at `address`, which the user knows as `field`. Raises as `check_bind_address`."""
+
+    def __init__(self, field: str, address: str | None, ssl_context: ssl.SSLContext | None = None) -> None:
+        self._page = f"{field.removesuffix('_address')} page"
+        self._place = check_bind_address(field, address)
+        self._ssl = ssl_context
+        self.port = 0
+        """The real one, once it is open."""
+
+    async def open(self, stack: AsyncExitStack, app: AsgiApp) -> None:
+        """Serves `app` until the stack is left. Raises ConfigurationError when it cannot."""
+        if self._place is None:
+            return
+        host, port = self._place
+        try:
+            server = await stack.enter_async_context(AsgiServer(app, host, port, self._ssl))
+        except ListenError as error:
+            raise ConfigurationError(f"{self._page}: {error.strerror}; choose another address") from error
+        self.port = server.port

@@ -61,16 +61,14 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.manager.cache_metrics import CacheMetrics
 from kubeshard.manager.health import Check, Checks, ping
-from kubeshard.manager.http import pages_app
+from kubeshard.manager.http import Listener, pages_app
 from kubeshard.manager.kinds import Kinds, until_known
 from kubeshard.manager.leader_election import LeaderElection, LeaderElector
-from kubeshard.manager.listener import Listener
 from kubeshard.manager.membership import Membership
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.metrics_auth import MetricsAuth
 from kubeshard.manager.rights import LeaderFence, holding
-from kubeshard.manager.runnable import Runnable, RunnableWork, Server, Work
-from kubeshard.manager.shift import Shift, Stop
+from kubeshard.manager.runnable import Runnable, RunnableWork, Server, Shift, Stop, Work
 from kubeshard.manager.vitals import Hearing, Vitals
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.world import REAL_WORLD, World

@@ -1,11 +1,17 @@
-"""What a manager runs."""
+"""What a manager runs: work that begins and ends together, and the question whether it ended by itself.
+
+That question decides whether a right to work may be given back: a reconcile that had to be cancelled may have a write
+on the wire, and somebody else who acts at once would overlap with it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.world import World
 from kubeshard.tenure.tenure import Gate
 
@@ -57,3 +63,88 @@ class RunnableWork:
 
     async def drain(self) -> None:
         return None
+
+
+_log = get_logger("kubeshard.manager")
+
+CLOSING = 10.0
+"""Seconds beyond the grace period for caches, pages, Leases and connections to end."""
+
+
+class Stop:
+    """The one request to stop. `grace`: seconds for work to end by itself, counted from the request; 0: none, negative:
+    any number. `ending` is told how long the end may take at most, for a caller who enforces that; None: no bound.
+    """
+
+    def __init__(self, grace: float, ending: Callable[[float | None], None] = lambda _: None) -> None:
+        self.grace = grace
+        self.ending = ending
+        self.error: BaseException | None = None
+        """What made it necessary, if it is no wish of the user's."""
+        self._requested = asyncio.Event()
+        self._deadline: float | None = None
+
+    @property
+    def requested(self) -> bool:
+        return self._requested.is_set()
+
+    def request(self, error: BaseException | None = None) -> None:
+        if self.requested:
+            return
+        self.error = error
+        if self.grace >= 0:
+            self._deadline = asyncio.get_running_loop().time() + self.grace
+        self.ending(self.grace + CLOSING if self.grace >= 0 else None)
+        self._requested.set()
+
+    async def wait(self) -> None:
+        await self._requested.wait()
+
+    def grace_period(self) -> asyncio.Timeout:
+        """Raises TimeoutError when the grace is over."""
+        return asyncio.timeout_at(self._deadline)
+
+
+class Shift:
+    """Some works, run once."""
+
+    def __init__(self, name: str, works: Sequence[Work], stop: Stop) -> None:
+        self._name = name
+        self._works = works
+        self._stop = stop
+        self._failed = False
+        self.started = False
+
+    def __bool__(self) -> bool:
+        return bool(self._works)
+
+    async def run(self, gates: Sequence[Gate] = ()) -> bool:
+        """Works until the stop, drains, and cancels what is left. Whether everything ended by itself.
+
+        A work that fails requests the stop, so that the others end in order. Cancelling cancels all works at once.
+        """
+        self.started = True
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(self._run(work, gates), name=work.name) for work in self._works]
+            await self._stop.wait()
+            drained = await self._drained()
+            for task in running:
+                task.cancel()
+        return drained and not self._failed
+
+    async def _run(self, work: Work, gates: Sequence[Gate]) -> None:
+        try:
+            await work.run(gates)
+        except Exception as error:
+            _log.error("Failed; stopping", name=work.name, error=error)
+            self._failed = True
+            self._stop.request(error)
+
+    async def _drained(self) -> bool:
+        try:
+            async with self._stop.grace_period():
+                await asyncio.gather(*(work.drain() for work in self._works))
+        except TimeoutError:
+            _log.error("Work did not end within the grace period; cancelling it", group=self._name)
+            return False
+        return True

@@ -26,8 +26,7 @@ from kubeshard.manager.ending import ending_of
 from kubeshard.manager.manager import Manager
 from kubeshard.runtime.init_process import leave_init_to_a_parent
 from kubeshard.runtime.logs import get_logger, setup
-from kubeshard.runtime.loop import loop_factory
-from kubeshard.runtime.loop_watch import LoopWatch
+from kubeshard.runtime.loop import LoopWatch, loop_factory
 from kubeshard.runtime.threads import FollowedExecutor
 
 COLLECT_AFTER = 20_000

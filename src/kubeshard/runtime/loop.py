@@ -1,9 +1,25 @@
-"""The event loop of a program: uvloop where it is installed (`pip install 'kubeshard[speed]'`), else asyncio's."""
+"""The event loop of a program - uvloop where it is installed (`pip install 'kubeshard[speed]'`), else asyncio's - and a
+watch that names what blocks it.
+
+A loop that is blocked cannot say so itself, and a stack trace taken later shows something else. A thread looks a few
+times a second at how late the loop is, and writes one line per blockage: the running task's name and where it is. It
+reads two attributes, takes no lock and wakes nobody.
+
+Guaranteed: one line when the loop has not turned for `limit` seconds, one when it turns again. Not guaranteed: anything
+while C code holds the interpreter's lock, or while the whole process stands still (a stopped process is seen when it
+goes on, and then the line names whoever runs at that moment).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
+import traceback
 from collections.abc import Callable
+from types import FrameType, TracebackType
+
+from kubeshard.runtime.logs import get_logger
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -14,3 +30,69 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
+
+
+FRAMES = 4
+"""Of the stack, the innermost first: enough to leave the standard library."""
+
+_log = get_logger("kubeshard.runtime")
+
+
+class LoopWatch:
+    """Watches the loop in which the block is entered, for the time of the block.
+
+    `lag`: by how many seconds that loop is late; called in the thread.
+    """
+
+    def __init__(self, lag: Callable[[], float], limit: float = 1.0) -> None:
+        if not limit > 0:
+            raise ValueError(f"limit {limit} s must be positive")
+        self._lag = lag
+        self._limit = limit
+        self._over = threading.Event()
+        self._blocked = False
+        self._longest = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._watch, name="loop-watch", daemon=True)
+        self._loops_thread = 0
+
+    def __enter__(self) -> LoopWatch:
+        self._loop = asyncio.get_running_loop()
+        self._loops_thread = threading.get_ident()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._limit / 4):
+            lag = self._lag()
+            if lag > self._limit:
+                self._longest = lag
+                if not self._blocked:
+                    self._blocked = True
+                    self._report(lag)
+            elif self._blocked:
+                self._blocked = False
+                _log.info("The event loop is running again", blocked_for=round(self._longest, 1))
+
+    def _report(self, lag: float) -> None:
+        task = asyncio.current_task(self._loop)
+        frame = sys._current_frames().get(self._loops_thread)
+        _log.error(
+            "The event loop is blocked; nothing else runs meanwhile",
+            seconds=round(lag, 1),
+            task=task.get_name() if task else "none: a callback",
+            at=_where(frame),
+            advice="use await, a BlockingReconciler or a thread for what waits or computes for long",
+        )
+
+
+def _where(frame: FrameType | None) -> str:
+    """The innermost frames, innermost first."""
+    stack = reversed(traceback.extract_stack(frame, limit=FRAMES)) if frame else ()
+    return " < ".join(f"{entry.filename}:{entry.lineno} {entry.name}" for entry in stack)

@@ -20,13 +20,12 @@ no generic admission.
 from kubeshard.shard.fence import ShardFence
 from kubeshard.shard.handover import Arrivals, Floors
 from kubeshard.shard.identity import INCARNATION_ANNOTATION, Incarnation, ShardIdentity, identify
-from kubeshard.shard.predicate import shard_predicate
 from kubeshard.shard.reclaiming import reclaim
 from kubeshard.shard.shard_claim import Takeover
 from kubeshard.shard.shard_lease import ShardLease, ShardTenure
 from kubeshard.shard.sharding import Sharding
 from kubeshard.shard.timing import LeaseTiming, scaled
-from kubeshard.shard.wrapper import Handovers
+from kubeshard.shard.wrapper import Handovers, shard_predicate
 
 __all__ = [
     "INCARNATION_ANNOTATION",

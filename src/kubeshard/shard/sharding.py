@@ -44,12 +44,11 @@ from kubeshard.manager.membership import HealthGate
 from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.fence import ShardFence
 from kubeshard.shard.identity import ShardIdentity, check_ring_name, check_shard_name, identify
-from kubeshard.shard.predicate import shard_predicate
 from kubeshard.shard.reclaiming import reclaim
 from kubeshard.shard.shard_claim import Takeover
 from kubeshard.shard.shard_lease import ShardLease, ShardTenure
 from kubeshard.shard.timing import LeaseTiming
-from kubeshard.shard.wrapper import Handovers
+from kubeshard.shard.wrapper import Handovers, shard_predicate
 from kubeshard.sharding.api import ControllerRing, RingResource
 from kubeshard.sharding.classification import RingResources
 

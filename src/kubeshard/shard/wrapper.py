@@ -31,10 +31,12 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Callable
+from typing import Any, TypeVar
 
+from kubeshard.cache.deltas import Updated
 from kubeshard.controller.context import Context
-from kubeshard.controller.reconciler import ReconcileFn
-from kubeshard.controller.request import Result
+from kubeshard.controller.predicates import Predicate, always, current
+from kubeshard.controller.reconciler import ReconcileFn, Result
 from kubeshard.core.errors import ApiError, Conflict, NotFound, NotOurs, PatchTestFailed
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import KubeObject, ObjectMeta, metadata_only
@@ -42,6 +44,7 @@ from kubeshard.core.patches import JsonPatch, MergePatch, pointer, remove, test
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.handover import Arrivals, Floors
+from kubeshard.sharding.names import drain_label, shard_label
 
 _log = get_logger("kubeshard.shard")
 
@@ -229,3 +232,24 @@ def _explained(what: str, error: ApiError) -> ApiError:
     explained.message = f"{what}: {error.message}"
     explained.args = (explained.message,)
     return explained
+
+
+T = TypeVar("T", bound=KubeObject)
+
+
+def shard_predicate(ring: str, shard: str, when: Predicate[T] = always) -> Predicate[T]:
+    """Passes objects that carry the drain label, whatever its value and whosever they are, and those of this shard for
+    which `when` is true or which this shard may work on only now: a run that saw the drain label did nothing, and
+    `when` may find nothing new in its removal. For the watch of a main kind only.
+    """
+    own, drain = shard_label(ring), drain_label(ring)
+
+    def assigned(obj: KubeObject) -> bool:
+        return obj.metadata.label(own) == shard and not obj.metadata.has_label(drain)
+
+    draining: Predicate[Any] = Predicate(lambda delta: current(delta).metadata.has_label(drain))
+    ours: Predicate[Any] = Predicate(lambda delta: current(delta).metadata.label(own) == shard)
+    returned: Predicate[Any] = Predicate(
+        lambda delta: isinstance(delta, Updated) and assigned(delta.new) and not assigned(delta.old)
+    )
+    return draining | returned | (ours & when)

@@ -20,8 +20,7 @@ from kubeshard.cache.deltas import Added, Delta, Updated
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.predicates import generation_changed
-from kubeshard.controller.reconciler import Reconciler
-from kubeshard.controller.request import Result
+from kubeshard.controller.reconciler import Reconciler, Result
 from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
 from kubeshard.core.builtin import Namespace

@@ -27,8 +27,7 @@ from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.mapping import Reader
 from kubeshard.controller.predicates import generation_changed, never, on
-from kubeshard.controller.reconciler import Reconciler
-from kubeshard.controller.request import Result
+from kubeshard.controller.reconciler import Reconciler, Result
 from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
 from kubeshard.core.builtin import Lease, LeaseSpec

@@ -22,8 +22,7 @@ import msgspec
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.predicates import Predicate, changed, generation_changed
-from kubeshard.controller.reconciler import Reconciler
-from kubeshard.controller.request import Result
+from kubeshard.controller.reconciler import Reconciler, Result
 from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
 from kubeshard.core.conditions import Condition, set_condition

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
-from kubeshard.cli.command import Command
 from kubeshard.cli.logging import log_options
-from kubeshard.cli.options import version_option
+from kubeshard.cli.options import Command, version_option
 
 DEFAULT_PORT = 6443
 

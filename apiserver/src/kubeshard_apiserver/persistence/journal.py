@@ -17,7 +17,7 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.worker import Worker
+from kubeshard.runtime.threads import Worker
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.persistence.database import Database, Row
 from kubeshard_apiserver.status import internal

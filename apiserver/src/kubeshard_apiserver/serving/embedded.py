@@ -18,7 +18,7 @@ from pathlib import Path
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.asgi import AsgiServer, Limits, ListenError
 from kubeshard.runtime.background import in_background
-from kubeshard.runtime.worker import Worker
+from kubeshard.runtime.threads import Worker
 from kubeshard_apiserver.access.user import ADMINISTRATOR
 from kubeshard_apiserver.admission.caller import HttpCaller
 from kubeshard_apiserver.front.app import ApiServerApp

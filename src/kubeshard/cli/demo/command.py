@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from kubeshard.cli.command import Command
+from kubeshard.cli.options import Command
 from kubeshard.core.errors import ConfigurationError
 
 
