@@ -18,7 +18,7 @@ PROGRAM = """
     from contextlib import asynccontextmanager
     from kubeshard.client import ClusterConfig
     from kubeshard.core import ConfigurationError, Terminal
-    from kubeshard.manager import Manager, Runnable, run, shift
+    from kubeshard.manager import Manager, Runnable, run, runnable
 
     async def wait():
         print("running", flush=True)
@@ -44,7 +44,7 @@ PROGRAM = """
         client=ClusterConfig("http://127.0.0.1:9"), metrics_address=None, health_address=None,
         runnables=[Runnable("work", {work})], graceful_timeout={grace},
     )
-    shift.CLOSING = 0.5
+    runnable.CLOSING = 0.5
     run({what})
     print("ended in order", flush=True)
 """
