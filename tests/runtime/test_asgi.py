@@ -7,17 +7,8 @@ from typing import Any
 
 import pytest
 
-from kubeshard.runtime.asgi import (
-    AsgiApp,
-    AsgiServer,
-    DirectAnswer,
-    Limits,
-    ListenError,
-    Receive,
-    Scope,
-    Send,
-    parse_bind_address,
-)
+from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Limits, Receive, Scope, Send
+from kubeshard.runtime.http_server import AsgiServer, ListenError, parse_bind_address
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:

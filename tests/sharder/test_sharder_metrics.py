@@ -10,10 +10,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from small_ring import SmallRing
 
+from kubeshard.cache import Cache
+from kubeshard.client import Client, ClusterConfig
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.sharder.admission import ShardAdmission
+from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharder.metrics import StateCollector
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharding import RING_LABEL, STATE_LABEL, ControllerRing
@@ -97,6 +100,16 @@ def test_state_metrics_show_what_ring_and_state_label_say(samples: Any) -> None:
         ("c", "unknown"),
     }
     assert all(value == 1 for _, _, value in samples["shard_info"])
+
+
+@pytest.mark.regression
+async def test_what_is_known_of_requests_can_be_scraped_before_the_caches_are_filled() -> None:
+    cache = Cache(Client(ClusterConfig("http://nowhere.invalid")))
+    cache.declare(ControllerRing)
+    cache.declare(Lease, SHARD_LEASES)
+    registry = CollectorRegistry()
+    registry.register(StateCollector(cache))
+    assert b"controller_sharding_controllerring_status_shards" in generate_latest(registry)
 
 
 def series(registry: CollectorRegistry) -> list[str]:

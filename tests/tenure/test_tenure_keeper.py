@@ -16,7 +16,7 @@ from kubeshard.core.errors import NotOurs
 from kubeshard.runtime.thread import LoopThread
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 from kubeshard.tenure.tenure import Tenure
-from kubeshard.testing.virtual_time import settle, virtual_time
+from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
 
 WATCHING = pytest.mark.parametrize("watches", [True, False], ids=["watching", "not watching"])
 
@@ -181,6 +181,27 @@ async def test_a_renewal_within_the_last_seconds_opens_the_gate_again() -> None:
         await asyncio.sleep(0.3)
         assert tenure.gate.is_open
         assert tenure.holds()
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_renewal_of_which_a_blocked_loop_hears_too_late_opens_no_gate() -> None:
+    clock = VirtualClock()
+    tenure = Tenure(clock, "over", lambda: None)
+    begun: list[str] = []
+
+    async def work() -> None:
+        await tenure.gate.passed()
+        begun.append("work")
+
+    working = asyncio.create_task(work())
+    await settle()
+    tenure.renewed(clock.boottime() - 0.5, clock.boottime() + 0.5)
+    await tenure.acquired()
+    await settle()
+    assert (begun, tenure.gate.is_open, tenure.holds()) == ([], False, True)
+    tenure.renewed(clock.boottime() + 1, clock.boottime() + 2)
+    await working
 
 
 @virtual_time

@@ -12,9 +12,7 @@ class UndeclaredKind(KubeshardError):
 
 
 class OutsideScope(KubeshardError):
-    """A read of a place where the object cannot be, so that the answer would always be "not there": a namespace
-    that the informer's scope does not hold, none for a kind that has namespaces, one for a kind that has none.
-    """
+    """A read of a namespace that the informer's scope does not hold, so that the answer would always be "not there"."""
 
 
 class CacheBehind(KubeshardError):

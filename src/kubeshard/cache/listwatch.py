@@ -232,7 +232,7 @@ class ListWatch(Generic[T]):
                 state.entries[key] = entry
             return None
         assert isinstance(state, Watching)
-        # Equal versions are not duplicates for sure: one transaction of the server can touch several objects.
+        # Equal versions need not be duplicates: one transaction of the server can touch several objects.
         version = entry.metadata.resource_version
         if version and compare(version, state.version) < 0:
             self._stale(state, version, now)

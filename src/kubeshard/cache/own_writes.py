@@ -15,7 +15,7 @@ waits. A write is seen by an informer when
 
 Guaranteed: after `settled` returns, reads of that kind reflect all recorded writes to it, or newer states;
 without pending writes it does not suspend. Not guaranteed: success. A cache that stays behind raises
-`CacheBehind`, and the reconcile is to be requeued. Deleting collections leaves no record. 18; KEP-5647.
+`CacheBehind`, and the reconcile is to be requeued. Deleting collections leaves no record. See KEP-5647.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ note is not compared, so a message with a changing number does not make a new ev
 one object from filling etcd: 25 events at once, then one every five minutes. Both memories are bounded,
 oldest out first.
 
-12 (the events.k8s.io recorder of client-go, plus the older recorder's spam filter).
+As client-go's recorder for events.k8s.io does it, with the spam filter of the older recorder.
 """
 
 from __future__ import annotations

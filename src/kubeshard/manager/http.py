@@ -8,7 +8,8 @@ from contextlib import AsyncExitStack
 from typing import NamedTuple
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.runtime.asgi import AsgiApp, AsgiServer, ListenError, Receive, Scope, Send, parse_bind_address
+from kubeshard.runtime.asgi import AsgiApp, Receive, Scope, Send
+from kubeshard.runtime.http_server import AsgiServer, ListenError, parse_bind_address
 
 PLAIN = "text/plain; charset=utf-8"
 

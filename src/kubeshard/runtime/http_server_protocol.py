@@ -8,7 +8,7 @@ of a message.
 An application with a method `direct` (`kubeshard.runtime.asgi.DirectApp`) is asked there first when a request
 arrives in one piece: where it answers, no task, no events and no scope are made.
 
-Imported by `kubeshard.runtime.asgi` only, when a server starts, since uvicorn and httptools are optional.
+Imported by `kubeshard.runtime.http_server` only, when a server starts: most programs do without uvicorn until then.
 """
 
 from __future__ import annotations

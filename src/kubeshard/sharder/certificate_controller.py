@@ -81,8 +81,6 @@ class SharedCertificate:
 
     `names` are what the certificate is valid for (`serving_names`). The Secret is looked at every `interval`
     seconds, +-10 %.
-
-    Raises ConfigurationError without the extra `certificates`.
     """
 
     def __init__(

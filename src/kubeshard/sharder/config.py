@@ -24,7 +24,7 @@ from kubeshard.core.objects import Struct, field
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, LabelSelectorRequirement, Selector
 from kubeshard.manager.config_file import ComponentConfig, Duration, load_component
 from kubeshard.runtime import environ
-from kubeshard.runtime.asgi import parse_bind_address
+from kubeshard.runtime.http_server import parse_bind_address
 from kubeshard.sharding.names import SYSTEM_NAMESPACE, WEBHOOK_PORT
 
 API_VERSION = "config.sharding.timebertt.dev/v1alpha1"

@@ -26,7 +26,7 @@ back, whatever is counted late.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -35,6 +35,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from kubeshard.cache.cache import Cache
+from kubeshard.cache.errors import CacheBehind
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.namespaces import ALL
@@ -198,14 +199,19 @@ _NOWHERE: Any = _Nowhere()
 
 
 class StateCollector(Collector):
-    """ControllerRings and shards as the caches show them; to be registered once these run."""
+    """ControllerRings and shards as the caches show them: none before these are filled."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        yield from _ring_metrics(self._cache.list(ControllerRing))
-        yield from _shard_metrics(self._cache.list(Lease, ALL, scope=SHARD_LEASES))
+        rings: Sequence[ControllerRing] = ()
+        leases: Sequence[Lease] = ()
+        with suppress(CacheBehind):  # the page has more to tell, above all why they are not
+            rings = self._cache.list(ControllerRing)
+            leases = self._cache.list(Lease, ALL, scope=SHARD_LEASES)
+        yield from _ring_metrics(rings)
+        yield from _shard_metrics(leases)
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """Lets a registry take the names without asking the caches."""

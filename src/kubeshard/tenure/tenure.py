@@ -121,9 +121,10 @@ class Tenure:
     def _open(self, until: float) -> None:
         self._acquired.set()
         self._close()
-        if not self._over:
+        left = until - self._clock.boottime()
+        if left > 0 and not self._over:
             self._gate.open()
-            self._closing = self._loop.call_later(until - self._clock.boottime(), self._gate.close)
+            self._closing = self._loop.call_later(left, self._gate.close)
 
     def _lose(self, reason: str) -> None:
         self._close()

@@ -16,7 +16,8 @@ from contextlib import asynccontextmanager
 from prometheus_client import CollectorRegistry
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.runtime.asgi import AsgiServer, Limits, ListenError
+from kubeshard.runtime.asgi import Limits
+from kubeshard.runtime.http_server import AsgiServer, ListenError
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.world import World
 from kubeshard.webhook.app import AdmissionApp, Routes
@@ -67,8 +68,8 @@ class WebhookServer:
         return self._listening is not None and self._listening[1].ready()
 
     async def run(self, world: World) -> None:
-        """Serves until cancelled. Raises ConfigurationError for a port that cannot be listened on, a missing
-        extra, or no usable certificate to begin with.
+        """Serves until cancelled. Raises ConfigurationError for a port that cannot be listened on, and where
+        there is no usable certificate to begin with.
         """
         async with self.running(world):
             await asyncio.Event().wait()

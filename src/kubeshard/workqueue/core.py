@@ -16,8 +16,8 @@ Guaranteed:
 
 After `close` adds are ignored; what was added before is still handed out, unless it is discarded.
 
-Not here: waiting, delays, limits, time (`queue`, `delays`, `limits`, `metrics`). 1, after
-client-go's `util/workqueue`.
+Not here: waiting, delays, limits, time (`queue`, `delays`, `limits`, `metrics`). After client-go's
+`util/workqueue`.
 """
 
 from __future__ import annotations

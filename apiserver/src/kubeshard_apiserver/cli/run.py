@@ -17,8 +17,8 @@ import yaml
 
 from kubeshard.client.loading import load_config
 from kubeshard.core.errors import ConfigurationError, KubeshardError
-from kubeshard.runtime.asgi import ListenError
 from kubeshard.runtime.environ import home
+from kubeshard.runtime.http_server import ListenError
 from kubeshard.runtime.loop import loop_factory
 from kubeshard.runtime.transport import HttpRequest, TransportError
 from kubeshard.runtime.world import REAL_WORLD

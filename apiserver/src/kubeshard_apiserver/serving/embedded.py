@@ -16,8 +16,9 @@ from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.runtime.asgi import AsgiServer, Limits, ListenError
+from kubeshard.runtime.asgi import Limits
 from kubeshard.runtime.background import in_background
+from kubeshard.runtime.http_server import AsgiServer, ListenError
 from kubeshard.runtime.threads import Worker
 from kubeshard_apiserver.access.user import ADMINISTRATOR
 from kubeshard_apiserver.admission.caller import HttpCaller

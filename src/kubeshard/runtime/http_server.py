@@ -1,0 +1,143 @@
+"""An HTTP server for ASGI applications inside the running event loop: admission webhooks, metrics, health.
+
+Guaranteed: inside `async with AsgiServer(...)` the port is open and known; leaving closes the listener first,
+lets requests in flight finish for `Limits.stop_grace` seconds and then ends them; no signal handler is
+installed and the process is never ended. A client's certificate that the TLS context asked for and verified is
+in the scope (`client_cert_chain` of ASGI's TLS extension, the leaf only). Slow and oversized clients are cut
+off (`Limits`). HTTP/1.1 only, which leaves no HTTP/2 rapid-reset surface.
+
+Not guaranteed: a bound on request bodies, which only the application knows how to refuse (read no further and
+answer with `connection: close`).
+
+HTTP is spoken by uvicorn's httptools protocol; its process runner (signals, workers, exit codes) is not used. Both
+are loaded when a server starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import ssl
+from typing import TYPE_CHECKING, Any
+
+from kubeshard.runtime.asgi import AsgiApp, Limits
+
+if TYPE_CHECKING:
+    from kubeshard.runtime.http_server_protocol import Connections
+
+
+class ListenError(OSError):
+    """The address cannot be listened on: taken by another process, not this machine's, not permitted."""
+
+
+class AsgiServer:
+    """Serves `app` on `host`:`port`; port 0 picks a free one, host `""` listens on all addresses, IPv4 and
+    IPv6.
+
+    Raises ListenError on entry. The `ssl_context` may be
+    changed while the server runs (`SSLContext.load_cert_chain`): new connections see it, existing ones keep
+    what they have. `reuse_port`: other processes that say so too may listen on the same port; the kernel
+    spreads new connections over them.
+    """
+
+    def __init__(
+        self,
+        app: AsgiApp,
+        host: str = "",
+        port: int = 0,
+        ssl_context: ssl.SSLContext | None = None,
+        limits: Limits | None = None,
+        *,
+        reuse_port: bool = False,
+    ) -> None:
+        self._app = app
+        self._host = host
+        self._reuse_port = reuse_port
+        self._requested_port = port
+        self._ssl = ssl_context
+        self._limits = limits or Limits()
+        self._server: asyncio.Server | None = None
+        self._connections: Connections | None = None
+        self._port = 0
+
+    @property
+    def port(self) -> int:
+        """The real port, also after the server stopped. 0 before it started."""
+        return self._port
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self._ssl is None else "https"
+
+    async def __aenter__(self) -> AsgiServer:
+        from kubeshard.runtime.http_server_protocol import Connections
+
+        self._connections = Connections(self._app, self._limits)
+        listener = _listen(self._host, self._requested_port, self._reuse_port)
+        self._port = listener.getsockname()[1]
+        tls: dict[str, Any] = {}
+        if self._ssl is not None:
+            tls = {
+                "ssl": self._ssl,
+                "ssl_handshake_timeout": self._limits.header_timeout,
+                "ssl_shutdown_timeout": 1.0,
+            }
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self._connections.protocol, sock=listener, backlog=1024, **tls
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        assert self._connections is not None
+        self._server.close()
+        try:
+            async with asyncio.timeout(self._limits.stop_grace):
+                await self._connections.drain()
+        except TimeoutError:
+            pass
+        finally:
+            await self._connections.abort()
+
+
+def parse_bind_address(text: str) -> tuple[str, int]:
+    """`:8080` -> (`""`, 8080), `127.0.0.1:0`, `[::1]:9443`: the notation of Go's `net.Listen`. Raises
+    ValueError."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"bind address {text!r}: write an IPv6 address in brackets, as in [::1]:8080")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"bind address {text!r} is not of the form host:port or :port")
+    return host, int(port)
+
+
+def _listen(host: str, port: int, reuse_port: bool) -> socket.socket:
+    dual = not host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual or ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server(
+            (host, port), family=family, backlog=1024, reuse_port=reuse_port, dualstack_ipv6=dual
+        )
+    except (OSError, OverflowError, ValueError) as error:
+        raise ListenError(
+            getattr(error, "errno", None) or 0, f"cannot listen on {host}:{port}: {_reason(error)}"
+        ) from error
+    # Accepted connections inherit it. asyncio would set it itself, but only on sockets made with an explicit
+    # protocol number; without it an answer, written as headers and body, waits 40 ms for the client's delayed
+    # acknowledgement.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+def _reason(error: Exception) -> str:
+    number = getattr(error, "errno", None) or 0
+    if number < 0 or isinstance(error, socket.gaierror):
+        return "there is no such host"
+    if number == errno.EADDRINUSE:
+        return "another process listens there"
+    return os.strerror(number) if number > 0 else str(error)
