@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from small_ring import SmallRing
 
 from kubeshard.core.errors import Unavailable
@@ -33,7 +34,9 @@ class Looks:
         self.relists = 0
         self.small = SmallRing("a", "b", resources=resources, clock=self.clock)
         resync: Any = SimpleNamespace(look=self._look)
-        unassigned: Any = SimpleNamespace(keep_watching=lambda _: asyncio.sleep(1e9))
+        self.ending = 0.0
+        """Seconds that a watch takes to end."""
+        unassigned: Any = SimpleNamespace(keep_watching=self._watch)
         observer: Any = SimpleNamespace(relist=self._relist, fresh=self.small.fresh)
         mover: Any = None
         self.lanes = Lanes(
@@ -61,6 +64,12 @@ class Looks:
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
+
+    async def _watch(self, lane: Lane) -> None:
+        try:
+            await asyncio.sleep(1e9)
+        finally:
+            await asyncio.sleep(self.ending)
 
     async def _relist(self) -> None:
         self.relists += 1
@@ -138,6 +147,26 @@ async def test_a_resource_that_left_the_ring_is_looked_at_no_more_and_holds_nobo
     await asyncio.sleep(1000.0)
     assert len(looks.started) == 2
     assert not looks.running.done()
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_nothing_begins_in_a_lane_any_more_while_all_lanes_end() -> None:
+    looks = Looks(OTHER)
+    await asyncio.sleep(1.0)
+    lane, ring = looks.small.lane("others"), looks.small.ring
+    looks.ending = 5.0
+    looks.running.cancel()
+    await asyncio.sleep(1.0)
+    begun: list[str] = []
+
+    async def work() -> None:
+        begun.append("work")
+
+    lane.start(work(), "a look that would not be cancelled at")
+    looks.lanes.follow(ring)
+    await asyncio.sleep(4.5)
+    assert (begun, ring.lanes, looks.running.done()) == ([], {}, True)
 
 
 @virtual_time

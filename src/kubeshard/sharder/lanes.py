@@ -74,15 +74,15 @@ class Lanes:
 
     async def run(self) -> None:
         """Until cancelled. Begins with a look at everything."""
-        try:
-            async with asyncio.TaskGroup() as self._group:
+        async with asyncio.TaskGroup() as self._group:
+            try:
                 for ring in self._rings:
                     self.follow(ring)
                 await asyncio.get_running_loop().create_future()
-        finally:
-            self._group = self._relisting = None
-            for ring in self._rings:
-                ring.rest()
+            finally:  # before the tasks have ended: what began now would not be cancelled with them
+                self._group = self._relisting = None
+                for ring in self._rings:
+                    ring.rest()
 
     def follow(self, ring: Ring) -> None:
         """Opens a lane for each resource that is new to the ring. Its objects are looked at in full."""
