@@ -204,6 +204,22 @@ def test_a_drain_holds_back_what_its_object_controls_until_a_later_look_has_read
     assert (pending.unsure("key", hashring), len(pending)) == (False, 0)
 
 
+@pytest.mark.regression
+def test_a_drain_that_is_asked_for_again_during_a_look_outlives_the_look() -> None:
+    """The object let go and came back since the last look, and this one did not see it."""
+    pending, hashring = Pending(), HashRing(["a", "b"])
+    pending.begin(complete=True)
+    pending.draining("key")
+    pending.end(hashring)
+    pending.begin(complete=False)
+    pending.asked("key")
+    pending.end(hashring)
+    assert pending.unsure("key", hashring)
+    pending.begin(complete=False)
+    pending.end(hashring)
+    assert not pending.unsure("key", hashring)
+
+
 def test_of_what_waits_the_count_is_exact_and_the_ages_of_the_first_are_known() -> None:
     waiting = Waiting()
     for now in (10.0, 20.0):

@@ -66,6 +66,7 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
         Surroundings(
             shards=observer,
             kinds=kinds,
+            # The store is asked for every object; the cache, about those it lacks, raises until it is filled.
             namespace=lambda name: namespaces.store.get(Key("", name)) or cache.get(Namespace, name),
             metrics=SharderMetrics(registry),
             clock=clock,

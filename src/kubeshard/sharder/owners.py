@@ -93,8 +93,7 @@ class Pending:
     def asked(self, key: str) -> None:
         """The drain was asked for, by a look or by anybody else."""
         self._refused.discard(key)
-        if key not in self._pending:
-            self._seen.add(key)
+        self._seen.add(key)
 
     def refused(self, key: str) -> None:
         """The drain could not be asked for."""
