@@ -55,6 +55,25 @@ def test_fair_keys_are_handed_out_in_the_order_of_their_first_add() -> None:
     assert [queue.take() for _ in range(3)] == ["a", "b", "c"]
 
 
+class ShortestFirst(list[str]):
+    """An order that is not first in, first out."""
+
+    def popleft(self) -> str:
+        self.sort(key=len)
+        return self.pop(0)
+
+
+def test_another_order_decides_what_is_next_and_nothing_else() -> None:
+    queue = QueueCore[str](ShortestFirst())
+    for key in ("ccc", "a", "bb", "a"):
+        queue.add(key)
+    assert queue.take() == "a"
+    queue.add("a")  # while a worker has it
+    assert [queue.take(), queue.ready] == ["bb", 1]
+    queue.done("a")
+    assert [queue.take(), queue.take(), queue.ready] == ["a", "ccc", 0]
+
+
 def test_stingy_a_key_added_many_times_is_handed_out_once() -> None:
     queue: QueueCore[str] = QueueCore()
     for _ in range(100):

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from kubeshard.testing.virtual_time import VirtualClock, VirtualTimeLoop, settle, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
-from kubeshard.workqueue import FastSlow, ItemExponential, Queue, ShutDown, WorkQueue
+from kubeshard.workqueue import FastSlow, ItemExponential, ShutDown, WorkQueue
 
 
 def new_queue(**options: object) -> WorkQueue[str]:
@@ -21,7 +21,7 @@ def new_queue(**options: object) -> WorkQueue[str]:
     return WorkQueue("test", clock=VirtualClock(), **options)  # type: ignore[arg-type]
 
 
-async def take(queue: Queue[str]) -> str:
+async def take(queue: WorkQueue[str]) -> str:
     async with queue.get() as key:
         return key
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import iscoroutinefunction, isfunction, signature
@@ -18,8 +19,9 @@ from kubeshard.controller.reconciler import (
 )
 from kubeshard.controller.sources import Source
 from kubeshard.controller.watch import AnyIndex, AnyWatch, Index, Watch, as_watch
-from kubeshard.core.objects import Form, KubeObject, ObjectMeta, form_of
+from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of
 from kubeshard.runtime.world import World
+from kubeshard.workqueue.core import Order
 from kubeshard.workqueue.limits import Limiter
 
 T = TypeVar("T", bound=KubeObject)
@@ -49,6 +51,7 @@ class Controller(Generic[T]):
 
     `workers`: how many objects at once. `limiter` makes what says how long a retry waits, as in
     `lambda world: ItemExponential(1.0, 30.0, rng=world.rng)`; default: 0.2 s doubling to 60 s, plus jitter.
+    `order` makes what says which waiting object is next; default: first in, first out.
     `reconcile_timeout`: seconds after which a run is cancelled and counts as failed. `needs_leadership`: run in one
     process at a time; has no effect on controllers of a sharding ring, each of whose objects is reconciled by one shard
     anyway. `wrappers`: around every run, the first one outermost; `guards` around those.
@@ -65,6 +68,7 @@ class Controller(Generic[T]):
     indexes: Sequence[AnyIndex] = ()
     workers: int = 1
     limiter: Callable[[World], Limiter] | None = None
+    order: Callable[[], Order[Key]] = deque
     reconcile_timeout: float = 600.0
     needs_leadership: bool = True
     wrappers: tuple[ReconcilerWrapper, ...] = ()

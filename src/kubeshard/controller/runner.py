@@ -100,6 +100,7 @@ class ControllerRunner:
             controller.name,
             clock=world.clock,
             limiter=controller.limiter(world) if controller.limiter else ItemExponential(rng=world.rng),
+            order=controller.order(),
             metrics=queue_metrics,
         )
         self._workers: list[asyncio.Task[None]] = []

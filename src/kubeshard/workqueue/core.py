@@ -2,7 +2,7 @@
 
 Guaranteed:
 
-- Fair: keys are handed out in the order in which they were first added.
+- Fair: keys are handed out in the order in which they were first added, unless another `Order` is given.
 - Stingy: a key added many times before it is handed out is processed once.
 - Exclusive: a key is handed out to one worker at a time.
 - Nothing is lost: a key added while it is processed is processed again, after it is done.
@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 from enum import Enum, auto
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
@@ -41,16 +41,35 @@ class KeyState(Enum):
     """A worker has it, and it was added since."""
 
 
+class Order(Protocol[K]):
+    """Which of the keys that are ready is next. A `collections.deque`, first in and first out, is one; so may be a heap
+    with priorities, or a turn for each namespace. It holds what it is given until it hands it out, and hands out each
+    once: exclusion and collapsing are the queue's, and rest on no more than this.
+    """
+
+    def append(self, key: K, /) -> None:
+        """The key is ready. It is not held already."""
+        ...
+
+    def popleft(self) -> K:
+        """The next key, which is held no longer. Raises IndexError when none is held."""
+        ...
+
+    def clear(self) -> None: ...
+
+    def __len__(self) -> int: ...
+
+
 class QueueCore(Generic[K]):
     """The queue's state. Every method is one step; none blocks."""
 
-    def __init__(self) -> None:
+    def __init__(self, order: Order[K] | None = None) -> None:
         self._dirty: set[K] = set()
         """Keys that want processing."""
         self._running: set[K] = set()
         """Keys handed out and not yet done."""
-        self._fifo: deque[K] = deque()
-        """Exactly the dirty keys that are not running, each once, in the order in which they became so."""
+        self._order: Order[K] = deque() if order is None else order
+        """Exactly the dirty keys that are not running, each once."""
         self._closed = False
 
     def add(self, key: K) -> bool:
@@ -61,12 +80,12 @@ class QueueCore(Generic[K]):
             return False
         self._dirty.add(key)
         if key not in self._running:
-            self._fifo.append(key)
+            self._order.append(key)
         return True
 
     def take(self) -> K:
-        """Hands out the key that waited longest. Raises IndexError when none waits."""
-        key = self._fifo.popleft()
+        """Hands out the next key. Raises IndexError when none waits."""
+        key = self._order.popleft()
         self._dirty.remove(key)
         self._running.add(key)
         return key
@@ -78,7 +97,7 @@ class QueueCore(Generic[K]):
         self._running.remove(key)
         if key not in self._dirty:
             return False
-        self._fifo.append(key)
+        self._order.append(key)
         return True
 
     def close(self) -> None:
@@ -90,7 +109,7 @@ class QueueCore(Generic[K]):
         """
         dropped = list(self._dirty)
         self._dirty.clear()
-        self._fifo.clear()
+        self._order.clear()
         return dropped
 
     def state(self, key: K) -> KeyState:
@@ -105,7 +124,7 @@ class QueueCore(Generic[K]):
     @property
     def ready(self) -> int:
         """Keys that a worker could take now."""
-        return len(self._fifo)
+        return len(self._order)
 
     @property
     def depth(self) -> int:

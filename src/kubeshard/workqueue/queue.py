@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Generic
 
 from kubeshard.runtime.clock import Clock
-from kubeshard.workqueue.core import K, KeyState, QueueCore
+from kubeshard.workqueue.core import K, KeyState, Order, QueueCore
 from kubeshard.workqueue.delays import Delays
 from kubeshard.workqueue.limits import Limiter
 from kubeshard.workqueue.metrics import NoMetrics, QueueMetrics, Stopwatch
@@ -33,9 +33,14 @@ class ShutDown(Exception):
 
 
 class WorkQueue(Generic[K]):
-    """A first-in-first-out `Queue`; its contract is in `protocols`.
+    """Keys waiting to be processed, each by one worker at a time.
 
-    `limiter` gives the delays of `add_rate_limited`; it belongs to this queue alone.
+    Guaranteed: a key is never handed out while a worker has it, a key added meanwhile is handed out again afterwards,
+    and a key added several times before that is handed out once. Methods that are not async never wait. `reason` is
+    for logs only.
+
+    `limiter` gives the delays of `add_rate_limited`, `order` says which ready key is next (default: first in, first
+    out); both belong to this queue alone.
     """
 
     def __init__(
@@ -44,13 +49,14 @@ class WorkQueue(Generic[K]):
         *,
         clock: Clock,
         limiter: Limiter,
+        order: Order[K] | None = None,
         metrics: QueueMetrics | None = None,
     ) -> None:
         self.name = name
         self._clock = clock
         self._limiter = limiter
         self._metrics: QueueMetrics = metrics or NoMetrics()
-        self._core: QueueCore[K] = QueueCore()
+        self._core: QueueCore[K] = QueueCore(order)
         self._delays: Delays[K] = Delays()
         self._reasons: Reasons[K] = Reasons()
         self._stopwatch: Stopwatch[K] = Stopwatch(self._metrics, clock)
@@ -63,6 +69,7 @@ class WorkQueue(Generic[K]):
         """Set when a drain has nothing to wait for, or must wait no longer."""
 
     def add(self, key: K, reason: str = "") -> None:
+        """Processes the key as soon as a worker is free. Ignored after a shutdown, like all adds."""
         if reason and not self._core.closed:
             self._reasons.add(key, reason)
         if self._core.add(key):
@@ -71,6 +78,7 @@ class WorkQueue(Generic[K]):
             self._wake()
 
     def add_after(self, key: K, delay: float, reason: str = "") -> None:
+        """Adds the key in `delay` seconds; at once when not positive. A key that waits is only moved earlier."""
         if self._core.closed:
             return
         if delay <= 0:
@@ -81,24 +89,36 @@ class WorkQueue(Generic[K]):
         self._set_timer()
 
     def add_rate_limited(self, key: K, reason: str = "") -> None:
+        """Adds the key after the delay that its limiter gives, and counts a retry."""
         self.add_after(key, self._limiter.when(key), reason)
 
     def forget(self, key: K) -> None:
+        """The key's next rate-limited add is its first one. Removes nothing from the queue."""
         self._limiter.forget(key)
 
     def retries(self, key: K) -> int:
+        """Rate-limited adds since the key was last forgotten."""
         return self._limiter.retries(key)
 
     def reasons(self, key: K) -> tuple[str, ...]:
+        """A few of the reasons for the key's present run, or for its next one when no worker has it."""
         return self._reasons.of(key)
 
     def get(self) -> Turn[K]:
+        """`async with queue.get() as key`: waits for a key, which is this worker's until the block ends.
+
+        Raises ShutDown when the queue is shut down and nothing is left. Cancelling a waiting worker loses no key.
+        """
         return Turn(self)
 
     def is_busy(self, key: K) -> bool:
+        """Whether a worker has the key."""
         return self._core.state(key) in (KeyState.RUNNING, KeyState.RUNNING_DIRTY)
 
     def shut_down(self, *, discard: bool = False) -> None:
+        """Ignores adds from now on and drops what is delayed; workers get what is ready (unless `discard`), then
+        ShutDown.
+        """
         self._close()
         if discard:
             for key in self._core.discard():
@@ -108,12 +128,14 @@ class WorkQueue(Generic[K]):
         self._drained.set()
 
     async def shut_down_with_drain(self) -> None:
+        """`shut_down`, and waits until the workers have processed what was ready. `shut_down` ends the wait early."""
         self._close()
         if self._core.ready or self._core.running:
             self._drained.clear()
             await self._drained.wait()
 
     def __len__(self) -> int:
+        """Keys that a worker could take now."""
         return self._core.ready
 
     @property
