@@ -125,6 +125,18 @@ def test_while_something_waits_it_is_looked_at_ever_less_often() -> None:
     assert {reach for _, reach in looks[1:]} == {Reach.CONTROLLED}
 
 
+@pytest.mark.regression
+def test_a_drain_that_is_asked_for_during_a_look_at_drains_is_looked_after_too() -> None:
+    schedule = started()
+    schedule.follow(10.0)
+    work = begun(schedule, THOROUGH, 11.0)
+    for number in range(100):
+        schedule.follow(11.5 + number)
+    assert len(schedule._requests) == 2
+    schedule.done(THOROUGH, work, NOTHING, 11.0, 110.7)
+    assert run_until(schedule, THOROUGH, 200.0, 110.7) == [(111.5, Reach.CONTROLLED)]
+
+
 def test_when_nothing_waits_any_more_following_ends() -> None:
     schedule = started()
     schedule.request(Reach.ALL, 10.0)

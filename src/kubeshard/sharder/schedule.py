@@ -79,8 +79,13 @@ class Schedule:
 
     def follow(self, now: float) -> None:
         """A drain was asked for, which is not worth a look at once, nor one for each."""
-        if not any(reach is Reach.CONTROLLED for _, reach in self._requests):
-            self._requests.append((now + FOLLOW_FIRST, Reach.CONTROLLED))
+        asked = sorted(at for at, reach in self._requests if reach is Reach.CONTROLLED)
+        if asked and asked[-1] > now:
+            return
+        # What is due already may be under way, and past the object. Of all that came meanwhile the last one will do.
+        others = [(at, reach) for at, reach in self._requests if reach is not Reach.CONTROLLED]
+        again = [(at, Reach.CONTROLLED) for at in (*asked[:1], now + FOLLOW_FIRST)]
+        self._requests = others + again
 
     def members(self, available: tuple[str, ...], now: float) -> None:
         """The ring's available shards as they are now."""
