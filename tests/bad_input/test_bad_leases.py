@@ -121,11 +121,11 @@ def test_ten_thousand_leases_are_judged_in_no_time_and_cannot_push_older_shards_
     book.observe(_created("good", "2025-01-01T00:00:00Z"), 0.0)
     for number in range(10_000):
         book.observe(_created(f"attacker-{number}", "2026-01-01T00:00:00Z"), 0.0)
-    began = time.perf_counter()
+    began = time.thread_time()
     available = book.available("ring", 0.0)
     for _ in range(1_000):
         assert book.available("ring", 1.0) is available
-    assert time.perf_counter() - began < 1.0
+    assert time.thread_time() - began < 1.0
     assert len(available) == 500
     assert "good" in available
 
