@@ -90,6 +90,25 @@ async def test_work_that_did_not_stop_cleanly_keeps_the_lease_from_others_until_
 
 
 @virtual_time
+async def test_a_lease_that_is_deleted_while_its_leader_lives_goes_to_no_candidate_that_had_seen_it() -> None:
+    server = LeaseServer()
+    first, second = Candidate(server, "a"), Candidate(server, "b")
+    first.watches = False
+    async with asyncio.TaskGroup() as group:
+        leading = group.create_task(first.run())
+        await settle()
+        waiting = group.create_task(second.run())
+        for _ in range(20):
+            await asyncio.sleep(3.7)
+            server.delete()
+            await asyncio.sleep(2.5)
+            assert server.holder == "a"
+        leading.cancel()
+        waiting.cancel()
+    assert second.led == []
+
+
+@virtual_time
 async def test_a_seized_lease_ends_the_leadership_at_the_next_renewal() -> None:
     candidate = Candidate(LeaseServer(), "a")
     task = asyncio.create_task(candidate.run())

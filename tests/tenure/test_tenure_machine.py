@@ -166,9 +166,51 @@ def test_a_record_that_went_and_came_back_is_a_new_one() -> None:
             now = action.until
     m.next(now, WALL)
     m.found(None, now)
-    assert isinstance(m.next(now, WALL), Create)
-    m.rejected(now)
-    assert until_it_writes(m, lambda _: lease("other"), now)[0] == now + 15.0
+    now += 5.0
+    assert until_it_writes(m, lambda _: lease("other"), now)[0] >= now + 15.0
+
+
+def test_a_lease_that_is_deleted_while_somebody_else_holds_it_is_waited_for_as_if_it_had_just_changed() -> (
+    None
+):
+    m, gone = machine(), 0.0
+
+    def record(now: float) -> Lease | None:
+        nonlocal gone
+        if now < 10.0:
+            return lease("other", renewed=micro_time(WALL + now))
+        gone = gone or now
+        assert m.reason.startswith("the Lease" if now == gone else "the Lease was deleted")
+        return None
+
+    now, action = until_it_writes(m, record, 0.0)
+    assert isinstance(action, Create)
+    assert now == gone + 15.0
+    m.failed("no answer", now)
+    pause = m.next(now, WALL)
+    assert isinstance(pause, Wait)
+    assert until_it_writes(m, record, pause.until)[0] == pause.until  # no second patience
+
+
+def test_a_lease_that_vanishes_under_the_attempt_to_take_it_is_waited_for() -> None:
+    m = machine()
+    now, action = until_it_writes(m, lambda _: lease("other"), 0.0)
+    assert isinstance(action, Replace)
+    m.found(None, now)
+    assert until_it_writes(m, lambda _: None, now)[0] == now + 15.0
+
+
+@pytest.mark.parametrize("before", [lease(""), lease("me")], ids=["released", "our own"])
+def test_a_lease_that_nobody_else_held_when_last_seen_may_have_been_taken_before_it_vanished(
+    before: Lease,
+) -> None:
+    m = machine()
+    m.next(0.0, WALL)
+    m.found(before, 0.0)
+    m.next(0.0, WALL)
+    m.found(None, 0.0)
+    now, action = until_it_writes(m, lambda _: None, 0.0)
+    assert (now, type(action)) == (15.0, Create)
 
 
 @pytest.mark.parametrize(("low", "pause"), [(True, 2.0), (False, 4.4)])

@@ -98,6 +98,24 @@ async def test_a_rival_is_succeeded_after_two_lease_durations_of_silence() -> No
         assert shard.now == pytest.approx(30.0)
 
 
+@virtual_time
+async def test_a_rival_whose_lease_is_deleted_still_has_two_lease_durations() -> None:
+    shard = Shard(LeaseServer())
+    async with shard.lease(RIVAL).held():
+        second = asyncio.create_task(shard.lease().held().__aenter__())
+        await asyncio.sleep(20)
+        shard.server.down = True  # the rival, too, cannot create it again
+        shard.server.delete()
+        await asyncio.sleep(3)
+        shard.server.down = False
+        shard.server.read_only = True
+        await asyncio.sleep(6)
+        assert not second.done()
+    shard.server.read_only = False
+    (await second)
+    assert shard.now >= 23.0 + 30.0
+
+
 @pytest.mark.parametrize(("takeover", "waited"), [(Takeover.AT_ONCE, 0.0), (Takeover.AFTER_RECORD, 30.0)])
 def test_a_seized_lease_comes_back_at_once_or_with_a_go_sharder_after_its_record(
     takeover: Takeover, waited: float

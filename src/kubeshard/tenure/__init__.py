@@ -12,10 +12,13 @@ Leader election (`kubeshard.manager.leader_election`) and a shard's Lease (`kube
 
 Guaranteed: of those who follow these rules on one Lease, never two are within their deadlines, whatever their clocks
 show, as long as these run at rates that differ by less than lease duration and renew deadline do; whoever cannot renew
-stops before another may begin; a Lease is given back only after all work has been proven stopped.
+stops before another may begin; a Lease is given back only after all work has been proven stopped. A Lease that somebody
+deletes is still its holder's to all who had seen it: they wait as if it had changed at that moment.
 
 Not guaranteed: that a write which was sent in time does not take effect late. What must exclude that needs a
-precondition that the API server checks (`kubeshard.client.fence`).
+precondition that the API server checks (`kubeshard.client.fence`). That who deletes a Lease, or restores etcd, makes no
+second holder for one deadline: a process that never saw the deleted record creates the Lease at once, unless the holder
+does so first, at its next renewal; and a restored record may name nobody.
 """
 
 from kubeshard.tenure.claim import Claim, Patience

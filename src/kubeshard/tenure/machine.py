@@ -3,17 +3,22 @@
 Guaranteed: the right to act (`deadline`) is counted from the start of the last renewal that succeeded, never from its
 answer; it ends for good `cancel_margin` before the deadline, or at the first sight of another holder; somebody else's
 Lease is taken only after the claim's patience, counted from the moment at which its record last changed as seen here;
-an empty holder is written only after `release`, which a driver calls when all work has stopped.
+one that vanished since it was seen is waited for as well, because a deletion ends nobody's right; an empty holder is
+written only after `release`, which a driver calls when all work has stopped.
 
 Not guaranteed: anything about what a former holder still has on the wire. A Lease is no fence: what must exclude a late
-write has to carry a precondition.
+write has to carry a precondition. Nor that a Lease is waited for which was deleted before anybody saw it here: a
+process that finds none when it starts creates it at once, though a holder may live and be about to do the same. One
+that was created and deleted again between two looks was not seen.
 
 | state | input | next | does |
 |---|---|---|---|
-| SEEKING | absent | SEEKING | create |
+| SEEKING | absent, and never seen | SEEKING | create |
+| SEEKING, WAITING | absent, but was there when last seen | WAITING, from the beginning | |
+| WAITING | absent for the patience with its last record, or the lease duration | SEEKING | create |
 | SEEKING | free, ours, or unchanged for the claim's patience | SEEKING | replace |
 | SEEKING | somebody else's | WAITING; REFUSED if there is nothing to wait for | |
-| WAITING | time to look again, or the patience is over | WAITING | get |
+| WAITING | time to look again, or the patience is over | WAITING; SEEKING if it is over | get |
 | WAITING | the record changed | WAITING, from the beginning | |
 | SEEKING | write succeeded | HELD; SEEKING if its answer took longer than the right | |
 | HELD | renewal due, and fit | HELD | replace |
@@ -139,7 +144,9 @@ class Machine:
         """As last written here; a Lease that is deleted while it is ours is created again like that."""
         self._seen_spec: LeaseSpec | None = None
         self._seen_at = 0.0
-        """When the record of a Lease that is not ours last changed: what patience is counted from."""
+        """When the record of a Lease that is not ours last changed, or vanished: what patience is counted from."""
+        self._patience = Patience()
+        """With the record that was seen last, and with its absence."""
         self._asked = _Asked.READ
         self._asked_at = 0.0
         self._taking = False
@@ -214,7 +221,7 @@ class Machine:
             else:
                 self._lose(self.claim.whose(lease))
         elif lease is None:
-            self.state, self._seen_spec = State.SEEKING, None
+            self._miss(now)
         else:
             self._consider(lease, now)
 
@@ -329,9 +336,22 @@ class Machine:
         if lease.spec != self._seen_spec:
             self._seen_spec, self._seen_at = lease.spec, now
         somebody_elses = lease.spec.holder_identity and not self.claim.ours(lease)
-        patience = self.claim.patience(lease) if somebody_elses else Patience()
-        self.reason = patience.reason
-        until = self._seen_at + patience.seconds
+        self._patience = self.claim.patience(lease) if somebody_elses else Patience()
+        self._wait_out(now)
+
+    def _miss(self, now: float) -> None:
+        """There is no Lease. Whoever held it may have renewed it until it vanished."""
+        if self._seen_spec is not None:
+            self._seen_spec, self._seen_at = None, now
+            # One that was free may have been taken between the last look and the deletion.
+            seconds = self._patience.seconds or self.timing.lease_duration
+            reason = f"the Lease was deleted, and whoever held it may still act: waiting for {seconds:g}s"
+            self._patience = Patience(seconds, reason)
+        self._wait_out(now)
+
+    def _wait_out(self, now: float) -> None:
+        self.reason = self._patience.reason
+        until = self._seen_at + self._patience.seconds
         if now >= until:
             self.state = State.SEEKING
         elif math.isinf(until):
