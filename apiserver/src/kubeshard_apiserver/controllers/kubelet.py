@@ -24,6 +24,7 @@ from kubeshard_apiserver.controllers.running import Report, ended_reports, repor
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.objects import Object, is_deleting
 from kubeshard_apiserver.resources.namespaces import NAMESPACES
+from kubeshard_apiserver.schema.catalog import RELEASE
 from kubeshard_apiserver.steps import Steps
 
 PRETENDED = "pretended"
@@ -156,7 +157,7 @@ def _node_status(name: str, status: Object) -> Object:
             "kernelVersion": "pretended",
             "osImage": "pretended",
             "containerRuntimeVersion": "pretended://1",
-            "kubeletVersion": "v1.36.3",
+            "kubeletVersion": RELEASE,
             "kubeProxyVersion": "",
             "operatingSystem": "linux",
             "architecture": "amd64",

@@ -9,12 +9,14 @@ import msgspec
 
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.registry import Resource
+from kubeshard_apiserver.schema.catalog import RELEASE
 from kubeshard_apiserver.verbs.reading import Page
 
+_MAJOR, _MINOR, _ = RELEASE.removeprefix("v").split(".")
 VERSION = {
-    "major": "1",
-    "minor": "36",
-    "gitVersion": "v1.36.3",
+    "major": _MAJOR,
+    "minor": _MINOR,
+    "gitVersion": RELEASE,
     "gitCommit": "",
     "gitTreeState": "",
     "buildDate": "1970-01-01T00:00:00Z",

@@ -22,8 +22,9 @@ from kubeshard_apiserver.front.openapi_v2 import version_2
 from kubeshard_apiserver.front.replies import TEXT, Reply
 from kubeshard_apiserver.front.requests import Request
 from kubeshard_apiserver.resources.registry import Registry, Resource
+from kubeshard_apiserver.schema.catalog import RELEASE
 
-_INFO = {"title": "Kubernetes", "version": "1.36"}
+_INFO = {"title": "Kubernetes", "version": RELEASE.removeprefix("v").rpartition(".")[0]}
 Built = tuple[Sequence[Resource], str, bytes]
 """Of which kinds, their hash, the document."""
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-_INFO = {"title": "Kubernetes", "version": "1.36"}
+from kubeshard_apiserver.schema.catalog import RELEASE
+
+_INFO = {"title": "Kubernetes", "version": RELEASE.removeprefix("v").rpartition(".")[0]}
 _UNKNOWN = ("nullable", "oneOf", "anyOf", "not")
 """Words that the older form has not."""
 _METHODS = ("get", "put", "post", "patch", "delete")

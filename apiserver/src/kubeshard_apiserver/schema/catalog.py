@@ -33,6 +33,9 @@ from kubeshard_apiserver.schema.decoding import (
     Type,
 )
 
+RELEASE = "v1.36.3"
+"""The release of Kubernetes whose kinds, types and behaviour these are."""
+
 
 class Entry(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     """A resource or a subresource, as discovery tells it. `group` and `version` are said where they are not
