@@ -172,6 +172,25 @@ async def test_controlled_objects_stay_while_their_owners_drain_is_refused() -> 
     assert w.api.labels(child)[SHARD] == "shard-1"
 
 
+@pytest.mark.regression
+@virtual_time
+async def test_controlled_objects_stay_while_a_drain_is_refused_that_became_due_only_on_the_way() -> None:
+    w = World("shard-0", "shard-1", "shard-2")
+    secret, child = w.secret("foo"), w.config_map("sum", "foo", **{SHARD: "shard-0"})
+
+    def meddle(request: HttpRequest) -> HttpResponse | None:
+        if request.method != "PATCH" or "secrets" not in request.target:
+            return None
+        if DRAIN in str(request.body) and SHARD not in str(request.body):
+            return status(403, "Forbidden")
+        w.api.relabel(secret, **{SHARD: "shard-0"})  # another webhook's replica, on an older view
+        return None
+
+    w.api.faults.append(meddle)
+    assert (await w.run()).waiting > 0
+    assert w.api.labels(secret) == w.api.labels(child) == {SHARD: "shard-0"}
+
+
 @pytest.mark.parametrize("unreadable", ["secrets", "configmaps"])
 @virtual_time
 async def test_controlled_objects_wait_for_their_owner_whichever_resource_could_not_be_read(

@@ -132,7 +132,8 @@ class Mover:
             return Outcome.WAITING
         except NotFound:
             return Outcome.NOTHING
-        except ApiError as error:
+        except _Failed as failure:
+            job, error = failure.job, failure.error
             verb = "draining" if job.decision.action is Action.DRAIN else "moving"
             _log.warning(f'error {verb} {job.entry.resource} "{job.key}"', ring=job.ring.name, error=error)
             job.ring.metrics.failed(job.entry.resource, type(error).__name__)
@@ -183,38 +184,43 @@ class Mover:
         if job.read is None:
             job = job._replace(read=self._clock.monotonic())
         now = self._decided(job, job.meta)
-        for _ in range(TRIES + THROTTLING.tries):
-            if now is None:
-                return Outcome.NOTHING
-            if conflicts >= TRIES:
-                break
-            job = now
-            try:
-                result = await self._attempt(job, by_version=conflicts < TRIES_BY_VERSION)
-                if isinstance(result, Outcome):
-                    return result
-                now = self._decided(job._replace(read=self._clock.monotonic()), result)
-                continue
-            except NotOurs:
-                raise
-            except _Outdated:
-                error = ApiError("what is to be done changes all the time")
-            except Throttled as refusal:
-                throttled += 1
-                pause = THROTTLING.pause(throttled, refusal.retry_after, self._rng)
-                if pause is None:
+        try:
+            for _ in range(TRIES + THROTTLING.tries):
+                if now is None:
+                    return Outcome.NOTHING
+                if conflicts >= TRIES:
+                    break
+                job = now
+                try:
+                    result = await self._attempt(job, by_version=conflicts < TRIES_BY_VERSION)
+                    if isinstance(result, Outcome):
+                        return result
+                    now = self._decided(job._replace(read=self._clock.monotonic()), result)
+                    continue
+                except NotOurs:
                     raise
-                await asyncio.sleep(pause)
-            except Unauthorized:  # the credentials have been renewed
-                if renewed:
-                    raise
-                renewed = True
-            except (Conflict, PatchTestFailed) as conflict:
-                error, conflicts = conflict, conflicts + 1
-                now = await self.decided_again(job)
-                continue
-            now = self._decided(job, job.meta)
-        raise error
+                except _Outdated:
+                    error = ApiError("what is to be done changes all the time")
+                except Throttled as refusal:
+                    throttled += 1
+                    pause = THROTTLING.pause(throttled, refusal.retry_after, self._rng)
+                    if pause is None:
+                        raise
+                    await asyncio.sleep(pause)
+                except Unauthorized:  # the credentials have been renewed
+                    if renewed:
+                        raise
+                    renewed = True
+                except (Conflict, PatchTestFailed) as conflict:
+                    error, conflicts = conflict, conflicts + 1
+                    now = await self.decided_again(job)
+                    continue
+                now = self._decided(job, job.meta)
+            raise error
+        except (NotOurs, NotFound):
+            raise
+        except ApiError as failure:
+            raise _Failed(job, failure) from failure
 
     async def _attempt(self, job: Job, *, by_version: bool) -> Outcome | ObjectMeta:
         """What came of it, or the object after a first step, to decide again."""
@@ -299,6 +305,14 @@ class Mover:
             return True
         now = self._decided(job, job.meta)
         return now is not None and now.decision == job.decision
+
+
+class _Failed(Exception):
+    """What was to be done at last, which may be something else than at first, and why it could not be done."""
+
+    def __init__(self, job: Job, error: ApiError) -> None:
+        self.job = job
+        self.error = error
 
 
 class _Outdated(Exception):

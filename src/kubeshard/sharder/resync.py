@@ -165,8 +165,6 @@ class Resync:
 
     async def _carry_out(self, job: Job, look: _Look) -> None:
         outcome = await self._mover.carry_out(job)
-        if outcome is Done.FAILED and job.decision.action is Action.DRAIN:
-            look.lane.pending.refused(job.decision.key)
         if outcome in (Done.FAILED, Done.WAITING) and job.decision.source not in job.ring.available:
             look.unassigned.pending(job.key, self._clock.monotonic())
 

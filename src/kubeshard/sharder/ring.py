@@ -34,7 +34,7 @@ from kubeshard.sharder.schedule import Reach
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingResources
 from kubeshard.sharding.names import MAX_RING_NAME, SYSTEM_NAMESPACE
-from kubeshard.sharding.planner import RingView
+from kubeshard.sharding.planner import Action, RingView
 from kubeshard.sharding.ring import HashRing
 from kubeshard.webhook.review import PreparedAnswer
 
@@ -197,8 +197,11 @@ class Ring:
 
     def refused(self, job: Job, error: ApiError) -> None:
         """What had to be done with an object was refused: it is tried again later, alone."""
-        lane = self.lanes.get(job.entry.resource)
-        if lane is not None and lane.repairs is not None:
+        if (lane := self.lanes.get(job.entry.resource)) is None:
+            return
+        if job.decision.action is Action.DRAIN:
+            lane.pending.refused(job.decision.key)
+        if lane.repairs is not None:
             lane.repairs.add(job, error)
 
     def rest(self) -> None:

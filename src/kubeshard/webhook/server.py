@@ -30,8 +30,9 @@ _LOG = get_logger("kubeshard.webhook")
 
 
 class WebhookServer:
-    """`routes` are webhooks by path prefix; for the other parameters see `ServingCertificate`,
-    `AsgiServer` and `Limits`."""
+    """`routes` are webhooks by path prefix; for the other parameters see `ServingCertificate`, `AsgiServer` and
+    `Limits`. With a `registry`, which takes its metrics once, it runs once.
+    """
 
     def __init__(
         self,
