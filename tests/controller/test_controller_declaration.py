@@ -94,6 +94,10 @@ class AwaitedByNobody(BlockingReconciler[Site]):
     async def reconcile(self, ctx: Context, site: Site) -> None: ...  # type: ignore[override] # the mistake
 
 
+class Plain(Reconciler[Site]):
+    def reconcile(self, ctx: Context, site: Site) -> None: ...  # type: ignore[override] # the mistake
+
+
 def not_async(ctx: Context, site: Site) -> None: ...
 
 
@@ -110,6 +114,7 @@ class CalledWithTheObject:
     [
         ({"reconciler": not_async}, "not_async is not an `async def`"),
         ({"reconciler": lambda ctx, obj: None}, "<lambda> is not an `async def`"),
+        ({"reconciler": Plain()}, "Plain.reconcile is not an `async def`"),
         ({"reconciler": object_only}, r"object_only takes other arguments than \(ctx, obj\)"),
         ({"reconciler": CalledWithTheObject()}, r"takes other arguments than \(ctx, obj\)"),
         ({"reconciler": Misspelt()}, "Misspelt has no method `reconcile`"),  # type: ignore[abstract] # the mistake

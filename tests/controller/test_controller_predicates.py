@@ -123,3 +123,19 @@ def test_a_predicate_reads_like_the_expression_that_made_it(predicate: Predicate
 def test_a_predicate_that_python_would_ignore_is_refused(mistake: Callable[[], object]) -> None:
     with pytest.raises(TypeError, match="predicates are combined with"):
         mistake()
+
+
+@pytest.mark.parametrize(
+    ("mistake", "says"),
+    [
+        (lambda: changed("spec.theme"), r"changed\('spec.theme'\): give a function of the object"),  # type: ignore[arg-type] # the mistake
+        (lambda: matching(True), r"matching\(True\): give a function of the object"),  # type: ignore[arg-type] # the mistake
+        (lambda: Watch(Site, when=True), "when=True is not a predicate"),  # type: ignore[arg-type] # the mistake
+        (lambda: Watch(Site, when=matching), "when=matching is not a predicate"),  # type: ignore[arg-type] # the mistake
+    ],
+)
+def test_what_is_not_a_predicate_is_refused_where_it_is_declared(
+    mistake: Callable[[], object], says: str
+) -> None:
+    with pytest.raises(TypeError, match=says):
+        mistake()

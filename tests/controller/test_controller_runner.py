@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import traceback
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -309,6 +312,10 @@ async def test_a_crash_is_logged_with_its_stack_and_a_conflict_not_above_debug(
     lines = [record for record in caplog.records if record.levelno > logging.INFO]
     assert [line.message for line in lines] == ["Reconcile crashed", "Reconcile failed"]
     assert lines[0].exc_info is not None
+    assert [frame.name for frame in traceback.extract_tb(lines[0].exc_info[2])] == [
+        "reconcile",
+        "__call__",
+    ], "it begins in the author's code"
     assert not lines[1].exc_info
     fields: dict[str, Any] = lines[1].__dict__["fields"]
     assert fields["controller"] == "site"
@@ -342,9 +349,16 @@ async def test_lines_of_a_reconcile_have_the_keys_of_controller_runtime(
 
 @virtual_time
 async def test_a_reconciler_that_is_no_coroutine_is_told_what_to_write() -> None:
+    def forgetful(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def call(*_: Any) -> None:
+            """Looks like `async def`, and is not."""
+
+        return call
+
     class Plain(Reconciler[Site]):
-        def reconcile(self, ctx: Context, obj: Site) -> None:  # type: ignore[override] # the mistake
-            return None
+        @forgetful
+        async def reconcile(self, ctx: Context, obj: Site) -> None: ...
 
     async def unused(ctx: Context, obj: Site) -> None: ...
 

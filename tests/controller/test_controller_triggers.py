@@ -222,6 +222,17 @@ def test_an_async_map_function_is_refused() -> None:
         )
 
 
+@virtual_time
+async def test_a_map_function_that_gives_text_is_told_to_give_keys(caplog: pytest.LogCaptureFixture) -> None:
+    wrong = Watch(Theme, to=lambda reader, theme: ["ns/a"])  # type: ignore[arg-type, list-item] # the mistake
+    seen = Seen()
+    async with Bench(seen, maps=[wrong]).running() as bench:
+        await bench.put(theme())
+    assert seen.runs == []
+    (line,) = [record for record in caplog.records if record.message.startswith("Map function failed")]
+    assert "map functions give Key(namespace, name), not 'ns/a'" in str(line.__dict__["fields"]["error"])
+
+
 # -- predicates that raise
 
 

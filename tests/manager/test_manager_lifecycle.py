@@ -12,7 +12,7 @@ from manager_bench import Act, FakeMembership, Item, ManagerBench, item
 from kubeshard.cache import Scope
 from kubeshard.controller import Context, Controller, Watch
 from kubeshard.core import ConfigurationError, KubeObject, Lease, NotOurs, ObjectMeta, metadata_only
-from kubeshard.manager import LeaderElection, Manager, RightLost, Runnable
+from kubeshard.manager import LeaderElection, Manager, RightLost, Runnable, run
 from kubeshard.runtime.world import World
 from kubeshard.testing.virtual_time import settle, virtual_time
 
@@ -343,6 +343,25 @@ def test_names_of_controllers_are_unique() -> None:
         Manager([controller(), controller()])
 
 
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"controllers": controller()}, r"takes a list of controllers: Manager\(\[items\]\)"),
+        ({"controllers": [Act()]}, "is not a Controller"),
+        ({"leader_election": True}, r"takes a LeaderElection\(name=..., namespace=...\)"),
+        ({"sharding": "items"}, r"takes a Sharding: Sharding\('items'\)"),
+    ],
+)
+def test_what_a_manager_cannot_take_is_refused_with_what_to_write(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        Manager(**wrong)
+
+
+async def test_run_in_an_event_loop_says_what_to_write_there() -> None:
+    with pytest.raises(RuntimeError, match=r"`await manager.run\(\)` instead"):
+        run(Manager([controller()]))
+
+
 class OtherItem(KubeObject, group="example.com", version="v1", kind="Item"):
     pass
 
@@ -369,7 +388,7 @@ def test_a_wrong_address_is_refused_at_once_with_the_name_of_its_field(field: st
 async def test_a_shard_refuses_to_run_in_each_process_what_needs_leadership() -> None:
     bench = ManagerBench()
     manager = bench.manager([controller("other")], sharding=FakeMembership(bench.order))
-    with pytest.raises(ConfigurationError, match="other needs leadership and is not of the ring"):
+    with pytest.raises(ConfigurationError, match="other needs leadership and is not sharded"):
         await manager.run()
 
 

@@ -174,8 +174,9 @@ class Cache:
                 if known.same_but_class(form):
                     raise UndeclaredKind(two_classes(known, form))
             raise UndeclaredKind(
-                f"{form} is not cached{' in this scope' if scope else ''}: declare it (owns or maps of the "
-                "controller), or read it live with the client"
+                f"{form} is not cached{' in this scope' if scope else ''}: declare it in the controller's "
+                "`owns` or `maps` (if only to read it, as Watch(..., when=never) in `owns`), or read it live with the "
+                "client"
             )
         return cast("Informer[T]", found)
 

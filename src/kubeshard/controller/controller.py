@@ -7,7 +7,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from inspect import iscoroutinefunction, isfunction, signature
+from inspect import iscoroutinefunction, isfunction, ismethod, signature, unwrap
 from typing import Any, Generic, TypeVar
 
 from kubeshard.controller.predicates import Predicate
@@ -153,6 +153,18 @@ class Controller(Generic[T]):
         return dataclasses.replace(self, primary=dataclasses.replace(self.primary_watch, when=when))
 
 
+def check_controllers(controllers: Any) -> None:
+    """Raises TypeError for what is not a list of controllers, ValueError for two of one name."""
+    if isinstance(controllers, Controller):
+        raise TypeError(f"a manager takes a list of controllers: Manager([{controllers.name}])")
+    for controller in controllers:
+        if not isinstance(controller, Controller):
+            raise TypeError(f"{controller!r} is not a Controller: put it into Controller(name=..., ...)")
+    names = [controller.name for controller in controllers]
+    if doubles := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"several controllers are named {', '.join(doubles)}")
+
+
 def _check_reconciler(controller: str, reconciler: Any) -> None:
     """What would fail in every run, or do nothing in any, is said before the first one."""
     if isinstance(reconciler, type):
@@ -176,7 +188,7 @@ def _check_function(controller: str, function: Callable[..., Any]) -> None:
     whose = f"controller {controller}: {_name_of(function)}"
     if not _takes_two(function):
         raise TypeError(f"{whose} takes other arguments than (ctx, obj)")
-    if isfunction(function) and not iscoroutinefunction(function):
+    if _is_plain(function):
         raise TypeError(f"{whose} is not an `async def`: make it one, or derive from BlockingReconciler")
 
 
@@ -192,10 +204,21 @@ def _check_methods(controller: str, reconciler: Any) -> None:
         method = getattr(reconciler, name)
         if not _takes_two(method):
             raise TypeError(f"{whose}.{name} takes other arguments than ({arguments})")
-        if isinstance(reconciler, BlockingReconciler) and iscoroutinefunction(method):
+        blocking = isinstance(reconciler, BlockingReconciler)
+        if blocking and iscoroutinefunction(method):
             raise TypeError(
                 f"{whose}.{name} is `async def`: derive from Reconciler, or make it a plain function"
             )
+        if not blocking and _is_plain(method):
+            raise TypeError(
+                f"{whose}.{name} is not an `async def`: make it one, or derive from BlockingReconciler"
+            )
+
+
+def _is_plain(function: Callable[..., Any]) -> bool:
+    """A `def` that is not an `async def`; what decorates an `async def` may be either."""
+    function = unwrap(function)
+    return (isfunction(function) or ismethod(function)) and not iscoroutinefunction(function)
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:

@@ -105,3 +105,16 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
             yield from leaves(member)
     else:
         yield error
+
+
+def begin_with_the_authors_code(error: BaseException) -> None:
+    """Drops from its stack trace how the framework came to the author's code: that is the same in every run."""
+    trace = error.__traceback__
+    while trace is not None and _is_framework(trace.tb_frame.f_globals.get("__name__", "")):
+        trace = trace.tb_next
+    if trace is not None:
+        error.__traceback__ = trace
+
+
+def _is_framework(module: str) -> bool:
+    return module.startswith("kubeshard.") and not module.startswith("kubeshard.examples.")

@@ -109,6 +109,14 @@ def _called(function: Callable[..., Any]) -> str:
     return "lambda" if name.endswith("<lambda>") else name.rpartition("<locals>.")[2]
 
 
+def _check_function(predicate: str, given: object) -> None:
+    """A path as text, say, would be noticed at the first change only, which then counts."""
+    if not callable(given):
+        raise TypeError(
+            f"{predicate}({given!r}): give a function of the object, as in {predicate}(lambda obj: obj.metadata.labels)"
+        )
+
+
 def current(delta: Delta[T]) -> T:
     """The object as the delta leaves it; of a deletion its last known state."""
     return delta.new if isinstance(delta, Updated) else delta.object
@@ -120,6 +128,7 @@ def changed(part: Callable[[T], Any]) -> Predicate[T]:
     Caveats: values are compared with `!=`, so `part` must give something that compares by value. Two changes that
     cancel each other may be seen as none, because a cache may skip states in between.
     """
+    _check_function("changed", part)
     return Predicate(
         lambda delta: not isinstance(delta, Updated) or part(delta.old) != part(delta.new),
         f"changed({_called(part)})",
@@ -133,6 +142,7 @@ def matching(test: Callable[[T], bool]) -> Predicate[T]:
     Caveat: every update of an object that matches passes, whatever changed. Combine: `matching(test) &
     generation_changed`.
     """
+    _check_function("matching", test)
     return Predicate(
         lambda delta: (
             test(delta.old) or test(delta.new) if isinstance(delta, Updated) else test(delta.object)

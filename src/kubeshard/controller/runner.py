@@ -35,7 +35,14 @@ from kubeshard.controller.controller import Controller
 from kubeshard.controller.in_flight import CurrentRun, Run
 from kubeshard.controller.mapping import KeysOf, mapped_by, to_itself, to_owner
 from kubeshard.controller.metrics import ControllerMetrics, NoMetrics
-from kubeshard.controller.outcomes import Ending, Outcome, leaves, of_error, of_result
+from kubeshard.controller.outcomes import (
+    Ending,
+    Outcome,
+    begin_with_the_authors_code,
+    leaves,
+    of_error,
+    of_result,
+)
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.rewrites import Rewrites
 from kubeshard.controller.stale import advice, is_persistent
@@ -371,6 +378,8 @@ class ControllerRunner:
             case Ending.TERMINAL:
                 self._log.error("Reconcile failed for good; not trying again", **fields)
             case Ending.CRASHED:
+                if outcome.error is not None:
+                    begin_with_the_authors_code(outcome.error)
                 self._log.crash("Reconcile crashed", **fields)
             case _:
                 self._log.error("Reconcile failed", **fields)

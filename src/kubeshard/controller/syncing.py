@@ -134,7 +134,8 @@ def _explained(informer: Informer[Any], error: ApiError | None) -> Trouble:
             return Trouble(
                 "not served",
                 error,
-                f"install {what} with version {kind.version}; work begins when it is there",
+                f"install the CustomResourceDefinition {what} with version {kind.version}, or correct the class; "
+                "work begins when the server has the kind",
             )
         case Forbidden():
             parts = [part for part in scope.parts(kind) if part]

@@ -148,6 +148,7 @@ class Trigger:
             try:
                 for key in self._keys_of(state):
                     if key not in told:
+                        _check_key(key)
                         reason = f"{self._kind} {verb}" if key == about else f"{self._kind} {about} {verb}"
                         self._enqueue(key, reason)
                         told.add(key)
@@ -227,6 +228,11 @@ class Trigger:
                 self._log.crash(message, error, object=about)
             else:
                 self._log.error(message, error=error, object=about, so_far=self._failures[step])
+
+
+def _check_key(key: object) -> None:
+    if not isinstance(key, Key):
+        raise TypeError(f"map functions give Key(namespace, name), not {key!r}")
 
 
 def _verb(delta: Delta[Any]) -> str:

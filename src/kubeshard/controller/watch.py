@@ -43,7 +43,7 @@ class Watch(AnyWatch, Generic[T]):
     triggers again as if it had just been added; 0: never. It asks the server nothing, and waits behind
     changes (`triggers`).
 
-    Raises ValueError for a negative `resync`.
+    Raises ValueError for a negative `resync`, TypeError for a `when` that is not a predicate.
     """
 
     target: type[T] | Form[T]
@@ -56,6 +56,13 @@ class Watch(AnyWatch, Generic[T]):
     def __post_init__(self) -> None:
         if not 0 <= self.resync < math.inf:
             raise ValueError(f"watch of {self.form}: resync {self.resync} s must not be negative; 0 is never")
+        when: object = self.when
+        if not isinstance(when, Predicate):
+            name = getattr(when, "__qualname__", None) or repr(when)
+            raise TypeError(
+                f"watch of {self.form}: when={name} is not a predicate: give one such as generation_changed, "
+                "changed(lambda obj: ...) or matching(lambda obj: ...)"
+            )
 
     @property
     def form(self) -> Form[T]:

@@ -59,7 +59,12 @@ async def until_known(informers: Sequence[Informer[Any]], owning: Sequence[Contr
         await until_filled([runner.primary])
         await until_answered(runner.informers)
     filled = sum(informer.has_synced for informer in informers)
-    _log.info("Caches are filled", informers=filled, of=len(informers))
+    said = (
+        "Caches are filled"
+        if filled == len(informers)
+        else "Some caches are not filled; what needs them waits"
+    )
+    _log.info(said, informers=filled, of=len(informers))
 
 
 class Kinds(Collector):

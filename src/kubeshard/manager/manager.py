@@ -52,7 +52,7 @@ from kubeshard.client.client import Client
 from kubeshard.client.config import ClusterConfig
 from kubeshard.client.loading import load_config
 from kubeshard.controller.cluster import Cluster
-from kubeshard.controller.controller import Controller
+from kubeshard.controller.controller import Controller, check_controllers
 from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import until_filled
@@ -119,9 +119,11 @@ class Manager:
         registry: CollectorRegistry | None = None,
         world: World = REAL_WORLD,
     ) -> None:
-        names = [controller.name for controller in controllers]
-        if doubles := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"several controllers are named {', '.join(doubles)}")
+        check_controllers(controllers)
+        if leader_election is not None and not isinstance(leader_election, LeaderElection):
+            raise TypeError("leader_election takes a LeaderElection(name=..., namespace=...)")
+        if isinstance(sharding, str):
+            raise TypeError(f"sharding takes a Sharding: Sharding({sharding!r})")
         check_classes(watch for controller in controllers for watch in controller.watches)
         if cache is not None and (sharding is not None or scopes or default_scope):
             raise ValueError("a given cache has its scopes already: give a cache, or scopes or sharding")
@@ -322,8 +324,9 @@ class Manager:
         """Whether it has to wait for leadership."""
         if needs_leadership and self._election is None and self._sharding is not None:
             raise ConfigurationError(
-                f"{name} needs leadership and is not of the ring, so every shard would run it: "
-                "give the manager a leader_election, or say needs_leadership=False"
+                f"{name} needs leadership and is not sharded, so every shard would run it: give the manager a "
+                "leader_election, or say needs_leadership=False; a controller is sharded if its kind is a main "
+                "resource of the ring"
             )
         return needs_leadership and self._election is not None
 

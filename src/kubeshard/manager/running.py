@@ -46,7 +46,10 @@ def run(manager: Manager | AbstractAsyncContextManager[Manager], *, blocked_afte
     Python's garbage collector is set to leave alone what lives as long as the process, unless the program has set it.
 
     As process 1 of a container the program goes on as a child of a small init: see `kubeshard.runtime.init_process`.
+
+    Raises RuntimeError in an event loop: there it is `await manager.run()`.
     """
+    _check_no_loop()
     leave_init_to_a_parent()
     if not logging.getLogger().handlers:
         setup()
@@ -55,6 +58,14 @@ def run(manager: Manager | AbstractAsyncContextManager[Manager], *, blocked_afte
         code = runner.run(_main(manager, blocked_after))
     if code:
         sys.exit(code)
+
+
+def _check_no_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError("run() makes an event loop of its own: in a coroutine, `await manager.run()` instead")
 
 
 def _spare_the_collector() -> None:

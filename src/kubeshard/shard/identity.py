@@ -94,7 +94,7 @@ def identify(
     namespace = namespace or host.pod_namespace()
     if not namespace:
         raise ConfigurationError(
-            "unable to determine shard lease namespace: not running in cluster, please specify the namespace"
+            "the namespace of the shard's Lease is known in a pod only: here give Sharding(..., namespace=...)"
         )
     if not is_dns_label(namespace):
         raise ConfigurationError(f"invalid shard lease namespace {namespace!r}")
