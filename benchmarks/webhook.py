@@ -41,7 +41,8 @@ from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.ring import Rings, Surroundings
+from kubeshard.sharder.ring import Surroundings
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
 from kubeshard.webhook.app import Webhook

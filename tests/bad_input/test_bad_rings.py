@@ -23,7 +23,8 @@ from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.reports import MAX_MESSAGE, RingReport, findings
-from kubeshard.sharder.ring import Rings, Surroundings
+from kubeshard.sharder.ring import Surroundings
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import webhook_configuration
 from kubeshard.sharding import (
     RING_LABEL,

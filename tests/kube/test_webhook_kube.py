@@ -22,7 +22,8 @@ from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.certificate_controller import SharedCertificate, serving_names
 from kubeshard.sharder.config import WebhookClientConfig, WebhookConfig
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.ring import Rings, Surroundings
+from kubeshard.sharder.ring import Surroundings
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, webhook_configuration
 from kubeshard.sharding import ControllerRing, ControllerRingSpec, HashRing, RingResource, RingResources
 from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX

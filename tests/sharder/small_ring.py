@@ -13,9 +13,9 @@ from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import Clock, SystemClock
-from kubeshard.sharder.lane import Lane
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.ring import Ring, Rings, Surroundings
+from kubeshard.sharder.ring import Lane, Ring, Surroundings
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingResource, RingResources, RingView
 
 

@@ -20,7 +20,8 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.sharder.admission import POD_NAME_CLAIM, ShardAdmission
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.ring import Rings, Surroundings
+from kubeshard.sharder.ring import Surroundings
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharding import (
     ControllerRing,
     ControllerRingSpec,

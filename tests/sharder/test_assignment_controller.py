@@ -14,9 +14,9 @@ from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.assignment_controller import Assignments, assignment_controller
-from kubeshard.sharder.lane import Lane
 from kubeshard.sharder.lanes import Lanes
 from kubeshard.sharder.lease_observer import LeaseObserver
+from kubeshard.sharder.ring import Lane
 from kubeshard.sharder.schedule import Outcome, Reach
 from kubeshard.sharding import RING_LABEL
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time

@@ -19,11 +19,11 @@ from kubeshard.core.errors import Forbidden
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.selectors import LabelSelector
-from kubeshard.sharder.lane import REMEMBERED, Namespaces, Waiting
 from kubeshard.sharder.moves import Job, Outcome
-from kubeshard.sharder.owners import Pending, UnknownOwners
+from kubeshard.sharder.owners import UnknownOwners
 from kubeshard.sharder.repairs import Repairs
 from kubeshard.sharder.schedule import Reach
+from kubeshard.sharder.waiting import REMEMBERED, Namespaces, Pending, Waiting
 from kubeshard.sharding import Action, Decision, HashRing, RingGroupResource, RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
@@ -110,8 +110,9 @@ class Busy:
 
     def happens(self) -> None:
         """Whatever may come late."""
-        self.ring.refused(self.job, Forbidden("policy"))
-        self.ring.drained(self.job)
+        if (repairs := self.ring.refused(self.job.entry.resource, self.job.decision)) is not None:
+            repairs.add(self.job, Forbidden("policy"))
+        self.ring.drained(self.job.entry.resource, self.job.decision)
         self.ring.request(Reach.ALL)
         self.ring.members_changed()
         self.ring.metrics.moved(self.lane.entry.resource)

@@ -10,8 +10,8 @@ import pytest
 from small_ring import SmallRing
 
 from kubeshard.core.errors import Unavailable
-from kubeshard.sharder.lane import Lane
 from kubeshard.sharder.lanes import AT_ONCE, Lanes, Places
+from kubeshard.sharder.ring import Lane
 from kubeshard.sharder.schedule import Outcome, Reach
 from kubeshard.sharding import RingGroupResource, RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time

@@ -43,14 +43,15 @@ class World:
         self.api = SmallApi()
         self.small = SmallRing("shard-0", "shard-1", "shard-2", strict=strict, clock=VirtualClock())
         self.ring, self.registry = self.small.ring, self.small.registry
-        self.ring.refused = self._refused  # type: ignore[method-assign]
+        self.small.lane("secrets").repairs = self
         self.dead = True
         self.asked: list[str] = []
         self.failures: list[tuple[str, type[ApiError]]] = []
         self.client = self.api.client(VirtualClock())
         self.mover = Mover(self.client, dead=self._is_dead, clock=VirtualClock(), rng=SeededRng(1))
 
-    def _refused(self, job: Job, error: ApiError) -> None:
+    def add(self, job: Job, error: ApiError) -> None:
+        """Stands in for the repairs."""
         self.failures.append((job.meta.name, type(error)))
 
     async def _is_dead(self, ring: Ring, shard: str, since: float) -> Still | None:

@@ -37,7 +37,8 @@ from kubeshard.core.patches import add, pointer
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.acknowledgement import acknowledges
-from kubeshard.sharder.ring import Ring, Rings
+from kubeshard.sharder.ring import Ring
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.classification import ResourceNotInRing, RingEntry
 from kubeshard.sharding.names import ring_of_webhook_path
 from kubeshard.sharding.planner import ALREADY_ASSIGNED, ASSIGNING, Action, RingView, plan

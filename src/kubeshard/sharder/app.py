@@ -41,8 +41,9 @@ from kubeshard.sharder.metrics import SharderMetrics, StateCollector
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.resync import Resync
-from kubeshard.sharder.ring import Rings, Surroundings
+from kubeshard.sharder.ring import Surroundings
 from kubeshard.sharder.ring_controller import ring_controller
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharder.webhook_drift import WebhookDrift
 from kubeshard.sharding.api import ControllerRing

@@ -28,7 +28,7 @@ from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.lanes import Lanes
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.ring import Rings
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.schedule import RETRY_FIRST, RETRY_LAST, Reach
 from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharding.api import ControllerRing

@@ -17,24 +17,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import Timeout
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.sharder.deaths import STANDS_FOR, Read
 from kubeshard.sharder.lease_observer import LeaseObserver
-
-if TYPE_CHECKING:
-    from kubeshard.sharder.ring import Ring
-
-SHARED_FOR = 2.0
-"""Seconds from its beginning for which a read answers further questions."""
-
-STANDS_FOR = 5.0
-"""Seconds from its beginning for which a read proves anything; also its deadline."""
+from kubeshard.sharder.ring import Ring
 
 REMEMBERED = 1000
 """Names without a Lease: they come from labels, which anybody may write."""
@@ -71,15 +62,15 @@ class DeadShards:
 
         return stands if self._dead(ring, shard, read) else None
 
-    def _begin(self, ring: Ring, shard: str, before: _Read | None) -> _Read:
+    def _begin(self, ring: Ring, shard: str, before: Read | None) -> Read:
         now, deaths = self._clock.monotonic(), ring.deaths
         deaths.reads = {name: read for name, read in deaths.reads.items() if not read.over(now)}
-        read = deaths.reads[shard] = _Read(told=before.told if before else "")
+        read = deaths.reads[shard] = Read(told=before.told if before else "")
         read.task = asyncio.create_task(self._read(ring, shard, read, before))
         read.task.add_done_callback(_heed)
         return read
 
-    async def _read(self, ring: Ring, shard: str, read: _Read, before: _Read | None) -> None:
+    async def _read(self, ring: Ring, shard: str, read: Read, before: Read | None) -> None:
         if before is not None and before.task is not None:
             await asyncio.wait([before.task])  # one at a time: who comes meanwhile waits for this one
         leases = await self._leases(ring, shard, read)
@@ -101,7 +92,7 @@ class DeadShards:
             read.told = told
             _log.info(text, ring=ring.name, shard=shard, leases="; ".join(map(_record, leases)) or "none")
 
-    async def _leases(self, ring: Ring, shard: str, read: _Read) -> list[Lease]:
+    async def _leases(self, ring: Ring, shard: str, read: Read) -> list[Lease]:
         await self._client.turn()
         read.began = self._clock.monotonic()
         try:
@@ -110,48 +101,9 @@ class DeadShards:
         except TimeoutError:
             raise Timeout(f"the leases of shard {shard} could not be read within {STANDS_FOR:g}s") from None
 
-    def _dead(self, ring: Ring, shard: str, read: _Read) -> bool:
+    def _dead(self, ring: Ring, shard: str, read: Read) -> bool:
         """By the read itself, too: a book that believes in newer versions, of before a restore, ignores it."""
         return not read.held and not self._observer.book.may_live(ring.name, shard, self._clock.monotonic())
-
-
-@dataclass(slots=True)
-class Deaths:
-    """What is known in one ring."""
-
-    reads: dict[str, _Read] = field(default_factory=dict)
-    absent: set[str] = field(default_factory=set)
-    """Shards that are known to have no Lease."""
-
-    def end(self) -> None:
-        """Nobody asks any more."""
-        for read in self.reads.values():
-            if read.task is not None:
-                read.task.cancel()
-        self.reads.clear()
-        self.absent.clear()
-
-
-@dataclass(slots=True, eq=False)
-class _Read:
-    """One read of a shard's Leases. `began` is infinite while its request has not left yet."""
-
-    began: float = math.inf
-    task: asyncio.Task[None] | None = None
-    held: bool = False
-    """Whether it showed a Lease that the shard holds."""
-    told: str = ""
-    """What was logged last: again only when something changed."""
-
-    def answers(self, since: float, now: float) -> bool:
-        return self.began >= since and now - self.began <= SHARED_FOR and not self._failed()
-
-    def over(self, now: float) -> bool:
-        return now - self.began > STANDS_FOR or self._failed()
-
-    def _failed(self) -> bool:
-        task = self.task
-        return task is not None and task.done() and (task.cancelled() or task.exception() is not None)
 
 
 def _heed(task: asyncio.Task[None]) -> None:

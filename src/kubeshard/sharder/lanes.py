@@ -26,12 +26,12 @@ from kubeshard.core.errors import ApiError
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
-from kubeshard.sharder.lane import Lane
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.repairs import Repairs
 from kubeshard.sharder.resync import Resync
-from kubeshard.sharder.ring import Ring, Rings
+from kubeshard.sharder.ring import Lane, Ring
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.schedule import Outcome, Reach, Track, Work
 from kubeshard.sharder.unassigned import UnassignedWatches
 

@@ -137,7 +137,8 @@ class Mover:
             verb = "draining" if job.decision.action is Action.DRAIN else "moving"
             _log.warning(f'error {verb} {job.entry.resource} "{job.key}"', ring=job.ring.name, error=error)
             job.ring.metrics.failed(job.entry.resource, type(error).__name__)
-            job.ring.refused(job, error)
+            if (repairs := job.ring.refused(job.entry.resource, job.decision)) is not None:
+                repairs.add(job, error)
             return Outcome.FAILED
 
     async def decided_again(self, job: Job) -> Job | None:
@@ -248,7 +249,7 @@ class Mover:
             patch = JsonPatch([*_same_object(job.meta), shard_is, add(_label(view.drain_label), DRAIN_VALUE)])
         await self._patch(job, patch)
         job.ring.metrics.drained(job.entry.resource)
-        job.ring.drained(job)
+        job.ring.drained(job.entry.resource, job.decision)
         return Outcome.DRAINED
 
     async def _move(self, job: Job, *, by_version: bool) -> Outcome | ObjectMeta:

@@ -12,13 +12,9 @@ pending at the last look, or was refused.
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import TYPE_CHECKING
 
+from kubeshard.sharder.ring import Ring
 from kubeshard.sharding.classification import RingEntry
-from kubeshard.sharding.ring import HashRing
-
-if TYPE_CHECKING:
-    from kubeshard.sharder.ring import Ring
 
 
 class UnknownOwners:
@@ -55,59 +51,3 @@ class _Waiting:
             owner not in lanes or lanes[owner].pending.unsure(str(key), view.hashring)
             for owner in self._entry.owners
         )
-
-
-class Pending:
-    """Of one main resource, by key. A look begins, tells what it sees, and ends."""
-
-    def __init__(self) -> None:
-        self._pending: set[str] = set()
-        self._seen: set[str] = set()
-        """Pending, as far as the look under way has come, or asked for since the last one."""
-        self._refused: set[str] = set()
-        self._refused_before: set[str] = set()
-        """Before the look under way."""
-        self._complete = False
-        self._hashring: HashRing | None = None
-        """With which the last complete look decided; None if it failed or is under way."""
-
-    def __len__(self) -> int:
-        return len(self._pending | self._seen | self._refused | self._refused_before)
-
-    def begin(self, *, complete: bool) -> None:
-        """`complete`: all objects are looked at; else those with the drain label, which tells nothing of others."""
-        self._complete = complete
-        # Seen by a look that failed, or asked for since the last one: it counts until all was read.
-        self._pending |= self._seen
-        self._seen = set()
-        if complete:
-            self._hashring = None
-            self._refused_before |= self._refused
-            self._refused = set()
-
-    def draining(self, key: str) -> None:
-        """The drain is pending, or about to be asked for."""
-        self._seen.add(key)
-        self._refused.discard(key)
-
-    def asked(self, key: str) -> None:
-        """The drain was asked for, by a look or by anybody else."""
-        self._refused.discard(key)
-        self._seen.add(key)
-
-    def refused(self, key: str) -> None:
-        """The drain could not be asked for."""
-        self._refused.add(key)
-
-    def end(self, hashring: HashRing) -> None:
-        """All was read, with the ring as it was when the look began."""
-        # What came before counts until all was read, for jobs that are decided on in between.
-        self._pending, self._seen = self._seen, set()
-        if self._complete:
-            self._hashring = hashring
-            self._refused_before = set()
-
-    def unsure(self, key: str, hashring: HashRing) -> bool:
-        """Whether what the key's object controls has to stay where it is."""
-        waiting = (self._pending, self._seen, self._refused, self._refused_before)
-        return self._hashring is not hashring or any(key in keys for keys in waiting)

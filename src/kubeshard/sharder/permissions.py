@@ -8,7 +8,7 @@ from __future__ import annotations
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError
 from kubeshard.runtime.clock import Clock
-from kubeshard.sharder.lane import Lane
+from kubeshard.sharder.ring import Lane
 
 ASKED_EVERY = 60.0
 

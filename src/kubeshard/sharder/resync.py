@@ -28,14 +28,14 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.crew import Crew
 from kubeshard.sharder.kinds import ResourceKinds
-from kubeshard.sharder.lane import Lane, Sight
 from kubeshard.sharder.moves import Job, Mover
 from kubeshard.sharder.moves import Outcome as Done
 from kubeshard.sharder.owners import pending_owners, waiting_for_owners
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.reports import DRAIN_STUCK_AFTER
-from kubeshard.sharder.ring import Ring
+from kubeshard.sharder.ring import Lane, Ring
 from kubeshard.sharder.schedule import Outcome, Reach
+from kubeshard.sharder.waiting import Sight
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.planner import NOT_SELECTED, Action, RingView, plan
 

@@ -15,31 +15,27 @@ second end - changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Container, Coroutine, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from kubeshard.cache.cache import Cache
-from kubeshard.cache.deltas import Deleted, Delta, Updated
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.runtime.clock import Clock
-from kubeshard.sharder.dead_shards import Deaths
-from kubeshard.sharder.lane import Lane
+from kubeshard.sharder.deaths import Deaths
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.reports import RingReport
-from kubeshard.sharder.schedule import Reach
+from kubeshard.sharder.schedule import Reach, Schedule, Track
+from kubeshard.sharder.waiting import Namespaces, Pending, Waiting
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.classification import RingResources
+from kubeshard.sharding.classification import RingEntry, RingResources
 from kubeshard.sharding.names import MAX_RING_NAME, SYSTEM_NAMESPACE
-from kubeshard.sharding.planner import Action, RingView
+from kubeshard.sharding.planner import Action, Decision, RingView
 from kubeshard.sharding.ring import HashRing
 from kubeshard.webhook.review import PreparedAnswer
-
-if TYPE_CHECKING:
-    from kubeshard.sharder.moves import Job
 
 _SYSTEM_NAMESPACES = ("kube-system", SYSTEM_NAMESPACE)
 
@@ -80,6 +76,12 @@ class Surroundings:
     """Of rings without a namespace selector of their own."""
     strict: bool = False
     """The strict parity switch."""
+
+
+class Repairing(Protocol):
+    """What tries again what was refused. A job names its ring, so a ring cannot name the class of jobs."""
+
+    def add(self, job: Any, error: ApiError) -> None: ...
 
 
 class Ring:
@@ -184,25 +186,24 @@ class Ring:
         for lane in self.lanes.values():
             lane.request(reach, self._around.clock.monotonic())
 
-    def drained(self, job: Job) -> None:
+    def drained(self, resource: GroupResource, decision: Decision) -> None:
         """A main object was asked to be let go: it is looked after, together with what it may control."""
-        now, resource = self._around.clock.monotonic(), job.entry.resource
+        now = self._around.clock.monotonic()
         for lane in self.lanes.values():
             if lane.entry.resource == resource:
-                lane.pending.asked(job.decision.key)
+                lane.pending.asked(decision.key)
             elif resource not in lane.entry.owners:
                 continue
             lane.schedule.follow(now)
             lane.tell()
 
-    def refused(self, job: Job, error: ApiError) -> None:
-        """What had to be done with an object was refused: it is tried again later, alone."""
-        if (lane := self.lanes.get(job.entry.resource)) is None:
-            return
-        if job.decision.action is Action.DRAIN:
-            lane.pending.refused(job.decision.key)
-        if lane.repairs is not None:
-            lane.repairs.add(job, error)
+    def refused(self, resource: GroupResource, decision: Decision) -> Repairing | None:
+        """What had to be done with an object was refused. Returns what tries it again later, alone."""
+        if (lane := self.lanes.get(resource)) is None:
+            return None
+        if decision.action is Action.DRAIN:
+            lane.pending.refused(decision.key)
+        return lane.repairs
 
     def rest(self) -> None:
         """This process does not lead any more: whatever a leader does for the ring ends."""
@@ -290,53 +291,90 @@ class _Selected:
         return self._matches
 
 
-class Rings:
-    """The rings that there are, as the cache shows them."""
+class Lane:
+    """One resource of a ring, where this process leads: when its objects are looked at, and what is remembered of them.
+    `group` is where its tasks run.
+    """
 
-    def __init__(self, surroundings: Surroundings) -> None:
-        self.surroundings = surroundings
-        self._rings: dict[str, Ring] = {}
-        self._listener: Callable[[Ring], None] = _nobody
+    def __init__(
+        self, ring: Ring, entry: RingEntry, sync_period: float, group: asyncio.TaskGroup | None = None
+    ) -> None:
+        self.ring = ring
+        self.entry = entry
+        self.schedule = Schedule(sync_period)
+        self.open = True
+        """Whether the ring still has the resource."""
+        self.pending = Pending()
+        """Drains of a main resource, for what its objects control."""
+        self.drains = Waiting()
+        """Objects that are being drained."""
+        self.unassigned = Waiting()
+        """Objects without an available shard."""
+        self.asked: dict[str, float] = {}
+        """When the server was asked whether a verb is allowed."""
+        self.passed_over = Namespaces()
+        """In which objects were seen before the namespace was: whether the ring selects them could not be told."""
+        self.appeared: set[str] = set()
+        """Namespaces to be looked at."""
+        self.looking_for = False
+        """Whether somebody does."""
+        self.repairs: Repairing | None = None
+        self._group = group
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._busy: set[Track] = set()
+        self._ended = dict.fromkeys(Track, 0)
+        self._news = asyncio.Event()
 
-    def declare(self, cache: Cache) -> None:
-        """Before the cache runs, and before others have handlers there: they find the rings as they hear of them."""
-        cache.declare(ControllerRing).add_handler(self.heard)
-        cache.declare(Namespace).add_handler(self._namespace_changed)
+    def __str__(self) -> str:
+        return f"{self.entry.resource} of {self.ring}"
 
-    def get(self, name: str) -> Ring | None:
-        return self._rings.get(name)
+    def start(self, work: Coroutine[object, object, None], what: str) -> None:
+        """Something that ends with the lane."""
+        if not self.open or self._group is None:
+            work.close()
+            return
+        task = self._group.create_task(work, name=f"{what} {self}")
+        self._tasks[task] = None
+        task.add_done_callback(lambda task: self._tasks.pop(task, None))
 
-    def __iter__(self) -> Iterator[Ring]:
-        return iter(tuple(self._rings.values()))
+    def close(self) -> None:
+        """The ring does not have the resource any more."""
+        self.open = False
+        self.tell()
+        for task in tuple(self._tasks):
+            task.cancel()
 
-    def listen(self, changed: Callable[[Ring], None] | None) -> None:
-        """`changed` is called with a ring whose conditions may be out of date."""
-        self._listener = changed or _nobody
+    def request(self, reach: Reach, now: float) -> None:
+        """Something asks for a look."""
+        self.schedule.request(reach, now)
+        self.tell()
 
-    def heard(self, delta: Delta[ControllerRing]) -> None:
-        resource = delta.new if isinstance(delta, Updated) else delta.object
-        known = self._rings.get(resource.name)
-        same = known is not None and known.resource.metadata.uid == resource.metadata.uid
-        if isinstance(delta, Deleted):
-            if same:
-                self._end(resource.name)
-        elif known is not None and same:
-            known.update(resource)
-        else:
-            self._end(resource.name)
-            self._rings[resource.name] = Ring(resource, self.surroundings, self._changed)
+    def tell(self) -> None:
+        """Something has changed: whoever waits for this lane looks again."""
+        self._news.set()
+        self._news = asyncio.Event()
 
-    def _end(self, name: str) -> None:
-        if (ring := self._rings.pop(name, None)) is not None:
-            ring.end()
+    async def news(self, within: float | None = None) -> None:
+        try:
+            async with asyncio.timeout(within):
+                await self._news.wait()
+        except TimeoutError:
+            pass
 
-    def _changed(self, ring: Ring) -> None:
-        self._listener(ring)
+    def begin(self, track: Track) -> None:
+        self._busy.add(track)
 
-    def _namespace_changed(self, delta: Delta[Namespace]) -> None:
-        if not isinstance(delta, Updated) or delta.old.metadata.labels != delta.new.metadata.labels:
-            for ring in self:
-                ring.namespaces_changed()
+    def end(self, track: Track) -> None:
+        self._busy.discard(track)
+        self._ended[track] += 1
+        self.tell()
 
+    def due_soon(self, track: Track, now: float) -> bool:
+        """Whether a look of the track is under way, or about to begin."""
+        return self.open and (track in self._busy or self.schedule.due(track, now) is not None)
 
-def _nobody(ring: Ring) -> None: ...
+    async def passed(self, track: Track, clock: Clock) -> None:
+        """Waits for the end of the look that is under way or about to begin, if one is."""
+        ended = self._ended[track]
+        while self._ended[track] == ended and self.due_soon(track, clock.monotonic()):
+            await self.news()

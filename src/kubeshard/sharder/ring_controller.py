@@ -35,7 +35,8 @@ from kubeshard.sharder.certificate_controller import CaBundleSource
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.reports import OWN_CONDITIONS, findings, shortened, with_findings
-from kubeshard.sharder.ring import Ring, Rings
+from kubeshard.sharder.ring import Ring
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import (
     MutatingWebhookConfiguration,
     knows_match_conditions,

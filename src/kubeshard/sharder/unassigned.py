@@ -30,10 +30,10 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.crew import Crew
 from kubeshard.sharder.kinds import ResourceKinds
-from kubeshard.sharder.lane import Lane
 from kubeshard.sharder.moves import Job, Mover
 from kubeshard.sharder.owners import UnknownOwners
 from kubeshard.sharder.permissions import Permissions
+from kubeshard.sharder.ring import Lane
 from kubeshard.sharder.schedule import Reach
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.planner import NOT_SELECTED, Action, plan

@@ -1,0 +1,52 @@
+"""What one ring remembers of the reads that prove deaths (`dead_shards`)."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+
+SHARED_FOR = 2.0
+"""Seconds from its beginning for which a read answers further questions."""
+
+STANDS_FOR = 5.0
+"""Seconds from its beginning for which a read proves anything; also its deadline."""
+
+
+@dataclass(slots=True)
+class Deaths:
+    """What is known in one ring."""
+
+    reads: dict[str, Read] = field(default_factory=dict)
+    absent: set[str] = field(default_factory=set)
+    """Shards that are known to have no Lease."""
+
+    def end(self) -> None:
+        """Nobody asks any more."""
+        for read in self.reads.values():
+            if read.task is not None:
+                read.task.cancel()
+        self.reads.clear()
+        self.absent.clear()
+
+
+@dataclass(slots=True, eq=False)
+class Read:
+    """One read of a shard's Leases. `began` is infinite while its request has not left yet."""
+
+    began: float = math.inf
+    task: asyncio.Task[None] | None = None
+    held: bool = False
+    """Whether it showed a Lease that the shard holds."""
+    told: str = ""
+    """What was logged last: again only when something changed."""
+
+    def answers(self, since: float, now: float) -> bool:
+        return self.began >= since and now - self.began <= SHARED_FOR and not self._failed()
+
+    def over(self, now: float) -> bool:
+        return now - self.began > STANDS_FOR or self._failed()
+
+    def _failed(self) -> bool:
+        task = self.task
+        return task is not None and task.done() and (task.cancelled() or task.exception() is not None)

@@ -1,0 +1,63 @@
+"""The rings that there are. Here, and only here, a name becomes a ring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from kubeshard.cache.cache import Cache
+from kubeshard.cache.deltas import Deleted, Delta, Updated
+from kubeshard.core.builtin import Namespace
+from kubeshard.sharder.ring import Ring, Surroundings
+from kubeshard.sharding.api import ControllerRing
+
+
+class Rings:
+    """The rings that there are, as the cache shows them."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self.surroundings = surroundings
+        self._rings: dict[str, Ring] = {}
+        self._listener: Callable[[Ring], None] = _nobody
+
+    def declare(self, cache: Cache) -> None:
+        """Before the cache runs, and before others have handlers there: they find the rings as they hear of them."""
+        cache.declare(ControllerRing).add_handler(self.heard)
+        cache.declare(Namespace).add_handler(self._namespace_changed)
+
+    def get(self, name: str) -> Ring | None:
+        return self._rings.get(name)
+
+    def __iter__(self) -> Iterator[Ring]:
+        return iter(tuple(self._rings.values()))
+
+    def listen(self, changed: Callable[[Ring], None] | None) -> None:
+        """`changed` is called with a ring whose conditions may be out of date."""
+        self._listener = changed or _nobody
+
+    def heard(self, delta: Delta[ControllerRing]) -> None:
+        resource = delta.new if isinstance(delta, Updated) else delta.object
+        known = self._rings.get(resource.name)
+        same = known is not None and known.resource.metadata.uid == resource.metadata.uid
+        if isinstance(delta, Deleted):
+            if same:
+                self._end(resource.name)
+        elif known is not None and same:
+            known.update(resource)
+        else:
+            self._end(resource.name)
+            self._rings[resource.name] = Ring(resource, self.surroundings, self._changed)
+
+    def _end(self, name: str) -> None:
+        if (ring := self._rings.pop(name, None)) is not None:
+            ring.end()
+
+    def _changed(self, ring: Ring) -> None:
+        self._listener(ring)
+
+    def _namespace_changed(self, delta: Delta[Namespace]) -> None:
+        if not isinstance(delta, Updated) or delta.old.metadata.labels != delta.new.metadata.labels:
+            for ring in self:
+                ring.namespaces_changed()
+
+
+def _nobody(ring: Ring) -> None: ...
