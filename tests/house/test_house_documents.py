@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,26 @@ def test_every_file_that_is_named_exists(document: Path) -> None:
 def test_the_first_operator_of_the_readme_is_the_one_that_is_tested() -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     assert (ROOT / "examples" / "first_operator.py").read_text() in blocks
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_programs_in_documents_import_what_is_public(document: Path) -> None:
+    """As docs/public-interface.md has it."""
+    page = (ROOT / "docs" / "public-interface.md").read_text()
+    public = {"kubeshard", *re.findall(r"^\| `(kubeshard\w*(?:\.\w+)*)` \|", page, re.M)}
+    imported = [
+        (node.module or "", alias.name)
+        for block in re.findall(r"^```python\n(.*?)^```", document.read_text(), re.M | re.S)
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if (node.module or "").startswith("kubeshard")
+    ]
+    assert not [
+        f"{module}.{it}"
+        for module, it in imported
+        if module not in public or it not in import_module(module).__all__
+    ]
 
 
 def test_the_files_of_the_readme_are_there() -> None:

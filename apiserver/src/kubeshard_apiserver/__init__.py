@@ -14,18 +14,31 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kubeshard_apiserver.access import ADMINISTRATOR, User
+    from kubeshard_apiserver.admission.caller import AppCaller, HttpCaller
     from kubeshard_apiserver.front import ApiServerApp, Front, Identity, InMemoryTransport
     from kubeshard_apiserver.server import ApiServer
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["ADMINISTRATOR", "ApiServer", "ApiServerApp", "Front", "Identity", "InMemoryTransport", "User"]
+__all__ = [
+    "ADMINISTRATOR",
+    "ApiServer",
+    "ApiServerApp",
+    "AppCaller",
+    "Front",
+    "HttpCaller",
+    "Identity",
+    "InMemoryTransport",
+    "User",
+]
 
 _MODULES = {
     "ADMINISTRATOR": "access",
     "ApiServer": "server",
     "ApiServerApp": "front",
+    "AppCaller": "admission.caller",
     "Front": "front",
+    "HttpCaller": "admission.caller",
     "Identity": "front",
     "InMemoryTransport": "front",
     "User": "access",

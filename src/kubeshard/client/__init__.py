@@ -7,7 +7,7 @@ without a deadline, no write sent twice, no answer taken for what it is not. Not
 """
 
 from kubeshard.client.client import Client
-from kubeshard.client.config import ClusterConfig
+from kubeshard.client.config import BearerToken, ClusterConfig
 from kubeshard.client.discovery import Discovery, KindNotServed
 from kubeshard.client.fence import Fence
 from kubeshard.client.limiter import Limiter, TokenBucketLimiter
@@ -18,6 +18,7 @@ from kubeshard.client.watching import Bookmark, Changed, Failed, WatchEvent, Wat
 from kubeshard.client.writes import WriteRecord
 
 __all__ = [
+    "BearerToken",
     "Bookmark",
     "Changed",
     "Client",

@@ -14,6 +14,8 @@ from typing import Any
 
 from kubeshard.core.errors import Invalid, PatchTestFailed
 
+__all__ = ["ApplyPatch", "JsonPatch", "MergePatch", "add", "merge_patch", "remove", "replace", "test"]
+
 
 @dataclass(frozen=True, slots=True)
 class MergePatch:

@@ -11,6 +11,7 @@ from kubeshard.manager.membership import HealthGate, Membership, Right
 from kubeshard.manager.rights import RightLost
 from kubeshard.manager.runnable import Runnable, Server
 from kubeshard.manager.running import run
+from kubeshard.manager.vitals import Vitals
 
 __all__ = [
     "HealthGate",
@@ -21,5 +22,6 @@ __all__ = [
     "RightLost",
     "Runnable",
     "Server",
+    "Vitals",
     "run",
 ]

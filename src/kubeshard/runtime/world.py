@@ -25,6 +25,8 @@ from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import Transport
 from kubeshard.runtime.watchdog import Watchdog, default_watchdog
 
+__all__ = ["REAL_WORLD", "World"]
+
 
 class Connect(Protocol):
     """How a server is reached."""
