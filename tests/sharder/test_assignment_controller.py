@@ -17,7 +17,7 @@ from kubeshard.sharder.assignment_controller import Assignments, assignment_cont
 from kubeshard.sharder.lanes import Lanes
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.ring import Lane
-from kubeshard.sharder.schedule import Outcome, Reach
+from kubeshard.sharder.schedule import Found, Reach
 from kubeshard.sharding import RING_LABEL
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng, virtual_world
@@ -70,10 +70,10 @@ class World:
     def enqueue(self, key: Key, reason: str = "", *, after: float = 0.0) -> None:
         self.enqueued.append(key)
 
-    async def _look(self, lane: Lane, reach: Reach) -> Outcome:
+    async def _look(self, lane: Lane, reach: Reach) -> Found:
         self.looks.append(reach)
         await asyncio.sleep(10.0)
-        return Outcome()
+        return Found()
 
     async def reconcile(self) -> None:
         ctx: Any = SimpleNamespace(log=get_logger("test"))

@@ -12,7 +12,7 @@ from small_ring import SmallRing
 from kubeshard.core.errors import Unavailable
 from kubeshard.sharder.lanes import AT_ONCE, Lanes, Places
 from kubeshard.sharder.ring import Lane
-from kubeshard.sharder.schedule import Outcome, Reach
+from kubeshard.sharder.schedule import Found, Reach
 from kubeshard.sharding import RingGroupResource, RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
@@ -30,7 +30,7 @@ class Looks:
         self.clock = VirtualClock()
         self.started: list[tuple[float, str, Reach]] = []
         self.takes: dict[str, float] = {}
-        self.outcomes: dict[str, Outcome | Exception] = {}
+        self.outcomes: dict[str, Found | Exception] = {}
         self.relists = 0
         self.small = SmallRing("a", "b", resources=resources, clock=self.clock)
         resync: Any = SimpleNamespace(look=self._look)
@@ -56,11 +56,11 @@ class Looks:
         self.small.become(*resources)
         self.lanes.follow(self.small.ring)
 
-    async def _look(self, lane: Lane, reach: Reach) -> Outcome:
+    async def _look(self, lane: Lane, reach: Reach) -> Found:
         resource = lane.entry.resource.resource
         self.started.append((round(self.clock.monotonic() - self._began, 2), resource, reach))
         await asyncio.sleep(self.takes.get(resource, 0.0))
-        outcome = self.outcomes.get(resource, Outcome())
+        outcome = self.outcomes.get(resource, Found())
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -94,7 +94,7 @@ async def test_a_controlled_resource_comes_after_its_owner_and_nothing_else_wait
 @virtual_time
 async def test_before_waiting_children_are_looked_at_again_the_drains_of_their_owners_are_read() -> None:
     looks = Looks(MAIN)
-    looks.outcomes["children"] = Outcome(waiting=1)
+    looks.outcomes["children"] = Found(waiting=1)
     await asyncio.sleep(1.5)
     assert [entry[1:] for entry in looks.started] == [
         ("mains", Reach.ALL),
@@ -107,8 +107,8 @@ async def test_before_waiting_children_are_looked_at_again_the_drains_of_their_o
 @virtual_time
 async def test_owners_that_cannot_be_read_are_waited_for_once_not_for_ever() -> None:
     looks = Looks(MAIN)
-    looks.takes["mains"], looks.outcomes["mains"] = 60.0, Outcome(failed=True)
-    looks.outcomes["children"] = Outcome(waiting=1)
+    looks.takes["mains"], looks.outcomes["mains"] = 60.0, Found(failed=True)
+    looks.outcomes["children"] = Found(waiting=1)
     await asyncio.sleep(64.0)
     assert [at for at, _ in looks.of("children")] == [60.0, 61.0, 63.0]
 

@@ -20,7 +20,7 @@ from kubeshard.sharder.moves import Mover, Still
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.resync import STALLED, Resync
 from kubeshard.sharder.ring import Ring
-from kubeshard.sharder.schedule import Outcome, Reach
+from kubeshard.sharder.schedule import Found, Reach
 from kubeshard.sharding import HashRing, RingGroupResource, RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
@@ -59,7 +59,7 @@ class World:
             client, ResourceKinds(client), mover, Permissions(client, clock), concurrent_moves=10, clock=clock
         )
 
-    async def run(self, reach: Reach = Reach.ALL) -> Outcome:
+    async def run(self, reach: Reach = Reach.ALL) -> Found:
         """One look at each of the ring's resources, in order."""
         waiting, self.failed = 0, set[GroupResource]()
         for entry in self.ring.resources.entries:
@@ -67,9 +67,9 @@ class World:
             waiting += outcome.waiting
             if outcome.failed:
                 self.failed.add(entry.resource)
-        return Outcome(waiting, bool(self.failed))
+        return Found(waiting, bool(self.failed))
 
-    async def look(self, resource: str, group: str = "", reach: Reach = Reach.ALL) -> Outcome:
+    async def look(self, resource: str, group: str = "", reach: Reach = Reach.ALL) -> Found:
         return await self.resync.look(self.small.lane(resource, group), reach)
 
     async def _is_dead(self, ring: Ring, shard: str, since: float) -> Still:
@@ -91,7 +91,7 @@ async def test_unassigned_objects_owners_and_cluster_scoped_ones_get_their_shard
     w = World("shard-0", "shard-1", "shard-2", selector=LabelSelector(match_labels={"space": "default"}))
     secret, child = w.secret("foo"), w.config_map("sum", "foo")
     w.api.put(CLUSTERS, "c")
-    assert await w.run() == Outcome()
+    assert await w.run() == Found()
     assert w.api.labels(secret)[SHARD] == w.api.labels(child)[SHARD] == "shard-1"
     assert w.api.labels(f"{CLUSTERS}/c")[SHARD]
 
@@ -352,7 +352,7 @@ async def test_one_refused_object_stops_no_other() -> None:
         )
 
     w.api.faults.append(refuse)
-    assert await w.run() == Outcome()
+    assert await w.run() == Found()
     assert all(w.api.labels(path) == {SHARD: "a"} for path in paths if path not in bad)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kubeshard.sharder.schedule import Outcome, Reach, Schedule, Track, Work
+from kubeshard.sharder.schedule import Found, Reach, Schedule, Track, Work
 
-NOTHING, FAILED = Outcome(), Outcome(failed=True)
+NOTHING, FAILED = Found(), Found(failed=True)
 URGENT, THOROUGH = Track.URGENT, Track.THOROUGH
 
 
@@ -27,7 +27,7 @@ def begun(schedule: Schedule, track: Track, now: float) -> Work:
 
 
 def run_until(
-    schedule: Schedule, track: Track, end: float, now: float, outcome: Outcome = NOTHING
+    schedule: Schedule, track: Track, end: float, now: float, outcome: Found = NOTHING
 ) -> list[tuple[float, Reach]]:
     """The looks that are done up to `end`, when each takes no time."""
     looks = []
@@ -120,7 +120,7 @@ def test_a_look_at_all_answers_every_request_unless_it_failed() -> None:
 def test_while_something_waits_it_is_looked_at_ever_less_often() -> None:
     schedule = started()
     schedule.request(Reach.ALL, 10.0)
-    looks = run_until(schedule, THOROUGH, 110.0, 10.0, Outcome(waiting=1))
+    looks = run_until(schedule, THOROUGH, 110.0, 10.0, Found(waiting=1))
     assert [at for at, _ in looks] == [10.0, 11.0, 13.0, 17.0, 25.0, 41.0, 71.0, 101.0]
     assert {reach for _, reach in looks[1:]} == {Reach.CONTROLLED}
 
@@ -140,7 +140,7 @@ def test_a_drain_that_is_asked_for_during_a_look_at_drains_is_looked_after_too()
 def test_when_nothing_waits_any_more_following_ends() -> None:
     schedule = started()
     schedule.request(Reach.ALL, 10.0)
-    schedule.done(THOROUGH, begun(schedule, THOROUGH, 10.0), Outcome(waiting=3), 10.0, 10.0)
+    schedule.done(THOROUGH, begun(schedule, THOROUGH, 10.0), Found(waiting=3), 10.0, 10.0)
     assert run_until(schedule, THOROUGH, 200.0, 10.0) == [(11.0, Reach.CONTROLLED)]
 
 

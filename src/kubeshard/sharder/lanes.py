@@ -32,7 +32,7 @@ from kubeshard.sharder.repairs import Repairs
 from kubeshard.sharder.resync import Resync
 from kubeshard.sharder.ring import Lane, Ring
 from kubeshard.sharder.rings import Rings
-from kubeshard.sharder.schedule import Outcome, Reach, Track, Work
+from kubeshard.sharder.schedule import Found, Reach, Track, Work
 from kubeshard.sharder.unassigned import UnassignedWatches
 
 AT_ONCE, AT_ONCE_FAILING = 20, 5
@@ -126,7 +126,7 @@ class Lanes:
                 await other.passed(Track.THOROUGH, self._clock)
 
     async def _look(self, lane: Lane, track: Track, work: Work, started: float) -> None:
-        outcome = Outcome(failed=True)
+        outcome = Found(failed=True)
         lane.begin(track)
         try:
             await self._up_to_date()

@@ -28,13 +28,12 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.crew import Crew
 from kubeshard.sharder.kinds import ResourceKinds
-from kubeshard.sharder.moves import Job, Mover
-from kubeshard.sharder.moves import Outcome as Done
+from kubeshard.sharder.moves import Job, Mover, Outcome
 from kubeshard.sharder.owners import pending_owners, waiting_for_owners
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.reports import DRAIN_STUCK_AFTER
 from kubeshard.sharder.ring import Lane, Ring
-from kubeshard.sharder.schedule import Outcome, Reach
+from kubeshard.sharder.schedule import Found, Reach
 from kubeshard.sharder.waiting import Sight
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.planner import NOT_SELECTED, Action, RingView, plan
@@ -86,7 +85,7 @@ class Resync:
         self._concurrent_moves = concurrent_moves
         self._clock = clock
 
-    async def look(self, lane: Lane, reach: Reach) -> Outcome:
+    async def look(self, lane: Lane, reach: Reach) -> Found:
         """One look. Raises no ApiErrors: what could not be read is reported, and `failed` in the outcome."""
         started, ring = self._clock.monotonic(), lane.ring
         look = _Look(lane, reach, lane.drains.look(), lane.unassigned.look())
@@ -94,7 +93,7 @@ class Resync:
         ring.metrics.resynced(reach.name.lower(), self._clock.monotonic() - started)
         if error is not None:
             await self._could_not_read(lane, error)
-            return Outcome(failed=True)
+            return Found(failed=True)
         ring.report.resolved(lane.entry.resource)
         self._permissions.granted(lane, "list")
         if reach is Reach.ALL:
@@ -104,7 +103,7 @@ class Resync:
         if reach is not Reach.CONTROLLED:
             look.unassigned.complete()
         self._tell(lane)
-        return Outcome(waiting=look.waiting or pending_owners(ring, lane.entry))
+        return Found(waiting=look.waiting or pending_owners(ring, lane.entry))
 
     async def _looked(self, look: _Look) -> ApiError | None:
         """What became of it."""
@@ -165,7 +164,7 @@ class Resync:
 
     async def _carry_out(self, job: Job, look: _Look) -> None:
         outcome = await self._mover.carry_out(job)
-        if outcome in (Done.FAILED, Done.WAITING) and job.decision.source not in job.ring.available:
+        if outcome in (Outcome.FAILED, Outcome.WAITING) and job.decision.source not in job.ring.available:
             look.unassigned.pending(job.key, self._clock.monotonic())
 
     async def _could_not_read(self, lane: Lane, error: ApiError) -> None:

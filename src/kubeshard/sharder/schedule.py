@@ -53,7 +53,7 @@ class Work(NamedTuple):
     reason: str = ""
 
 
-class Outcome(NamedTuple):
+class Found(NamedTuple):
     """What a look found. `waiting`: drains sent or pending, and controlled objects held back. `failed`: not
     everything could be read.
     """
@@ -119,7 +119,7 @@ class Schedule:
         """Whether the last look of the track failed."""
         return track in self._failed
 
-    def done(self, track: Track, work: Work, outcome: Outcome, started: float, now: float) -> None:
+    def done(self, track: Track, work: Work, outcome: Found, started: float, now: float) -> None:
         """The look ended. What became due while it was under way stays due: it may have missed the cause."""
         reach = work.reach
         # A look at all that failed is tried again, but nobody should wait for that who is in a hurry.

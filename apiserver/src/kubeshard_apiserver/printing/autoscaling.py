@@ -58,7 +58,7 @@ HORIZONTAL_POD_AUTOSCALERS = Printer(
             ),
             "What it scales",
         ),
-        Column("Targets", _targets, "What is measured of what is wanted"),
+        Column("Targets", _targets, "Current values of the metrics, and their targets"),
         text("MinPods", "spec.minReplicas", "Fewest pods", "<unset>"),
         integer("MaxPods", "spec.maxReplicas", "Most pods", "string"),
         integer("Replicas", "status.currentReplicas", "Pods that there are", "string"),

@@ -29,7 +29,7 @@ CONFIG_MAPS = Printer(
         Column(
             "Data",
             lambda obj, _: len(obj.get("data") or ()) + len(obj.get("binaryData") or ()),
-            "How many entries",
+            "Number of entries",
         ),
         AGE,
     )
@@ -38,7 +38,7 @@ SECRETS = Printer(
     (
         NAME,
         text("Type", "type", "What it is for"),
-        Column("Data", lambda obj, _: len(obj.get("data") or ()), "How many entries"),
+        Column("Data", lambda obj, _: len(obj.get("data") or ()), "Number of entries"),
         AGE,
     )
 )
@@ -75,7 +75,7 @@ def _address(name: str, type_: str) -> Column:
 NODES = Printer(
     (
         NAME,
-        Column("Status", _node_status, "Whether it takes pods"),
+        Column("Status", _node_status, "Whether it accepts pods"),
         Column("Roles", _roles, "What it is for"),
         AGE,
         text("Version", "status.nodeInfo.kubeletVersion", "Release of its kubelet"),
@@ -132,19 +132,19 @@ def _source(event: Object, _: float) -> str:
 
 EVENTS = Printer(
     (
-        Column("Last Seen", _last_seen, "How long ago it happened last"),
+        Column("Last Seen", _last_seen, "Time since it last happened"),
         text("Type", "type", "Normal or Warning"),
         text("Reason", "reason", "What happened, in a word"),
         Column("Object", _about, "What it happened to"),
         Column(
             "Subobject",
             lambda obj, _: _told(obj, "involvedObject.fieldPath", "regarding.fieldPath"),
-            "To which part of it",
+            "Part of the object that it concerns",
             wide=True,
         ),
         Column("Source", _source, "Who says so", wide=True),
         Column("Message", lambda obj, _: _told(obj, "message", "note").strip(), "What happened"),
-        Column("First Seen", _first_seen, "How long ago it happened first", wide=True),
+        Column("First Seen", _first_seen, "Time since it first happened", wide=True),
         Column("Count", _times, "How often it happened", wide=True),
         Column("Name", name_of, NAME.description, format="name", wide=True),
     )

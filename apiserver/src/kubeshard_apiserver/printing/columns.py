@@ -119,7 +119,7 @@ def selector(path: str) -> Column:
     return Column(
         "Selector",
         lambda obj, _: label_selector(at(obj, path)) or "<none>",
-        "Which pods it is about",
+        "Label selector of the pods that it concerns",
         wide=True,
     )
 
@@ -154,6 +154,6 @@ NAME = Column(
 AGE = Column(
     "Age",
     lambda obj, now: since(obj["metadata"].get("creationTimestamp"), now),
-    "How long ago it was created",
+    "Time since its creation",
 )
 TEMPLATE = containers("spec.template.spec")

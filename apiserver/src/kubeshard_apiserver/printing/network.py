@@ -58,8 +58,8 @@ SERVICES = Printer(
         NAME,
         text("Type", "spec.type", "How it is reached"),
         Column("Cluster-IP", _cluster_ip, "Its address in the cluster"),
-        Column("External-IP", _external_ip, "Addresses outside of the cluster"),
-        Column("Port(s)", _ports, "Ports, those of nodes and protocols"),
+        Column("External-IP", _external_ip, "Addresses outside the cluster"),
+        Column("Port(s)", _ports, "Ports, node ports and protocols"),
         AGE,
         Column("Selector", lambda obj, _: labels(at(obj, "spec.selector")), "Labels of its pods", wide=True),
     )
@@ -127,8 +127,8 @@ INGRESSES = Printer(
     (
         NAME,
         text("Class", "spec.ingressClassName", "Which controller it is for", "<none>"),
-        Column("Hosts", _hosts, "Names that it serves"),
-        Column("Address", lambda obj, _: ",".join(_balancers(obj)), "Where it is reached"),
+        Column("Hosts", _hosts, "Host names that it serves"),
+        Column("Address", lambda obj, _: ",".join(_balancers(obj)), "Address at which it can be reached"),
         Column("Ports", lambda obj, _: "80, 443" if at(obj, "spec.tls") else "80", "Ports that are open"),
         AGE,
     )
@@ -154,7 +154,7 @@ INGRESS_CLASSES = Printer(
     (
         Column("Name", _class_name, NAME.description, format="name"),
         text("Controller", "spec.controller", "Who serves it"),
-        Column("Parameters", _parameters, "Where more is said about it"),
+        Column("Parameters", _parameters, "Object with further details"),
         AGE,
     )
 )
@@ -164,7 +164,7 @@ NETWORK_POLICIES = Printer(
         Column(
             "Pod-Selector",
             lambda obj, _: label_selector(at(obj, "spec.podSelector")) or "<none>",
-            "Which pods it is about",
+            "Label selector of the pods that it concerns",
         ),
         AGE,
     )
@@ -182,4 +182,6 @@ def _parent(obj: Object, _: float) -> str:
     return "/".join(filter(None, (resource, parent.get("namespace", ""), parent.get("name", ""))))
 
 
-IP_ADDRESSES = Printer((NAME, Column("ParentRef", _parent, "Whose address it is")), surplus=(AGE,))
+IP_ADDRESSES = Printer(
+    (NAME, Column("ParentRef", _parent, "Object to which the address belongs")), surplus=(AGE,)
+)

@@ -161,16 +161,16 @@ def _ended(pod: Object) -> list[dict[str, str]]:
 PODS = Printer(
     (
         NAME,
-        Column("Ready", _ready, "How many of its containers are ready"),
+        Column("Ready", _ready, "Number of its containers that are ready"),
         Column(
             "Status", lambda pod, _: summary(pod).status, "How the pod is, from the states of its containers"
         ),
-        Column("Restarts", _restarts, "How often its containers were restarted, and when last"),
+        Column("Restarts", _restarts, "Number of restarts of its containers, and time since the last one"),
         AGE,
         Column("IP", _address, "Its first address", wide=True),
         text("Node", "spec.nodeName", "Where it runs", "<none>", wide=True),
         text("Nominated Node", "status.nominatedNodeName", "Where room is being made", "<none>", wide=True),
-        Column("Readiness Gates", _gates, "How many further conditions of being ready hold", wide=True),
+        Column("Readiness Gates", _gates, "Readiness gates that are satisfied", wide=True),
     ),
     _ended,
 )

@@ -39,7 +39,7 @@ def _param_kind(obj: Object, _: float) -> str:
     return "<unset>" if kind is None else f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}"
 
 
-_PARAM_KIND = Column("ParamKind", _param_kind, "What kind its parameters are")
+_PARAM_KIND = Column("ParamKind", _param_kind, "Kind of its parameters")
 VALIDATING_POLICIES = Printer(
     (NAME, count("Validations", "spec.validations", "How many rules"), _PARAM_KIND, AGE)
 )
@@ -78,7 +78,7 @@ POLICY_BINDINGS = Printer(
     (
         NAME,
         text("PolicyName", "spec.policyName", "Which policy it puts to work"),
-        Column("ParamRef", _param, "With which parameters"),
+        Column("ParamRef", _param, "Parameters of the binding"),
         AGE,
     )
 )
@@ -102,7 +102,7 @@ SIGNING_REQUESTS = Printer(
         AGE,
         text("SignerName", "spec.signerName", "Who is to sign it"),
         text("Requestor", "spec.username", "Who asks for it"),
-        Column("RequestedDuration", _requested_duration, "How long it is to be valid"),
-        Column("Condition", _decision, "What has been decided, and done"),
+        Column("RequestedDuration", _requested_duration, "Requested lifetime of the certificate"),
+        Column("Condition", _decision, "Approval, and whether a certificate was issued"),
     )
 )

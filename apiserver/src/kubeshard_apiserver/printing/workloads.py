@@ -31,7 +31,7 @@ def _ready(obj: Object, _: float) -> str:
     return f"{at(obj, 'status.readyReplicas', 0)}/{at(obj, 'spec.replicas', 0)}"
 
 
-_READY = Column("Ready", _ready, "Pods that are ready, of those that are wanted")
+_READY = Column("Ready", _ready, "Ready pods of the desired ones")
 
 DEPLOYMENTS = Printer(
     (
@@ -44,7 +44,7 @@ DEPLOYMENTS = Printer(
         Column(
             "Selector",
             lambda obj, _: label_selector(at(obj, "spec.selector")),
-            "Which pods are its",
+            "Label selector of its pods",
             wide=True,
         ),
     )
@@ -62,7 +62,12 @@ REPLICA_SETS = Printer((*_REPLICAS, _SELECTOR))
 REPLICATION_CONTROLLERS = Printer(
     (
         *_REPLICAS,
-        Column("Selector", lambda obj, _: labels(at(obj, "spec.selector")), "Which pods are its", wide=True),
+        Column(
+            "Selector",
+            lambda obj, _: labels(at(obj, "spec.selector")),
+            "Label selector of its pods",
+            wide=True,
+        ),
     )
 )
 DAEMON_SETS = Printer(
@@ -76,7 +81,7 @@ DAEMON_SETS = Printer(
         Column(
             "Node Selector",
             lambda obj, _: labels(at(obj, "spec.template.spec.nodeSelector")),
-            "Labels of the nodes that it is for",
+            "Labels of the nodes on which it runs",
         ),
         AGE,
         *TEMPLATE,
@@ -115,9 +120,9 @@ def _duration(job: Object, now: float) -> str:
 JOBS = Printer(
     (
         NAME,
-        Column("Status", _job_status, "How the job is"),
-        Column("Completions", _completions, "Pods that succeeded, of those that should"),
-        Column("Duration", _duration, "How long it took, or takes"),
+        Column("Status", _job_status, "State of the job"),
+        Column("Completions", _completions, "Succeeded pods of the desired ones"),
+        Column("Duration", _duration, "How long it took, or has taken so far"),
         AGE,
         *TEMPLATE,
         _SELECTOR,
@@ -139,9 +144,9 @@ CRON_JOBS = Printer(
         NAME,
         text("Schedule", "spec.schedule", "When jobs are made, as cron says it"),
         text("Timezone", "spec.timeZone", "Whose clock that is", "<none>"),
-        Column("Suspend", _suspend, "Whether it makes no jobs for now", "boolean"),
+        Column("Suspend", _suspend, "Whether it is suspended", "boolean"),
         count("Active", "status.active", "Jobs that run"),
-        Column("Last Schedule", _last_schedule, "How long ago a job was made last"),
+        Column("Last Schedule", _last_schedule, "Time since a job was last created"),
         AGE,
         *containers("spec.jobTemplate.spec.template.spec"),
         selector("spec.jobTemplate.spec.selector"),
@@ -161,7 +166,7 @@ def _controller(obj: Object, _: float) -> str:
 CONTROLLER_REVISIONS = Printer(
     (
         NAME,
-        Column("Controller", _controller, "Whose revision it is"),
+        Column("Controller", _controller, "Owner of the revision"),
         integer("Revision", "revision", "Which one; the newest has the highest", "string"),
         AGE,
     )
