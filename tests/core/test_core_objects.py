@@ -112,6 +112,13 @@ def test_what_is_no_kind_is_a_type_error_that_says_so(target):
         form_of(target)
 
 
+def test_a_kind_without_a_version_is_refused_where_it_is_declared():
+    with pytest.raises(TypeError, match="Shop: a kind needs its version"):
+
+        class Shop(KubeObject, group="example.com"):
+            pass
+
+
 def test_the_version_of_an_owner_does_not_matter():
     old = msgspec.structs.replace(controller_reference(OWNER), api_version="example.com/v1alpha1")
     meta = ObjectMeta(namespace="n", owner_references=(old,))

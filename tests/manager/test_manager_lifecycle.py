@@ -357,6 +357,30 @@ def test_what_a_manager_cannot_take_is_refused_with_what_to_write(wrong: dict[st
         Manager(**wrong)
 
 
+class Unreadable(KubeObject, group="example.com", version="v1"):
+    spec: NoSuchClass | None = None  # type: ignore[name-defined] # noqa: F821 # the mistake
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (
+            {"controllers": [controller(owns=[Unreadable])]},
+            "class Unreadable: name 'NoSuchClass' is not defined",
+        ),
+        ({"metrics_address": 8080}, "metrics_address: 8080 is not text such as ':8080'"),
+    ],
+)
+def test_a_configuration_that_cannot_work_ends_in_one_line(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        Manager(**wrong)
+
+
+def test_only_a_manager_can_be_run() -> None:
+    with pytest.raises(TypeError, match="run takes a Manager, not Controller"):
+        run(controller())  # type: ignore[arg-type] # the mistake
+
+
 async def test_run_in_an_event_loop_says_what_to_write_there() -> None:
     with pytest.raises(RuntimeError, match=r"`await manager.run\(\)` instead"):
         run(Manager([controller()]))

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import ssl
+from typing import Any
 
 import pytest
 
@@ -186,3 +187,15 @@ async def test_an_endless_chunked_body_is_refused() -> None:
                 await asyncio.sleep(0)  # drain does not yield while the buffer has room
         connection.close()
         answer.cancel()
+
+
+@pytest.mark.parametrize(
+    ("routes", "error", "says"),
+    [
+        ({"default": lambda request: None}, ValueError, "its path begins with '/', as in '/default'"),
+        ({"/default": "keep_one"}, TypeError, "'keep_one' is not a function of an AdmissionRequest"),
+    ],
+)
+def test_routes_that_could_never_answer_are_refused(routes: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        WebhookServer(routes, Given())

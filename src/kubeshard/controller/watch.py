@@ -11,6 +11,7 @@ from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import IndexFunction
 from kubeshard.controller.mapping import MapFunction
 from kubeshard.controller.predicates import Predicate, always
+from kubeshard.core.encoding import decoder
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import Kind
 from kubeshard.core.namespaces import ALL
@@ -99,10 +100,19 @@ def narrowed(scope: Scope, by: Scope) -> Scope:
 
 
 def check_classes(watches: Iterable[Watch[Any]]) -> None:
-    """Raises ConfigurationError for watches of one kind, in one scope, as two classes: a cache keeps only one."""
+    """Raises ConfigurationError for watches of one kind, in one scope, as two classes: a cache keeps only one; and for
+    classes whose fields cannot be decoded.
+    """
     known: dict[tuple[Kind, bool, Scope], Form[Any]] = {}
     for watch in watches:
         form = watch.form
+        cls: Any = form.type
+        try:
+            decoder(cls)
+        except (NameError, TypeError) as error:
+            raise ConfigurationError(
+                f"class {cls.__name__}: {error}; correct the types of its fields"
+            ) from error
         place = (form.kind, form.metadata_only, watch.scope or Scope())
         if known.setdefault(place, form).same_but_class(form):
             raise ConfigurationError(two_classes(known[place], form))

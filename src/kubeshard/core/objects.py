@@ -211,6 +211,10 @@ class _KindMeta(_StructMeta):
         **config: Any,
     ) -> Any:
         cls: Any = super().__new__(mcls, name, bases, namespace, **config)
+        if group and not version:
+            raise TypeError(
+                f"{name}: a kind needs its version: class {name}(KubeObject, group={group!r}, version='v1')"
+            )
         if version:
             kind = kind or name
             cls.KIND = Kind(group, version, kind, plural or default_plural(kind), namespaced)

@@ -69,6 +69,8 @@ def check_bind_address(field: str, address: str | None) -> tuple[str, int] | Non
     """
     if address in (None, "0"):
         return None
+    if not isinstance(address, str | None):
+        raise ConfigurationError(f"{field}: {address!r} is not text such as ':8080'")
     try:
         return parse_bind_address(address or "")
     except ValueError as error:

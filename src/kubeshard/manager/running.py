@@ -49,6 +49,8 @@ def run(manager: Manager | AbstractAsyncContextManager[Manager], *, blocked_afte
 
     Raises RuntimeError in an event loop: there it is `await manager.run()`.
     """
+    if not isinstance(manager, Manager | AbstractAsyncContextManager):
+        raise TypeError(f"run takes a Manager, not {type(manager).__name__}: run(Manager([...]))")
     _check_no_loop()
     leave_init_to_a_parent()
     if not logging.getLogger().handlers:

@@ -246,13 +246,22 @@ async def _sent(send: Send, work: Coroutine[Any, Any, bytes | None]) -> int:
     return 200
 
 
+def check_routes(routes: Routes) -> None:
+    """Raises TypeError and ValueError for what could never answer."""
+    for prefix, given in routes.items():
+        if not prefix.startswith("/"):
+            raise ValueError(f"webhook {prefix!r}: its path begins with '/', as in {'/' + prefix!r}")
+        if not callable(_webhook(given).handler):
+            raise TypeError(f"webhook {prefix}: {given!r} is not a function of an AdmissionRequest")
+
+
 def _webhook(given: AdmissionHandler | Webhook) -> Webhook:
     return given if isinstance(given, Webhook) else Webhook(given)
 
 
 def _checked(answer: object) -> AdmissionAnswer:
     if not isinstance(answer, AdmissionAnswer):
-        raise TypeError(f"the handler returned {type(answer).__name__}, no AdmissionAnswer")
+        raise TypeError(f"the handler returned {type(answer).__name__}, not an AdmissionAnswer")
     return answer
 
 

@@ -20,7 +20,7 @@ from kubeshard.runtime.asgi import Limits
 from kubeshard.runtime.http_server import AsgiServer, ListenError
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.world import World
-from kubeshard.webhook.app import AdmissionApp, Routes
+from kubeshard.webhook.app import AdmissionApp, Routes, check_routes
 from kubeshard.webhook.certificates import CertificateSource, ServingCertificate
 from kubeshard.webhook.metrics import WebhookMetrics
 
@@ -48,6 +48,7 @@ class WebhookServer:
         registry: CollectorRegistry | None = None,
         limits: Limits | None = None,
     ) -> None:
+        check_routes(routes)
         self._routes = routes
         self._certificates = certificates
         self._server_name = server_name
