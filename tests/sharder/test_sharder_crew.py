@@ -151,6 +151,15 @@ async def test_a_refused_object_is_tried_again_alone_until_it_works() -> None:
 
 
 @virtual_time
+async def test_a_lane_without_refusals_has_no_workers_for_them() -> None:
+    before = asyncio.all_tasks()
+    w = Refusals()
+    assert await w.assign() is Outcome.MOVED
+    assert asyncio.all_tasks() - before == {w.running}
+    w.running.cancel()
+
+
+@virtual_time
 async def test_an_object_that_is_refused_again_and_again_is_tried_again_within_a_minute() -> None:
     w = Refusals()
     tries = w.refuse(FORBIDDEN)

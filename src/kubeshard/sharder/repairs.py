@@ -39,18 +39,22 @@ class Repairs:
         self._limiter = ItemExponential(1.0, LONGEST / (1 + JITTER), jitter=JITTER, rng=rng)
         self._queue: WorkQueue[_Place] | None = None
         self._jobs: dict[_Place, Job] = {}
+        self._needed = asyncio.Event()
+        """Most lanes never have anything to repair: the workers begin with the first refusal."""
 
     def add(self, job: Job, error: ApiError) -> None:
         place = _Place(job.kind, job.key)
         if self._queue is None or (place not in self._jobs and len(self._jobs) >= REMEMBERED):
             return
         self._jobs[place] = job
+        self._needed.set()
         self._queue.add_after(place, max(self._limiter.when(place), error.retry_after or 0.0))
 
     async def run(self, mover: Mover) -> None:
         """Until cancelled."""
         self._queue = WorkQueue("sharder-repairs", clock=self._clock, limiter=self._limiter)
         try:
+            await self._needed.wait()
             async with asyncio.TaskGroup() as group:
                 for _ in range(WORKERS):
                     group.create_task(self._work(mover, self._queue))
