@@ -47,8 +47,8 @@ def controller(**options: Any) -> Controller[Any]:
         ({"workers": 0}, "must be positive"),
         ({"reconcile_timeout": 0}, "must be positive"),
         ({"maps": [Watch(ConfigMap)]}, "needs a map function"),
-        ({"owns": [Watch(ConfigMap, to=lambda cache, obj: [])]}, "belongs into maps"),
-        ({"primary": Watch(Site, to=lambda cache, obj: [])}, "belongs into maps"),
+        ({"owns": [Watch(ConfigMap, to=lambda cache, obj: [])]}, "belongs in maps"),
+        ({"primary": Watch(Site, to=lambda cache, obj: [])}, "belongs in maps"),
     ],
 )
 def test_a_controller_that_cannot_work_is_refused(wrong: dict[str, Any], says: str) -> None:

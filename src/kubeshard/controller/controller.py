@@ -106,9 +106,7 @@ class Controller(Generic[T]):
                 )
         for watch in (self.primary_watch, *self.owned_watches):
             if watch.to is not None:
-                raise ValueError(
-                    f"controller {self.name}: the map function of {watch.form} belongs into maps"
-                )
+                raise ValueError(f"controller {self.name}: the map function of {watch.form} belongs in maps")
 
     @property
     def primary_watch(self) -> Watch[T]:

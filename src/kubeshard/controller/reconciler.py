@@ -61,7 +61,7 @@ class Reconciler(Protocol[T_contra]):
 
     Cancellation means that the right to work has ended: do not catch it, or only to let go of something.
 
-    Calls that block belong into `ctx.run_blocking`, or the whole into a `BlockingReconciler`.
+    Calls that block belong in `ctx.run_blocking`, or the whole reconcile in a `BlockingReconciler`.
     """
 
     async def reconcile(self, ctx: Context, obj: T_contra, /) -> Result | None:

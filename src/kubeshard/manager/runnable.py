@@ -80,7 +80,7 @@ class Stop:
         self.grace = grace
         self.ending = ending
         self.error: BaseException | None = None
-        """What made it necessary, if it is no wish of the user's."""
+        """What made it necessary, unless the user asked for it."""
         self._requested = asyncio.Event()
         self._deadline: float | None = None
 

@@ -86,7 +86,7 @@ class DeadShards:
                     absent.clear()
                 absent.add(shard)
         read.held = any(lease.spec.holder_identity == shard for lease in leases)
-        text = "shard is dead" if self._dead(ring, shard, read) else "shard may be alive: its objects stay"
+        text = "Shard is dead" if self._dead(ring, shard, read) else "Shard may be alive: its objects stay"
         told = f"{text} {[lease.metadata.resource_version for lease in leases]}"
         if told != read.told:
             read.told = told

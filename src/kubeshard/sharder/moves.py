@@ -359,7 +359,7 @@ def _move_by_label(job: Job, view: RingView) -> JsonPatch:
 
 
 def _mark_as_taken(job: Job, view: RingView) -> JsonPatch:
-    """The first of two steps where the resourceVersion is no guard: whoever has the label after it does not work
+    """The first of two steps where the resourceVersion guards nothing: whoever has the label after it does not work
     on the object, and without this very mark the second step does not pass.
     """
     shard_is = test(_label(view.shard_label), job.decision.source)

@@ -1,8 +1,9 @@
 """Whether the webhook configurations are still what was applied: by watching them, or, where that is not allowed, by
 applying them again from time to time.
 
-The reference's ClusterRole allows to create and patch webhook configurations, not to list and watch them. The sharder
-works with that: it says once which rule it misses, and mends drift every `APPLY_AGAIN` seconds instead of at once.
+The reference's ClusterRole allows creating and patching webhook configurations, not listing and watching them. The
+sharder works with that: it says once which rule it misses, and mends drift every `APPLY_AGAIN` seconds instead of at
+once.
 
 Guaranteed: the configurations that the sharder could see are compared, not applied over and over; the right is asked
 for again every `APPLY_AGAIN` seconds, and used as soon as it is there. RBAC: none needed; list and watch on

@@ -6,8 +6,8 @@ Lease is taken only after the claim's patience, counted from the moment at which
 one that vanished since it was seen is waited for as well, because a deletion ends nobody's right; an empty holder is
 written only after `release`, which a driver calls when all work has stopped.
 
-Not guaranteed: anything about what a former holder still has on the wire. A Lease is no fence: what must exclude a late
-write has to carry a precondition. Nor that a Lease is waited for which was deleted before anybody saw it here: a
+Not guaranteed: anything about what a former holder still has on the wire. A Lease is not a fence: what must exclude a
+late write has to carry a precondition. Nor that a Lease is waited for which was deleted before anybody saw it here: a
 process that finds none when it starts creates it at once, though a holder may live and be about to do the same. One
 that was created and deleted again between two looks was not seen.
 
