@@ -155,17 +155,16 @@ async def test_what_was_missed_behind_a_compaction_is_found_by_a_full_read() -> 
 
 
 @virtual_time
-async def test_a_silent_watch_is_noticed_and_reopened_at_the_same_version() -> None:
+async def test_a_silent_watch_is_noticed_and_everything_read_again() -> None:
     api = ScriptedClient()
     async with watching(api) as (informer, _):
         await asyncio.sleep(76)
         assert api.requests == [
             Request(0.0, "stream"),
-            Request(75.0, "probe"),
-            Request(75.0, "watch", "100"),
+            Request(75.0, "stream"),
         ]
         assert informer.last_heard == 75.0
-        assert informer.full_reads == 1
+        assert informer.full_reads == 2
 
 
 @pytest.mark.regression
@@ -188,7 +187,7 @@ async def test_bookmarks_keep_a_quiet_watch_alive() -> None:
 
 
 @pytest.mark.parametrize("error", [Throttled("slow down", code=429), Unavailable("refused")])
-def test_a_watch_that_cannot_be_opened_goes_on_at_the_same_version_without_a_full_read(
+def test_a_watch_that_cannot_be_opened_for_a_moment_goes_on_at_the_same_version_without_a_full_read(
     error: ApiError,
 ) -> None:
     @virtual_time
@@ -198,15 +197,34 @@ def test_a_watch_that_cannot_be_opened_goes_on_at_the_same_version_without_a_ful
             await asyncio.sleep(5)
             api.down = error
             api.end_streams()
+            await settle()
+            api.down = None
             await asyncio.sleep(60)
-            assert {request[1:] for request in api.requests[1:]} <= {("watch", "100"), ("probe", "")}
+            assert informer.last_error is None
+            assert [request.what for request in api.requests] == ["stream", "probe", "probe", "watch"]
+            assert informer.full_reads == 1
+
+    check()
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("error", [Throttled("slow down", code=429), Unavailable("refused")])
+def test_a_watch_that_cannot_be_opened_for_long_goes_on_with_a_full_read(error: ApiError) -> None:
+    @virtual_time
+    async def check() -> None:
+        api = ScriptedClient()
+        async with watching(api) as (informer, _):
+            await asyncio.sleep(5)
+            api.down = error
+            api.end_streams()
+            await asyncio.sleep(60)
+            assert ("watch", "100") not in {request[1:] for request in api.requests}
             assert 4 <= len(api.requests) <= 9, "the waits between attempts do not grow"
             assert informer.last_error is error
             api.down = None
             await asyncio.sleep(60)
             assert informer.last_error is None
-            assert informer.full_reads == 1
-            assert api.requests[-1][1:] == ("watch", "100")
+            assert informer.full_reads == 2
 
     check()
 

@@ -16,7 +16,7 @@ from kubeshard.cache.listwatch import (
     ListWatch,
     Remove,
     Replace,
-    StreamingLists,
+    SharedKnowledge,
 )
 from kubeshard.cache.listwatch_states import (
     List,
@@ -64,15 +64,15 @@ Machine = ListWatch[Thing]
 A5 = thing("a", 5)
 
 
-def in_stream(streaming: StreamingLists | None = None) -> Machine:
-    machine: Machine = ListWatch("apps", streaming or StreamingLists(), TopRng())
+def in_stream(streaming: SharedKnowledge | None = None) -> Machine:
+    machine: Machine = ListWatch("apps", streaming or SharedKnowledge(), TopRng())
     machine.opened(0.0)
     machine.event("ADDED", A5, 60.0)
     return machine
 
 
 def in_list() -> Machine:
-    machine: Machine = ListWatch("apps", StreamingLists(enabled=False), TopRng())
+    machine: Machine = ListWatch("apps", SharedKnowledge(enabled=False), TopRng())
     machine.item(A5)
     return machine
 
@@ -99,7 +99,7 @@ def in_pause() -> Machine:
 
 def in_probe() -> Machine:
     machine = in_watch()
-    machine.failed(Timeout("silent"), 60.0)
+    machine.ended(60.0)
     return machine
 
 
@@ -161,7 +161,7 @@ TABLE = [
     Row(L, "any error", fails(UnexpectedResponse), None, P, FIRST_PAUSE),
     Row(L, "gone", fails(Gone), None, P, FIRST_PAUSE),
     Row(O, "opened", lambda m: m.opened(1.0), None, W),
-    Row(O, "refused: throttled", fails(Throttled), None, P, FIRST_PAUSE),
+    Row(O, "refused: throttled", fails(Throttled, 1.0), None, P, FIRST_PAUSE),
     Row(O, "refused: gone", fails(Gone), None, P, FIRST_PAUSE),
     Row(W, "added", lambda m: m.event("ADDED", thing("b", 12), 60.0), Apply(thing("b", 12)), W),
     Row(W, "modified", lambda m: m.event("MODIFIED", thing("a", 12), 60.0), Apply(thing("a", 12)), W),
@@ -184,10 +184,11 @@ TABLE = [
         FIRST_PAUSE,
     ),
     Row(W, "ended after its time", lambda m: m.ended(240.0), None, O, Watch("11")),
-    Row(W, "ended early", lambda m: m.ended(239.0), None, B, Probe()),
-    Row(W, "silent past the read deadline", fails(Timeout), None, B, Probe()),
+    Row(W, "ended early", lambda m: m.ended(238.0), None, B, Probe()),
+    Row(W, "silent past the read deadline", fails(Timeout), None, L, List()),
     Row(B, "probed: the last version", lambda m: m.probed("11", 61.0), None, O, Watch("11")),
     Row(B, "probed: a later one", lambda m: m.probed("100", 61.0), None, O, Watch("11")),
+    Row(B, "probed: the last version, but late", lambda m: m.probed("11", 63.1), None, L, List()),
     Row(B, "probed: an earlier version", lambda m: m.probed("9", 61.0), None, L, List()),
     Row(B, "probed: no version", lambda m: m.probed("", 61.0), None, P, FIRST_PAUSE),
     Row(B, "refused: throttled", fails(Throttled), None, P, FIRST_PAUSE),
@@ -217,21 +218,23 @@ def test_transition(row: Row) -> None:
         (in_stream, fails(Unavailable), List()),
         (in_stream, lambda m: m.ended(60.0), List()),
         (in_stream, error_event(Gone), List()),
-        (in_open, fails(Throttled), Watch("10")),
-        (in_open, fails(Unavailable), Probe()),
-        (in_open, fails(Timeout), Probe()),
+        (in_open, fails(Throttled, 1.0), Probe()),
+        (in_open, fails(Unavailable, 1.0), Probe()),
+        (in_open, fails(Timeout, 1.0), Probe()),
+        (in_open, fails(Throttled, 1.5), List()),
         (in_probe, fails(Throttled), Probe()),
         (in_probe, fails(Unavailable), Probe()),
+        (in_probe, fails(Unavailable, 61.5), List()),
         (in_probe, lambda m: m.probed("0", 61.0), Probe()),
         (in_probe, fails(Forbidden), List()),
         (in_watch, lambda m: m.event("ADDED", thing("a", 9), 60.0), Probe()),
         (in_watch, lambda m: m.bookmark("9", 60.0, ends_initial_events=False), Probe()),
-        (in_open, fails(UnexpectedResponse), Watch("10")),
+        (in_open, fails(UnexpectedResponse, 1.0), Probe()),
         (in_open, fails(Gone), List()),
         (in_open, fails(NotFound), List()),
         (in_open, fails(Forbidden), List()),
         (in_watch, fails(Unavailable), Probe()),
-        (in_watch, error_event(Throttled), Watch("11")),
+        (in_watch, error_event(Throttled), Probe()),
         (in_watch, fails(UnexpectedResponse), List()),
         (in_watch, error_event(Gone), List()),
         (in_watch, error_event(Unavailable), List()),
@@ -271,7 +274,7 @@ def test_every_state_and_input_without_a_row_is_refused_as_a_drivers_bug() -> No
 
 
 def test_full_reads_never_ask_for_any_cached_version() -> None:
-    machine: Machine = ListWatch("", StreamingLists(), TopRng())
+    machine: Machine = ListWatch("", SharedKnowledge(), TopRng())
     assert machine.request == Watch("", initial=True)
     machine.opened(0.0)
     machine.bookmark("7", 60.0, ends_initial_events=True)
@@ -314,7 +317,7 @@ def test_a_list_that_lost_its_snapshot_begins_anew() -> None:
 
 
 def test_a_server_that_refuses_streaming_lists_is_not_asked_again() -> None:
-    streaming = StreamingLists()
+    streaming = SharedKnowledge()
     machine = in_stream(streaming)
     machine.failed(Invalid("unknown option"), 1.0)
     machine.listed("7", 2.0)
@@ -326,7 +329,7 @@ def test_a_server_that_refuses_streaming_lists_is_not_asked_again() -> None:
 
 
 def test_a_request_that_is_invalid_as_a_list_too_says_nothing_about_streaming_lists() -> None:
-    streaming = StreamingLists()
+    streaming = SharedKnowledge()
     machine = in_stream(streaming)
     machine.failed(Invalid("field label not supported"), 1.0)
     machine.failed(Invalid("field label not supported"), 2.0)
@@ -363,7 +366,7 @@ def test_stale_events_are_counted_and_do_not_move_the_position() -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_full_read_at_an_earlier_version_says_that_the_history_was_rewritten(streaming: bool) -> None:
-    machine: Machine = ListWatch("apps", StreamingLists(enabled=streaming), TopRng())
+    machine: Machine = ListWatch("apps", SharedKnowledge(enabled=streaming), TopRng())
     for version, rewound in (("1000", False), ("999", True), ("2000", False)):
         if streaming:
             machine.opened(0.0)
@@ -374,6 +377,85 @@ def test_a_full_read_at_an_earlier_version_says_that_the_history_was_rewritten(s
         assert machine.resource_version == version
         machine.start()
     assert machine.rewinds == 1
+
+
+@pytest.mark.regression
+def test_a_question_stays_open_over_probes_that_fail_until_only_a_full_read_can_answer_it() -> None:
+    machine = in_probe()
+    machine.failed(Throttled("slow down"), 60.1)
+    assert machine.request == FIRST_PAUSE
+    machine.elapsed()
+    assert machine.request == Probe()
+    machine.failed(Unavailable("refused"), 61.8)
+    machine.elapsed()
+    assert machine.request == List()
+
+
+@pytest.mark.regression
+def test_a_watch_that_ends_before_the_time_it_was_opened_for_is_a_reason_to_ask_however_old_it_is() -> None:
+    for end, request in ((470.0, Probe()), (479.0, Watch("10"))):
+        machine = in_open()
+        machine.opened(0.0, lasts=480.0)
+        machine.ended(end)
+        assert machine.request == request
+
+
+def rewritten_elsewhere(begin: Callable[[SharedKnowledge], Machine]) -> Machine:
+    shared = SharedKnowledge()
+    machine = begin(shared)
+    shared.rewritten()
+    return machine
+
+
+def followed(shared: SharedKnowledge) -> Machine:
+    machine = in_stream(shared)
+    machine.bookmark("10", 60.0, ends_initial_events=True)
+    return machine
+
+
+def asking(shared: SharedKnowledge) -> Machine:
+    machine = followed(shared)
+    machine.ended(61.0)
+    return machine
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("begin", "do"),
+    [
+        (followed, lambda m: m.event("ADDED", thing("b", 50), 62.0)),
+        (followed, lambda m: m.bookmark("50", 62.0, ends_initial_events=False)),
+        (followed, lambda m: m.ended(240.0)),
+        (followed, lambda m: m.ended(62.0)),
+        (asking, lambda m: m.probed("50", 62.0)),
+    ],
+)
+def test_a_restore_that_anybody_noticed_has_everything_read_again_at_the_next_sign(
+    begin: Callable[[SharedKnowledge], Machine], do: Callable[[Machine], Any]
+) -> None:
+    machine = rewritten_elsewhere(begin)
+    assert do(machine) is None
+    if isinstance(machine.state, Pausing):
+        machine.elapsed()
+    assert machine.request == Watch("", initial=True)
+    machine.opened(63.0)
+    assert machine.bookmark("51", 64.0, ends_initial_events=True) == Replace({}, "51", rewound=True)
+    machine.event("ADDED", thing("b", 52), 65.0)
+    machine.ended(310.0)
+    assert machine.request == Watch("52")
+
+
+@pytest.mark.regression
+def test_each_restore_is_told_to_the_others_once_whoever_notices_it() -> None:
+    shared = SharedKnowledge()
+    first, second = asking(shared), asking(shared)
+    for machine in (first, second):
+        machine.probed("9", 62.0)
+        machine.opened(62.0)
+        machine.bookmark("9", 62.0, ends_initial_events=True)
+        machine.ended(400.0)
+        assert machine.request == Watch("9")
+    assert shared.rewrites == 1
 
 
 @pytest.mark.regression

@@ -18,7 +18,7 @@ from kubeshard.cache.listwatch import (
     ListWatch,
     Remove,
     Replace,
-    StreamingLists,
+    SharedKnowledge,
 )
 from kubeshard.cache.listwatch_states import (
     List,
@@ -101,7 +101,7 @@ class Wire:
     def __init__(self, server: Server, *, streaming: bool) -> None:
         self.server = server
         self.streaming = streaming
-        self.machine: ListWatch[Thing] = ListWatch("", StreamingLists(), _NoJitter())
+        self.machine: ListWatch[Thing] = ListWatch("", SharedKnowledge(), _NoJitter())
         self.store: Store[Thing] = Store()
         self.told: list[Delta[Thing]] = []
         self.now = 0.0

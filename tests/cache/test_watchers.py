@@ -115,7 +115,10 @@ async def test_a_watch_that_ended_in_good_order_is_opened_again_without_a_word()
     api.put("x/a")
     async with listening(api) as told:
         before = list(told)
-        await asyncio.sleep(300)
+        for _minute in range(8):
+            await asyncio.sleep(60)
+            api.bookmark()
+        await settle()
         api.end_streams()
         b = api.put("x/b")
         await settle()

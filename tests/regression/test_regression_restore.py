@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
-from world import Process, Thing, Touch, World
+from world import Process, StreamAround, Thing, Touch, World
 
 from kubeshard.core import MergePatch
+from kubeshard.runtime.transport import HttpStream
 from kubeshard.sharding import drain_label
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -33,6 +35,20 @@ async def lose_a_minute(world: World) -> None:
     await asyncio.sleep(60)
     assert world.all_owned("s0", "s1")
     restore()
+
+
+class Late(StreamAround):
+    """A watch that says nothing until it is let."""
+
+    def __init__(self, inner: HttpStream, let: asyncio.Event) -> None:
+        super().__init__(inner)
+        self._let = let
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner.chunks():
+            await self._let.wait()
+            yield chunk
+        await self._let.wait()
 
 
 def child(world: World, name: str) -> str:
@@ -80,6 +96,36 @@ async def test_after_an_outage_a_restore_is_noticed_as_soon_as_somebody_answers(
             process.cut_off(down=False)
         await work_goes_on(world, within=15)
         assert not [process.dead for process in processes.values() if process.dead]
+
+
+@virtual_time
+async def test_a_shard_whose_watches_are_held_up_over_a_restore_learns_of_it_from_its_lease() -> None:
+    """When its watches go on the new history has long passed them, and no version tells any more."""
+    async with World() as world:
+        processes = await running(world)
+        mine = [name for name, owner in world.owners().items() if owner == "s0"]
+        restore = world.backup()
+        async with world.admin() as client:
+            for value in range(1, 21):
+                await client.patch(Thing, mine[0], "team", MergePatch({"spec": {"v": value}}))
+        await world.until(lambda: child(world, mine[0]) == "20", within=5)
+        let = asyncio.Event()
+        for network in processes["s0"].networks:
+            network.through = lambda request, stream: Late(stream, let)
+            network.abort()
+        await asyncio.sleep(10)
+        restore()
+        await asyncio.sleep(5)
+        async with world.admin() as client:
+            for value in range(100, 250):
+                await client.patch(Thing, mine[0], "team", MergePatch({"spec": {"v": value}}))
+            await client.patch(Thing, mine[1], "team", MergePatch({"spec": {"v": 7}}))
+            for value in range(250, 400):
+                await client.patch(Thing, mine[0], "team", MergePatch({"spec": {"v": value}}))
+        await asyncio.sleep(20)
+        let.set()
+        await world.until(lambda: child(world, mine[1]) == "7", within=15)
+        await world.until(lambda: child(world, mine[0]) == "399", within=5)
 
 
 @virtual_time

@@ -240,7 +240,7 @@ class Process:
         self.watchdog = Watchdog()
         self.metrics = Metrics()
         self.sick: str | None = None
-        self.aborts = 0
+        self.aborts = self.rewinds = 0
         self.tenure = Tenure(self.clock, "the right is over", self.abort)
         self.machine = Machine(Claim("ns", "lock", identity, Timing()), Middle().uniform)
         self.world = dataclasses.replace(
@@ -257,6 +257,9 @@ class Process:
 
     def abort(self) -> None:
         self.aborts += 1
+
+    def rewound(self) -> None:
+        self.rewinds += 1
 
     def health(self) -> str | None:
         return self.sick
@@ -276,6 +279,7 @@ class Process:
             watchdog=self.watchdog,
             clock=self.clock,
             metrics=self.metrics,
+            rewound=self.rewound,
         )
         async with keeper.held(runner or SameLoop(), release=release):
             yield self.tenure

@@ -315,9 +315,11 @@ def test_a_restored_server_costs_a_renewal_or_the_right(watches: bool) -> None:
                 backup = process.server.lease
                 await asyncio.sleep(5)
                 assert backup is not None
+                assert process.rewinds == 0
                 process.server.restore(backup)
                 process.server.edit(holder=holder)
                 await asyncio.sleep(20)
+                assert process.rewinds == 1
                 assert tenure.holds() is (holder == "me")
 
     run()

@@ -441,6 +441,26 @@ def test_a_restored_lease_that_still_names_us_is_held_and_one_that_does_not_is_l
         assert isinstance(m.next(102.0, WALL), Get)
         m.found(lease(holder, rv="2"), 102.0)  # a version of long ago
         assert m.state is state
+        assert m.rewinds == 1
+
+
+def test_a_lease_whose_versions_only_grow_tells_of_no_restore() -> None:
+    m = holding()
+    m.observed(lease(rv="15"), 101.0, deleted=True)
+    action = m.next(101.0, WALL)
+    assert isinstance(action, Create)
+    m.written(stored(action.lease, "16"), 101.0)
+    assert m.rewinds == 0
+
+
+def test_a_lease_that_is_created_at_an_earlier_version_than_it_had_tells_of_a_restore() -> None:
+    m = holding()
+    m.next(102.0, WALL)
+    m.found(None, 102.0)
+    action = m.next(102.0, WALL)
+    assert isinstance(action, Create)
+    m.written(stored(action.lease, "9"), 102.0)
+    assert m.rewinds == 1
 
 
 def test_an_unfit_process_does_not_renew_and_loses_its_right_with_the_cause() -> None:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 
 from kubeshard.cache.errors import CacheBehind, OutsideScope, UndeclaredKind
 from kubeshard.cache.informer import Informer
-from kubeshard.cache.listwatch import StreamingLists
+from kubeshard.cache.listwatch import SharedKnowledge
 from kubeshard.cache.reflector import PATIENCE_FOR_LOGS, Transform
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import IndexFunction, UndeclaredIndex
@@ -57,12 +57,18 @@ class Cache:
         self._scopes = dict(scopes or {})
         self._default_scope = default_scope or Scope()
         self._transforms = dict(transforms or {})
-        self._streaming = StreamingLists(enabled=streaming_lists)
+        self._shared = SharedKnowledge(enabled=streaming_lists)
         self._informers: dict[tuple[Form[Any], Scope], Informer[Any]] = {}
         self.declarations = 0
         """Grows with every change of what is declared: who remembers informers looks again then."""
         self._tasks: asyncio.TaskGroup | None = None
         self._running: dict[Informer[Any], asyncio.Task[None]] = {}
+
+    def distrust(self) -> None:
+        """There is proof from elsewhere that the server was restored from a backup: everything is read again, by each
+        informer as soon as its server says anything.
+        """
+        self._shared.rewritten()
 
     # Declaring
 
@@ -83,7 +89,7 @@ class Cache:
                 form,
                 place[1],
                 self._client,
-                streaming=self._streaming,
+                shared=self._shared,
                 clock=self._client.world.clock,
                 rng=self._client.world.rng,
                 transform=self._transforms.get(form.kind) or self._transforms.get(form.kind.group_kind),

@@ -20,7 +20,7 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from kubeshard.cache.deltas import Added
-from kubeshard.cache.listwatch import Advance, Apply, Remove, Replace, StreamingLists
+from kubeshard.cache.listwatch import Advance, Apply, Remove, Replace, SharedKnowledge
 from kubeshard.cache.pace import Pace
 from kubeshard.cache.reflector import PATIENCE_FOR_LOGS, Reflector, Transform
 from kubeshard.cache.registration import Handler, News, Registration, UndecodableHandler
@@ -51,7 +51,7 @@ class Informer(Generic[T]):
         scope: Scope,
         client: Client,
         *,
-        streaming: StreamingLists,
+        shared: SharedKnowledge,
         clock: Clock,
         rng: Rng,
         transform: Transform[T] | None = None,
@@ -73,7 +73,7 @@ class Informer(Generic[T]):
         self._progress: asyncio.Future[None] | None = None
         self._group: asyncio.TaskGroup | None = None
         self._reflectors = [
-            Reflector(client, form, scope, part, self, streaming, clock, rng, transform) for part in parts
+            Reflector(client, form, scope, part, self, shared, clock, rng, transform) for part in parts
         ]
         self._by_part = {reflector.part: reflector for reflector in self._reflectors}
 

@@ -15,10 +15,10 @@ store:
                listed                                    Replace             Opening at the list's version
                any error                                 -                   Pausing, then start
     Opening    opened                                    -                   Watching
-               refused: nobody answers                   -                   Pausing, then Probing
-               refused: transient                        -                   Pausing, then Opening at the same version
+               refused: transient                        -                   Pausing, then Probing
                refused: Gone, any other                  -                   Pausing, then start
     Probing    probed: the last version, or a later one  -                   Opening at the last version
+               the same, but not promptly                -                   start
                probed: an earlier version                -                   start
                refused: transient                        -                   Pausing, then Probing
                refused: any other                        -                   Pausing, then start
@@ -27,23 +27,29 @@ store:
                version                                                       Watching until something new came
                bookmark                                  Advance             Watching
                ended after its time                      -                   Opening at the last version
-               ended early; silent past the deadline     -                   Probing
+               ended early                               -                   Probing
+               silent past the deadline                  -                   start
                ended within 1 s without any news         -                   Pausing, then start
                connection broke                          -                   Pausing, then Probing
-               ERROR event: Throttled                    -                   Pausing, then Opening at the last version
+               ERROR event: Throttled                    -                   Pausing, then Probing
                ERROR event: Gone, any other; unreadable  -                   Pausing, then start
     Pausing    elapsed                                   -                   where the pause leads
+
+Where the table says Pausing, then Probing it is Pausing, then start if the answer could not be prompt any more. In any
+state but Streaming and Listing, whatever comes after somebody else has noticed a restore leads to start.
 
 A full read and a probe are consistent (resourceVersion `""`): they show nothing older than what any API server
 had told before they were asked for. So one at an earlier version than the position proves that the history was
 rewritten: etcd was restored from a backup. Nothing else proves it. An event or bookmark that is too old may be
-a replay and is never believed; it is a reason to ask, as are silence, a broken connection, and a watch that
-the server closed early (docs/design/after-a-restore.md).
+a replay and is never believed; it is a reason to ask, as are a broken connection, a watch that could not be
+opened, and one that the server closed early. The question stays open until it is answered. A probe that finds the
+server as far as the position answers it only within PROMPT seconds after it arose: later the new history may have
+passed the position, and then nothing but a full read tells, as after a silence. Who knows of a restore tells the
+others (`SharedKnowledge`): whatever they have read before is read again (docs/design/after-a-restore.md).
 
 The states are the classes of `listwatch_states`. "start" is Streaming, or Listing where the server does not know
 streaming lists: one that refused as Invalid, and then answered a list, is not asked again. Transient are Throttled,
-Unavailable, Timeout and UnexpectedResponse; nobody answers in the case of Unavailable and Timeout. The last version is
-that of the newest event or bookmark.
+Unavailable, Timeout and UnexpectedResponse. The last version is that of the newest event or bookmark.
 
 Guaranteed: a full read is always consistent (never `"0"`), so the copy never goes back in time unless the
 server did; nothing is replaced before a full read is complete; every error leads to a pause with growing,
@@ -90,13 +96,24 @@ FAILURES = BackoffPolicy()
 NOT_SERVED = BackoffPolicy(cap=5.0)
 """Between looks for a kind that is not installed: at most 10 s with jitter."""
 
+PROMPT = 3.0
+"""So long after a position came into question it still tells something that the server has reached it (seconds): enough
+for a first pause and an answer.
+"""
+
 SHORTEST_WATCH, LONGEST_WATCH = 240.0, 480.0
 """How long the server is asked to keep a watch open (seconds): drawn per watch, so that many do not end together."""
+
+EARLY = 2.0
+"""A watch that ends so many seconds before its time, or more, was closed early: the server counts whole seconds, and
+from before its answer.
+"""
 
 LONGEST_RETRY_AFTER = 60.0
 """A server that asks for a longer pause is asked again after this one (seconds)."""
 
 _SILENT = (Unavailable, Timeout)
+_REWRITTEN = "the server's history was rewritten"
 _TRANSIENT = (Throttled, *_SILENT, UnexpectedResponse)
 
 
@@ -104,8 +121,8 @@ _TRANSIENT = (Throttled, *_SILENT, UnexpectedResponse)
 
 
 class Replace(NamedTuple, Generic[T]):
-    """These are all objects as of the version. `rewound`: it is an earlier one than was known, so equal versions
-    do not mean equal objects.
+    """These are all objects as of the version. `rewound`: the history was rewritten since the last full read, so equal
+    versions do not mean equal objects.
     """
 
     entries: Mapping[Key, T | UndecodableObject]
@@ -127,14 +144,19 @@ class Advance(NamedTuple):
     resource_version: str
 
 
-class StreamingLists:
-    """Remembers, for one server, the API groups that refuse streaming lists (aggregated API servers have
-    their own mind).
+class SharedKnowledge:
+    """What the list/watches of one server know of it together: how often its history was rewritten, and the API groups
+    that refuse streaming lists (aggregated API servers have their own mind).
     """
 
     def __init__(self, *, enabled: bool = True) -> None:
+        self.rewrites = 0
         self._enabled = enabled
         self._refused: set[str] = set()
+
+    def rewritten(self) -> None:
+        """Somebody has proof: what was read before counts no more."""
+        self.rewrites += 1
 
     def offered_by(self, group: str) -> bool:
         return self._enabled and group not in self._refused
@@ -150,14 +172,16 @@ class ListWatch(Generic[T]):
     driver and raises AssertionError.
     """
 
-    def __init__(self, group: str, streaming: StreamingLists, rng: Rng) -> None:
+    def __init__(self, group: str, shared: SharedKnowledge, rng: Rng) -> None:
         self._group = group
-        self._streaming = streaming
+        self._shared = shared
         self._failures = Backoff(FAILURES, rng)
         self._not_served = Backoff(NOT_SERVED, rng)
         self.last_error: ApiError | None = None
         self.stale_events = 0
         self.rewinds = 0
+        self._rewrites = shared.rewrites
+        """Those that the copy was read after."""
         self.state: State[T] = self._beginning("")
 
     @property
@@ -194,17 +218,17 @@ class ListWatch(Generic[T]):
             self.failed(UnexpectedResponse("the list came without a resourceVersion"), now)
             return None
         if state.streaming_refused:
-            self._streaming.refused_by(self._group)
-        self.state = Opening(resource_version)
+            self._shared.refused_by(self._group)
+        self.state = Opening(resource_version, now)
         return self._complete(state, resource_version)
 
-    def opened(self, now: float) -> None:
-        """The watch was accepted."""
+    def opened(self, now: float, *, lasts: float = SHORTEST_WATCH) -> None:
+        """The watch was accepted. The server was asked to keep it open for so long."""
         match self.state:
             case Streaming() as state:
-                state.opened_at = now
-            case Opening(version, cleared) as state:
-                self.state = Watching(version, state.request, now, cleared=cleared)
+                state.opened_at, state.due = now, now + lasts
+            case Opening(version, cleared=cleared) as state:
+                self.state = Watching(version, state.request, now, now + lasts, cleared=cleared)
                 self.last_error = None
             case _:
                 raise AssertionError("no watch was asked for")
@@ -216,9 +240,13 @@ class ListWatch(Generic[T]):
         if resource_version in ("", "0"):
             self.failed(UnexpectedResponse("the list came without a resourceVersion"), now)
         elif compare(resource_version, state.version) < 0:
+            if not self._outdated:
+                self._shared.rewritten()
+            self.start()
+        elif self._outdated or now - state.since > PROMPT:
             self.start()
         else:
-            self.state = Opening(state.version, cleared=True)
+            self.state = Opening(state.version, now, cleared=True)
 
     def event(self, type_: str, entry: T | UndecodableObject, now: float) -> Apply[T] | Remove[T] | None:
         """ADDED, MODIFIED or DELETED: an object came, changed or left."""
@@ -237,6 +265,9 @@ class ListWatch(Generic[T]):
         if version and compare(version, state.version) < 0:
             self._stale(state, version, now)
             return None
+        if self._outdated:
+            self._pause(UnexpectedResponse(_REWRITTEN), now, self._beginning(state.version))
+            return None
         _move_on(state, version or state.version)
         return Remove(entry) if type_ == "DELETED" else Apply(entry)
 
@@ -249,11 +280,14 @@ class ListWatch(Generic[T]):
             if not ends_initial_events:
                 return None
             assert state.opened_at is not None
-            self.state = Watching(resource_version, state.request, state.opened_at, heard=True)
+            self.state = Watching(resource_version, state.request, state.opened_at, state.due, heard=True)
             return self._complete(state, resource_version)
         assert isinstance(state, Watching)
         if compare(resource_version, state.version) < 0:
             self._stale(state, resource_version, now)
+            return None
+        if self._outdated:
+            self._pause(UnexpectedResponse(_REWRITTEN), now, self._beginning(state.version))
             return None
         _move_on(state, resource_version)
         return Advance(resource_version)
@@ -265,10 +299,12 @@ class ListWatch(Generic[T]):
                 self.failed(Unavailable("the watch ended before all existing objects had been sent"), now)
             case Watching(version) as state if _was_short(state, now):
                 self._pause(Unavailable("the watch ended at once"), now, self._beginning(version))
-            case Watching(version, opened_at=opened_at) if now - opened_at < SHORTEST_WATCH:
-                self.state = Probing(version)
+            case Watching(version) if self._outdated:
+                self.state = self._beginning(version)
+            case Watching(version, due=due) if due - now >= EARLY:
+                self.state = Probing(version, now)
             case Watching(version, cleared=cleared):
-                self.state = Opening(version, cleared)
+                self.state = Opening(version, now, cleared)
             case _:
                 raise AssertionError("no watch was open")
 
@@ -279,20 +315,16 @@ class ListWatch(Generic[T]):
         match self.state:
             case Streaming(version) if isinstance(error, Invalid):
                 self.last_error = error
-                self.state = Listing(version, streaming_refused=True)
+                self.state = Listing(version, self._shared.rewrites, streaming_refused=True)
             case Streaming(version) if not isinstance(error, NotFound):
-                self._pause(error, now, Listing(version))
+                self._pause(error, now, Listing(version, self._shared.rewrites))
             case Watching(version) as state if isinstance(error, Timeout) and not _was_short(state, now):
                 self.last_error = error
-                self.state = Probing(version)
-            case Opening(version) | Watching(version) if isinstance(error, _SILENT):
-                self._pause(error, now, Probing(version))
-            case Probing() as state if isinstance(error, _TRANSIENT):
-                self._pause(error, now, state)
-            case Opening() as state if isinstance(error, _TRANSIENT):
-                self._pause(error, now, state)
-            case Watching(version, cleared=cleared) if isinstance(error, Throttled):
-                self._pause(error, now, Opening(version, cleared))
+                self.state = self._beginning(version)
+            case Opening(version, since) | Probing(version, since) if isinstance(error, _TRANSIENT):
+                self._pause_and_ask(error, now, version, since)
+            case Watching(version) if isinstance(error, (*_SILENT, Throttled)):
+                self._pause_and_ask(error, now, version, now)
             case Pausing():
                 raise AssertionError("nothing was asked for")
             case state:
@@ -314,29 +346,47 @@ class ListWatch(Generic[T]):
 
     # Transitions
 
+    @property
+    def _outdated(self) -> bool:
+        """Whether somebody else has noticed a restore since the copy was read."""
+        return self._rewrites < self._shared.rewrites
+
     def _beginning(self, version: str) -> Streaming[T] | Listing[T]:
-        return Streaming(version) if self._streaming.offered_by(self._group) else Listing(version)
+        rewrites = self._shared.rewrites
+        streaming = self._shared.offered_by(self._group)
+        return Streaming(version, rewrites) if streaming else Listing(version, rewrites)
 
     def _stale(self, state: Watching, version: str, now: float) -> None:
         """A replay, or the history was rewritten. A probe tells; what it cleared of suspicion is a replay."""
         self.stale_events += 1
         if not state.cleared:
             problem = f"the watch went back from version {state.version} to {version}"
-            self._pause(UnexpectedResponse(problem), now, Probing(state.version))
+            self._pause_and_ask(UnexpectedResponse(problem), now, state.version, now)
 
     def _complete(self, read: Streaming[T] | Listing[T], resource_version: str) -> Replace[T]:
-        rewound = compare(resource_version, read.version) < 0
+        went_back = compare(resource_version, read.version) < 0
+        if went_back and not self._outdated:
+            self._shared.rewritten()
+            read.rewrites += 1
+        rewound = went_back or bool(read.version and self._rewrites < read.rewrites)
+        self._rewrites = read.rewrites
         self.rewinds += rewound
         self.last_error = None
         return Replace(read.entries, resource_version, rewound)
 
-    def _pause(
-        self, error: ApiError, now: float, then: Streaming[T] | Listing[T] | Opening | Probing
-    ) -> None:
+    def _pause(self, error: ApiError, now: float, then: Streaming[T] | Listing[T]) -> None:
+        self.state = Pausing(self._pause_after(error, now), then)
+
+    def _pause_and_ask(self, error: ApiError, now: float, version: str, since: float) -> None:
+        seconds = self._pause_after(error, now)
+        prompt = now + seconds - since <= PROMPT
+        self.state = Pausing(seconds, Probing(version, since) if prompt else self._beginning(version))
+
+    def _pause_after(self, error: ApiError, now: float) -> float:
         self.last_error = error
         backoff = self._not_served if isinstance(error, NotFound) else self._failures
         wanted = min(error.retry_after or 0.0, LONGEST_RETRY_AFTER)
-        self.state = Pausing(max(backoff.failed(now), wanted), then)
+        return max(backoff.failed(now), wanted)
 
 
 def _move_on(state: Watching, version: str) -> None:

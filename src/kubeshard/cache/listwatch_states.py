@@ -50,8 +50,12 @@ class Streaming(Generic[T]):
 
     version: str
     """Of what was known before; the read tells whether the history went back."""
+    rewrites: int
+    """Of the history, that are known of as the read begins."""
     entries: dict[Key, T | UndecodableObject] = field(default_factory=dict)
     opened_at: float | None = None
+    due: float = 0.0
+    """As of `Watching`, once it is open."""
 
     @property
     def request(self) -> Request:
@@ -63,6 +67,8 @@ class Listing(Generic[T]):
     """Reading everything through a paged list."""
 
     version: str
+    """As of `Streaming`."""
+    rewrites: int
     """As of `Streaming`."""
     entries: dict[Key, T | UndecodableObject] = field(default_factory=dict)
     streaming_refused: bool = False
@@ -78,6 +84,8 @@ class Opening:
     """Opening a watch at the last version."""
 
     version: str
+    since: float
+    """When the version was last beyond question (monotonic seconds)."""
     cleared: bool = False
     """As of `Watching`."""
 
@@ -91,6 +99,8 @@ class Probing:
     """Asking at which version the server is."""
 
     version: str
+    since: float
+    """When the question arose (monotonic seconds)."""
 
     @property
     def request(self) -> Request:
@@ -104,6 +114,8 @@ class Watching:
     version: str
     request: Request
     opened_at: float
+    due: float
+    """When the server is to end it."""
     heard: bool = False
     """Whether this watch has told anything newer than its beginning."""
     cleared: bool = False
@@ -115,7 +127,7 @@ class Pausing(Generic[T]):
     """Waiting before another attempt."""
 
     seconds: float
-    then: Streaming[T] | Listing[T] | Opening | Probing
+    then: Streaming[T] | Listing[T] | Probing
 
     @property
     def version(self) -> str:

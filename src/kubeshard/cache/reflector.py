@@ -26,7 +26,7 @@ from kubeshard.cache.listwatch import (
     ListWatch,
     Remove,
     Replace,
-    StreamingLists,
+    SharedKnowledge,
 )
 from kubeshard.cache.listwatch_states import List, Pause, Pausing, Probe, Streaming, Watch, Watching
 from kubeshard.cache.pace import Pace
@@ -92,7 +92,7 @@ class Reflector(Generic[T]):
         scope: Scope,
         part: str,
         sink: Sink[T],
-        streaming: StreamingLists,
+        shared: SharedKnowledge,
         clock: Clock,
         rng: Rng,
         transform: Transform[T] | None = None,
@@ -114,7 +114,7 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._rng = rng
         self._transform = transform
-        self._machine: ListWatch[T] = ListWatch(form.kind.group, streaming, rng)
+        self._machine: ListWatch[T] = ListWatch(form.kind.group, shared, rng)
         self._log = _log.bind(kind=str(form), **({"namespace": part} if part else {}))
         self._asked = 0.0
         self._undecodable_log_due = 0.0
@@ -187,6 +187,7 @@ class Reflector(Generic[T]):
     async def _watch(self, request: Watch) -> None:
         machine, pace = self._machine, Pace(self._clock)
         self._asked = self._clock.monotonic()
+        lasts = self._rng.uniform(SHORTEST_WATCH, LONGEST_WATCH)
         async with self._client.watch(
             self._form,
             self._namespace,
@@ -194,10 +195,10 @@ class Reflector(Generic[T]):
             field_selector=self._scope.fields,
             resource_version=request.resource_version,
             send_initial_events=request.initial,
-            timeout_seconds=self._rng.uniform(SHORTEST_WATCH, LONGEST_WATCH),
+            timeout_seconds=lasts,
             idle_timeout=READ_DEADLINE,
         ) as stream:
-            machine.opened(self._clock.monotonic())
+            machine.opened(self._clock.monotonic(), lasts=lasts)
             self._heard()
             async for event in stream:
                 self._heard()

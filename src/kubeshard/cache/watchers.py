@@ -28,7 +28,7 @@ from kubeshard.cache.listwatch import (
     ListWatch,
     Remove,
     Replace,
-    StreamingLists,
+    SharedKnowledge,
 )
 from kubeshard.cache.listwatch_states import List, Pause, Pausing, Probe, Streaming, Watch, Watching
 from kubeshard.cache.pace import Pace
@@ -176,7 +176,7 @@ class _Source(Generic[T]):
         self._fields = field_selector or ANY_FIELDS
         self._clock = client.clock
         self._rng = client.rng
-        self._machine: ListWatch[T] = ListWatch(form.kind.group, StreamingLists(), client.rng)
+        self._machine: ListWatch[T] = ListWatch(form.kind.group, SharedKnowledge(), client.rng)
 
     async def changes(self) -> AsyncGenerator[_Change[T] | Interrupted, None]:
         machine = self._machine
@@ -226,6 +226,7 @@ class _Source(Generic[T]):
 
     async def _watch(self, request: Watch) -> AsyncGenerator[_Change[T], None]:
         machine, pace = self._machine, Pace(self._clock)
+        lasts = self._rng.uniform(SHORTEST_WATCH, LONGEST_WATCH)
         async with self._client.watch(
             self._form,
             self._namespace,
@@ -233,10 +234,10 @@ class _Source(Generic[T]):
             field_selector=self._fields,
             resource_version=request.resource_version,
             send_initial_events=request.initial,
-            timeout_seconds=self._rng.uniform(SHORTEST_WATCH, LONGEST_WATCH),
+            timeout_seconds=lasts,
             idle_timeout=READ_DEADLINE,
         ) as stream:
-            machine.opened(self._clock.monotonic())
+            machine.opened(self._clock.monotonic(), lasts=lasts)
             async for event in stream:
                 yield self._change(event)
                 if isinstance(machine.state, Pausing):

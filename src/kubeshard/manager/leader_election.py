@@ -82,11 +82,14 @@ class LeaderElector:
         return self._clock.boottime() > renewed + timing.lease_duration + HANG_TOLERANCE
 
     @asynccontextmanager
-    async def held(self, health: Callable[[], str | None]) -> AsyncIterator[Tenure]:
+    async def held(
+        self, health: Callable[[], str | None], rewound: Callable[[], None] = lambda: None
+    ) -> AsyncIterator[Tenure]:
         """Enters when this instance has become the leader, however long that takes; renews until the block
         ends.
 
         `health` says why this process is unfit to lead, or None: while it is unfit the Lease is not renewed.
+        `rewound` is called when the Lease has shown that etcd was restored from a backup.
         """
         tenure = Tenure(self._clock, "this instance is not the leader any more", lambda: None)
         keeper = LeaseKeeper(
@@ -98,6 +101,7 @@ class LeaderElector:
             watchdog=NoWatchdog(),
             clock=self._clock,
             metrics=self._metrics,
+            rewound=rewound,
         )
         async with keeper.held(SameLoop(), release=True):
             yield tenure

@@ -356,7 +356,7 @@ class Manager:
         """The elected shift, as soon as this process leads. Whether everything ended by itself."""
         if self._elector is None or not self._elected:
             return True
-        held = self._elector.held(self._vitals.unfit)
+        held = self._elector.held(self._vitals.unfit, self.cache.distrust)
         async with holding(held, "leadership", self._stop.ending) as leadership:
             self._leader_fence.leadership = leadership
             clean = await self._elected.run((*gates, leadership.gate))

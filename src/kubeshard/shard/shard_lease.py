@@ -87,9 +87,11 @@ class ShardLease:
         self._keep_on_stop = keep_on_stop
 
     @asynccontextmanager
-    async def held(self, health: Callable[[], str | None] = lambda: None) -> AsyncIterator[ShardTenure]:
+    async def held(
+        self, health: Callable[[], str | None] = lambda: None, rewound: Callable[[], None] = lambda: None
+    ) -> AsyncIterator[ShardTenure]:
         """Enters when the Lease is ours. It is renewed while `health`, called from the keeper's thread, gives
-        None.
+        None. `rewound` is called from there when the Lease has shown that etcd was restored from a backup.
 
         Raises ConfigurationError for a Lease that belongs to somebody who is not a shard of this name, and in process
         1 of a container, where the kernel's watchdog does nothing.
@@ -115,6 +117,7 @@ class ShardLease:
             watchdog=watchdog,
             clock=world.clock,
             metrics=NoTenureMetrics(),
+            rewound=rewound,
         )
         async with keeper.held(world.thread(USER_AGENT), release=not self._keep_on_stop):
             yield tenure

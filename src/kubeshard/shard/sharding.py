@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from kubeshard.cache.cache import Cache
@@ -158,7 +158,13 @@ class Sharding:
             takeover=self._takeover,
             keep_on_stop=self._keep_lease_on_stop,
         )
-        async with lease.held(health) as tenure:
+        loop = asyncio.get_running_loop()
+
+        def rewound() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody reads the cache any more
+                loop.call_soon_threadsafe(cache.distrust)
+
+        async with lease.held(health, rewound) as tenure:
             self._tenure = tenure
             await self._reclaim(prepared, tenure, cache)
             yield tenure

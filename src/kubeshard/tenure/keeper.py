@@ -69,7 +69,7 @@ class LeaseKeeper:
     """`connect` and `health` are called where `keep` runs, which is where everything here runs but `held`.
 
     `health`: why this process is not fit to hold the Lease, None if it is. `watches`: whether the Lease is watched
-    while it is held.
+    while it is held. `rewound` is called when the Lease has shown that etcd was restored from a backup.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class LeaseKeeper:
         watchdog: Watchdog,
         clock: Clock,
         metrics: TenureMetrics,
+        rewound: Callable[[], None],
     ) -> None:
         self._machine = machine
         self._claim = machine.claim
@@ -93,6 +94,7 @@ class LeaseKeeper:
         self._watchdog = watchdog
         self._clock = clock
         self._metrics = metrics
+        self._rewound = rewound
         self._log = _log.bind(lease=str(self._claim), identity=self._claim.holder)
         self._news = asyncio.Event()
         self._granted = False
@@ -177,8 +179,10 @@ class LeaseKeeper:
                 case Get() | Create() | Replace():
                     if machine.holds and isinstance(action, Get):
                         self._metrics.slow_path(self._claim.name)
-                    deadline = machine.deadline
+                    deadline, rewinds = machine.deadline, machine.rewinds
                     await self._perform(client, action)
+                    if machine.rewinds != rewinds:
+                        self._rewound()
                     if machine.deadline != deadline:
                         self._renewed()
                 case _:

@@ -140,6 +140,9 @@ class Machine:
         self._lease: Lease | None = None
         self._known = False
         """Whether `_lease` (None: absent) is what the server said last, so that a write may build on it."""
+        self.rewinds = 0
+        """How often an answer had an earlier version than one before it: etcd was restored from a backup."""
+        self._newest = ""
         self._own_spec = LeaseSpec()
         """As last written here; a Lease that is deleted while it is ours is created again like that."""
         self._seen_spec: LeaseSpec | None = None
@@ -206,6 +209,7 @@ class Machine:
         """The server's answer to a read, or (None) that the Lease is gone."""
         self._failure = ""
         self._lease, self._known = lease, True
+        self._date(lease)
         self._due = now
         ours = lease is not None and self.claim.ours(lease)
         if self._asked is _Asked.READ and not ours:
@@ -229,6 +233,7 @@ class Machine:
         """The server accepted the write and answered with `lease`."""
         self._failure = ""
         self._lease, self._known = lease, True
+        self._date(lease)
         self._conflicts = 0
         if self.state in LAST_STATES:
             return
@@ -330,6 +335,13 @@ class Machine:
         if self.state is State.RELEASING and self.deadline is not None:
             return self.deadline
         return math.inf
+
+    def _date(self, answer: Lease | None) -> None:
+        """Reads are consistent, and there is one request at a time: each answer is newer than those before it."""
+        if answer is not None:
+            version = answer.metadata.resource_version
+            self.rewinds += compare(version, self._newest) < 0
+            self._newest = version
 
     def _consider(self, lease: Lease, now: float) -> None:
         """Whether a Lease that is not held yet may be taken."""
