@@ -19,7 +19,8 @@ from kubeshard.runtime.http import HttpTransport
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.ring import Rings, Surroundings
+from kubeshard.sharder.ring import Surroundings
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import webhook_configuration
 from kubeshard.sharding import ControllerRing, ControllerRingSpec, HashRing, RingResource
 from kubeshard.sharding.keys import main_key
