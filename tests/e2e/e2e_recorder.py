@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from kubeshard import ALL
 from kubeshard.client import Bookmark, Changed, Client
 from kubeshard.core import Form, Gone, Key, KubeObject, Lease, Selector, form_of, metadata_only
+from kubeshard.shard.reclaiming import MARK
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL, drain_label, shard_label
 
 
@@ -94,13 +95,22 @@ class Recorder:
         return max((event.version for event in self._events), default=0)
 
     def of(self, kind: type[KubeObject] | str, name: str = "", since: int = 0) -> list[Seen]:
-        """The events of one kind, perhaps of one object, after a position."""
+        """The events of one kind, perhaps of one object, after a position; without the marks that a shard puts on and
+        takes off when it begins, on objects that have reached it by then.
+        """
         kind = kind if isinstance(kind, str) else kind.KIND.kind
-        return [
-            event
-            for event in self.events
-            if event.version > since and event.kind == kind and name in ("", event.key.name)
-        ]
+        found, marked = [], set[Key]()
+        for event in self.events:
+            if event.version <= since or event.kind != kind or name not in ("", event.key.name):
+                continue
+            if event.object.metadata.label(self._drain) == MARK:
+                marked.add(event.key)
+            elif event.key in marked and not event.object.metadata.has_label(self._drain):
+                marked.discard(event.key)
+            else:
+                marked.discard(event.key)
+                found.append(event)
+        return found
 
     def latest(self, kind: type[KubeObject] | str) -> dict[str, Any]:
         """The objects of a kind as they are now, by name."""

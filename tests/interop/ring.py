@@ -11,6 +11,7 @@ from typing import Any
 from kubeshard.client import Changed, Client
 from kubeshard.core import Lease, NotFound, metadata_only
 from kubeshard.core.objects import KubeObject
+from kubeshard.shard.reclaiming import MARK
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding import ControllerRing, drain_label, shard_label, webhook_config_name
 
@@ -82,7 +83,7 @@ class Ring:
     @asynccontextmanager
     async def history(self, kind: type[KubeObject] | None = None) -> AsyncIterator[dict[str, list[Any]]]:
         """What the ring's labels of each object become while the block runs, and until nothing changes any
-        more. Writes that leave them as they are do not show.
+        more. Writes that leave them as they are do not show, nor does the mark of a shard that begins.
         """
         form = metadata_only(kind or self.main)
         stream = self.client.list(form, self.namespace)
@@ -100,6 +101,8 @@ class Ring:
                     if not isinstance(event, Changed):
                         continue
                     name, labels = event.object.metadata.name, self._of(event.object)
+                    if labels.get("drain") == MARK:
+                        continue  # a shard that has just begun makes sure of what has reached it
                     if event.type == "MODIFIED" and labels != last.get(name):
                         seen.setdefault(name, []).append(labels)
                         changed = time.monotonic()

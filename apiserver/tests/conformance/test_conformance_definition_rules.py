@@ -559,7 +559,14 @@ async def test_objects_with_finalizers_hold_their_definition(api, things):
     body = {**things.body({}), "metadata": {"name": "a", "finalizers": ["example.com/hold"]}}
     assert (await api.create(things.path, body)).status == 201
     await api.delete(things.definition)
-    found = await settled(api, f"things.{things.group}", "Terminating", "True")
+    await settled(api, f"things.{things.group}", "Terminating", "True")
+
+    async def begun():  # on the real server pending for a moment
+        found = await condition(api, f"things.{things.group}", "Terminating")
+        return found["reason"] != "InstanceDeletionPending"
+
+    await until(begun)
+    found = await condition(api, f"things.{things.group}", "Terminating")
     assert (found["reason"], found["message"]) == (
         "InstanceDeletionInProgress",
         "CustomResource deletion is in progress",
