@@ -40,6 +40,7 @@ TOPICS = {
 
 PACKAGES = (
     "core",
+    "crd",
     "client",
     "cache",
     "controller",

@@ -8,6 +8,7 @@ import click
 
 from kubeshard.cli.apiserver import apiserver_command
 from kubeshard.cli.checksum import checksum_controller
+from kubeshard.cli.crd import crd
 from kubeshard.cli.demo.command import demo
 from kubeshard.cli.options import version_option
 from kubeshard.cli.sharder import sharder
@@ -37,7 +38,7 @@ def cli() -> None:
     """
 
 
-for _command in (demo, apiserver_command(), sharder, operator, checksum_controller, samples):
+for _command in (demo, apiserver_command(), sharder, crd, operator, checksum_controller, samples):
     cli.add_command(_command)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubeshard.crd.metav1 import CONDITION
 from kubeshard.sharding.api import GROUP, VERSION, ControllerRing
 from kubeshard.sharding.names import MAX_RING_NAME
 
@@ -144,32 +145,7 @@ def _status() -> Schema:
                 "type": "integer",
                 "format": "int32",
             },
-            "conditions": _list_map("Observations of the ring.", _condition(), ["type"]),
-        },
-    }
-
-
-def _condition() -> Schema:
-    return {
-        "type": "object",
-        "required": ["lastTransitionTime", "message", "reason", "status", "type"],
-        "properties": {
-            "lastTransitionTime": {"type": "string", "format": "date-time"},
-            "message": {"type": "string", "maxLength": 32768},
-            "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
-            "reason": {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": 1024,
-                "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
-            },
-            "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-            "type": {
-                "type": "string",
-                "maxLength": 316,
-                "pattern": r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
-                r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
-            },
+            "conditions": _list_map("Observations of the ring.", CONDITION, ["type"]),
         },
     }
 

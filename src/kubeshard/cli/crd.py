@@ -1,0 +1,101 @@
+"""The commands `kubeshard crd`: definitions of custom resources from classes, and what a change of one breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kubeshard.cli.loading import load_module, load_name
+from kubeshard.cli.options import Command
+from kubeshard.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from kubeshard.core.objects import KubeObject
+
+
+class _ShowsByDefault(click.Group):
+    """`kubeshard crd MODULE` is `kubeshard crd show MODULE`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands:
+            args = ["show", *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_ShowsByDefault, subcommand_metavar="MODULE[:CLASS] | COMMAND [ARGS]...")
+def crd() -> None:
+    """CustomResourceDefinitions from classes, and what a change of one breaks.
+
+    `kubeshard crd MODULE[:CLASS]` prints the definitions of a module's kinds, as `kubeshard crd show` does.
+    """
+
+
+@crd.command(
+    cls=Command,
+    short_help="Print the definitions of classes.",
+    examples=(
+        "kubeshard crd myoperator.api | kubectl apply --server-side -f -",
+        "kubeshard crd myoperator/api.py:Backup",
+    ),
+)
+@click.argument("references", metavar="MODULE[:CLASS]...", nargs=-1, required=True)
+def show(references: tuple[str, ...]) -> None:
+    """Print CustomResourceDefinitions as YAML.
+
+    Of a module these are its classes marked with CustomResource, or, where none is, all that are of a custom group;
+    several classes of one kind are its versions. MODULE is a name that can be imported, or a file.
+    """
+    import yaml
+
+    from kubeshard.crd.defining import definition
+
+    kinds: dict[Any, list[type[KubeObject]]] = {}
+    for cls in dict.fromkeys(found for reference in references for found in _classes(reference)):
+        kinds.setdefault(cls.KIND.group_kind, []).append(cls)
+    try:
+        manifests = [definition(*versions) for versions in kinds.values()]
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(str(error)) from error
+    click.echo(yaml.safe_dump_all(manifests, sort_keys=False, width=120), nl=False)
+
+
+def _classes(reference: str) -> Iterator[type[KubeObject]]:
+    if ":" in reference:
+        yield _kind(reference, load_name(reference))
+        return
+    module = load_module(reference)
+    from kubeshard.crd.declaring import declared
+
+    found = list(_kinds_of(module))
+    chosen = [cls for cls in found if declared(cls)] or [cls for cls in found if _is_custom(cls.KIND.group)]
+    if not chosen:
+        raise ConfigurationError(
+            f"{reference} has no class of a custom resource: class Name(KubeObject, group=...)"
+        )
+    yield from chosen
+
+
+def _kind(reference: str, found: Any) -> type[KubeObject]:
+    if not isinstance(found, type) or getattr(found, "KIND", None) is None:
+        raise ConfigurationError(f"{reference} is not a kind: a class derived from KubeObject with a version")
+    return found
+
+
+def _kinds_of(module: ModuleType) -> Iterator[type[KubeObject]]:
+    from kubeshard.core.objects import KubeObject
+
+    for found in vars(module).values():
+        if not isinstance(found, type) or found.__module__ != module.__name__:
+            continue
+        if issubclass(found, KubeObject) and getattr(found, "KIND", None) is not None:
+            yield found
+
+
+def _is_custom(group: str) -> bool:
+    return "." in group and not group.endswith(".k8s.io")

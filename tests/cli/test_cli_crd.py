@@ -1,0 +1,100 @@
+"""`kubeshard crd`: the classes of a module as YAML, and mistakes in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from kubeshard.cli.program import cli
+from kubeshard.core.errors import ConfigurationError
+
+MARKED = """
+from kubeshard import KubeObject
+from kubeshard.crd import CustomResource
+
+@CustomResource(storage=True)
+class Lamp(KubeObject, group="example.com", version="v2"): pass
+
+@CustomResource()
+class OldLamp(KubeObject, group="example.com", version="v1", kind="Lamp"): pass
+
+class Certificate(KubeObject, group="cert-manager.io", version="v1"): pass
+class Deployment(KubeObject, group="apps", version="v1"): pass
+"""
+Write = Callable[[str], str]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def file(text: str) -> str:
+        path = tmp_path / f"api_{len(list(tmp_path.iterdir()))}.py"
+        path.write_text(text)
+        return str(path)
+
+    return file
+
+
+def printed(*arguments: str) -> list[str]:
+    """Names of the definitions, with their versions."""
+    done = CliRunner().invoke(cli, ["crd", *arguments], catch_exceptions=False)
+    return [
+        " ".join([found["metadata"]["name"], *(version["name"] for version in found["spec"]["versions"])])
+        for found in yaml.safe_load_all(done.output)
+    ]
+
+
+def test_of_a_module_the_marked_classes_are_printed_and_versions_together(write: Write) -> None:
+    assert printed(write(MARKED)) == ["lamps.example.com v2 v1"]
+
+
+def test_of_a_module_without_marks_all_custom_kinds_are_printed(write: Write) -> None:
+    unmarked = MARKED.replace("@CustomResource(storage=True)", "").replace(
+        'class OldLamp(KubeObject, group="example.com"', 'class OldLamp(KubeObject, group="old.example.com"'
+    )
+    found = printed(write(unmarked.replace("@CustomResource()", "")))
+    assert found == ["lamps.example.com v2", "lamps.old.example.com v1", "certificates.cert-manager.io v1"]
+
+
+def test_a_class_that_is_named_is_printed(write: Write) -> None:
+    assert printed(f"{write(MARKED)}:Certificate") == ["certificates.cert-manager.io v1"]
+    assert printed("kubeshard.examples.webhosting.api") == [
+        "themes.webhosting.timebertt.dev v1alpha1",
+        "websites.webhosting.timebertt.dev v1alpha1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        ("no.such.module", "there is no module no.such.module: give a name that can be imported from here"),
+        ("missing.py", "there is no file missing.py"),
+        ("kubeshard.core:Missing", "kubeshard.core has no Missing"),
+        ("kubeshard.core:", "say MODULE:NAME"),
+        ("kubeshard.core:ConfigurationError", "is not a kind"),
+        ("kubeshard.core:ConfigMap", "its group needs a dot"),
+        ("kubeshard.version", "has no class of a custom resource"),
+    ],
+)
+def test_a_mistake_is_said(reference: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says.replace(".", r"\.")):
+        CliRunner().invoke(cli, ["crd", reference], catch_exceptions=False, standalone_mode=False)
+
+
+def test_a_module_that_fails_is_said_with_its_error(write: Write) -> None:
+    for text, says in (
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("import nothing_of_that_name", "No module named 'nothing_of_that_name'"),
+        ("raise SyntaxError('odd')", "SyntaxError: odd"),
+    ):
+        with pytest.raises(ConfigurationError, match=says):
+            CliRunner().invoke(cli, ["crd", write(text)], catch_exceptions=False, standalone_mode=False)
+
+
+def test_nothing_to_print_is_wrong_usage() -> None:
+    with pytest.raises(click.UsageError):
+        cli.main(["crd", "show"], standalone_mode=False)

@@ -1,0 +1,38 @@
+"""The programs of docs/custom-resources.md run, one after the other."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "custom-resources.md"
+
+
+@pytest.fixture(scope="module")
+def names() -> dict[str, Any]:
+    module = ModuleType("custom_resources")
+    sys.modules[module.__name__] = module  # annotations are resolved in it
+    for block in re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.M | re.S):
+        exec(block, vars(module))
+    return vars(module)
+
+
+def test_the_definition_of_the_document_is_made(names: dict[str, Any]) -> None:
+    version = names["manifest"]["spec"]["versions"][0]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert spec["required"] == ["schedule", "volume"]
+    assert spec["properties"]["targets"]["x-kubernetes-list-map-keys"] == ["name"]
+    assert version["subresources"]["scale"]["specReplicasPath"] == ".spec.keep"
+
+
+def test_both_versions_of_the_document_are_served_and_one_is_stored(names: dict[str, Any]) -> None:
+    versions = names["vaults"]["spec"]["versions"]
+    assert [(version["name"], version["storage"]) for version in versions] == [
+        ("v1alpha1", False),
+        ("v1", True),
+    ]
