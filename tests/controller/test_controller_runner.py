@@ -170,10 +170,35 @@ async def test_runs_that_never_wait_let_others_run() -> None:
 
     started: list[asyncio.Task[None]] = []
     bench = Bench(reconcile, workers=4)
-    for name in ("a", *map(str, range(3000)), "b"):
+    for name in ("a", *map(str, range(4000)), "b"):
         bench.runner.queue.add(Key("ns", name))
     async with bench.running(site("a"), site("b")):
         assert turns_until_done[0] > 10
+
+
+class Silent:
+    """A watch that is never answered."""
+
+    async def __aenter__(self) -> Any:
+        await asyncio.Event().wait()
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+@virtual_time
+async def test_what_is_there_at_the_start_is_run_once_however_many_kinds_trigger_it() -> None:
+    names = [str(number) for number in range(600)]
+    children = [child(f"{kind}-{name}", name) for kind in ("x", "y") for name in names]
+    seen = Seen()
+    bench = Bench(seen, owns=[ConfigMap], workers=4)
+    bench.server.stream = lambda request: Silent()  # type: ignore[method-assign]
+    async with bench.cache.running():
+        await bench.synced(*map(site, names), *children)
+        run = asyncio.create_task(bench.runner.run())
+        await settle()
+        assert sorted(key.name for _, key in seen.runs) == sorted(names)
+        run.cancel()
+        await asyncio.wait([run])
 
 
 # -- endings: label, when the key runs again, whether its backoff goes on
@@ -263,6 +288,78 @@ async def test_a_run_ends_at_its_deadline_and_frees_the_worker() -> None:
         assert bench.recorded.outcomes[0] is not None
         assert bench.recorded.outcomes[0].ending is Ending.TIMED_OUT
         assert bench.recorded.labels == ["error", "success", "success"]
+
+
+@virtual_time
+async def test_each_of_several_runs_has_its_own_deadline() -> None:
+    ended: dict[str, float] = {}
+
+    async def reconcile(ctx: Context, obj: Site) -> None:
+        try:
+            await asyncio.sleep(float(obj.spec.theme))
+        finally:
+            ended.setdefault(obj.metadata.name, asyncio.get_running_loop().time())
+
+    bench = Bench(reconcile, workers=3, reconcile_timeout=10.0)
+    async with bench.running(site("a", theme="1000"), site("b", theme="9")):
+        await asyncio.sleep(4)
+        await bench.put(site("c", theme="1000"))
+        assert bench.runner.overdue_since == 10
+        await asyncio.sleep(10.5)
+    assert ended == {"b": 9, "a": 10, "c": 14}
+    assert [outcome and outcome.ending for outcome in bench.recorded.outcomes[:3]] == [
+        Ending.SUCCESS,
+        Ending.TIMED_OUT,
+        Ending.TIMED_OUT,
+    ]
+
+
+@virtual_time
+async def test_a_run_after_a_long_rest_has_its_whole_time() -> None:
+    seen = Seen(None, lambda: asyncio.sleep(9), lambda: asyncio.sleep(9))
+    async with Bench(seen, reconcile_timeout=10.0).running(site("a")) as bench:
+        for start in (8.0, 19.0):
+            await asyncio.sleep(start - asyncio.get_running_loop().time())
+            await bench.put(site("a", int(start)))
+        await asyncio.sleep(10)
+        assert bench.recorded.labels == ["success"] * 3
+
+
+@virtual_time
+async def test_a_cancellation_from_outside_is_not_taken_for_the_deadline() -> None:
+    async def slow_to_leave() -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(0)
+
+    bench = Bench(Seen(slow_to_leave), reconcile_timeout=5.0)
+    task = asyncio.create_task(bench.runner.run())
+    await settle()
+    await bench.synced(site("a"))
+    asyncio.get_running_loop().call_at(5.0, task.cancel)
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert bench.recorded.outcomes == [None]
+
+
+@virtual_time
+async def test_the_end_of_a_run_that_was_overdue_is_told_with_the_run(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def deaf() -> None:
+        for _ in range(2):
+            try:
+                await asyncio.sleep(50)
+            except asyncio.CancelledError:
+                continue
+
+    caplog.set_level(logging.INFO)
+    async with Bench(Seen(deaf, None), reconcile_timeout=5).running(site("a")):
+        await asyncio.sleep(100)
+    lines = [record.__dict__["fields"] for record in caplog.records if "verdue" in record.message]
+    assert [(line["object"], round(line["seconds"])) for line in lines] == [(A, 6), (A, 55)]
+    assert lines[0]["reconcile_id"] == lines[1]["reconcile_id"]
 
 
 @virtual_time

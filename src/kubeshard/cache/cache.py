@@ -153,7 +153,17 @@ class Cache:
         An object for which the index function raises is not found by the index (`IndexFunction`). Raises
         WrongNamespace, UndeclaredKind, OutsideScope, UndeclaredIndex, CacheBehind before the cache is filled.
         """
-        informer = self.informer(target, scope)
+        return self.list_from(self.informer(target, scope), namespace, index=index, labels=labels)
+
+    def list_from(
+        self,
+        informer: Informer[T],
+        namespace: str | All | None = None,
+        *,
+        index: tuple[str, str] | None = None,
+        labels: Selector | None = None,
+    ) -> Sequence[T]:
+        """`list` for those who know the informer already."""
         place = namespaces_of(informer.form.kind, namespace)
         _check_readable(informer, place)
         try:

@@ -22,8 +22,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -146,21 +144,19 @@ class WriteBook(Generic[K]):
     def __len__(self) -> int:
         return len(self._books)
 
-    @contextmanager
-    def recording(self, key: K) -> Iterator[OwnWrites]:
+    def recording(self, key: K) -> _Recording[K]:
         """Writes of this task, and of tasks started inside, are recorded for the key until the block ends."""
-        writes = self._books.get(key) or OwnWrites(self._clock)
-        reset = _current.set(writes)
-        try:
-            yield writes
-        finally:
-            _current.reset(reset)
+        return _Recording(self, key, self._books.get(key) or OwnWrites(self._clock))
+
+    def keep(self, key: K, writes: OwnWrites) -> None:
+        """For the key's next `recording`, as far as they have not been seen."""
+        if writes:
             writes.prune(self._cache)
-            if writes:
-                self._books[key] = writes
-            else:
-                self._books.pop(key, None)
-            self._prune_oldest()
+        if writes:
+            self._books[key] = writes
+        elif self._books:
+            self._books.pop(key, None)
+        self._prune_oldest()
 
     def _prune_oldest(self) -> None:
         """Keys that are never reconciled again must not pile up: each reconcile looks after two others."""
@@ -169,6 +165,25 @@ class WriteBook(Generic[K]):
             writes.prune(self._cache)
             if writes:
                 self._books[key] = writes
+
+
+class _Recording(Generic[K]):
+    """The block of `WriteBook.recording`."""
+
+    __slots__ = ("_book", "_key", "_reset", "_writes")
+
+    def __init__(self, book: WriteBook[K], key: K, writes: OwnWrites) -> None:
+        self._book = book
+        self._key = key
+        self._writes = writes
+
+    def __enter__(self) -> OwnWrites:
+        self._reset = _current.set(self._writes)
+        return self._writes
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._reset)
+        self._book.keep(self._key, self._writes)
 
 
 _current: ContextVar[OwnWrites | None] = ContextVar("kubeshard.cache.own_writes", default=None)

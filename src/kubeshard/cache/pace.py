@@ -17,16 +17,20 @@ STEPS = 256
 
 
 class Pace:
-    """One long piece of work: call `step` after each small part."""
+    """One long piece of work: call `step` after each small part. Of several that run at the same time each is one of
+    so many `sharers` of a slice.
+    """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, sharers: int = 1) -> None:
         self._clock = clock
+        self._slice = SLICE / sharers
+        self._most = max(1, STEPS // sharers)
         self._since = clock.monotonic()
         self._steps = 0
 
     async def step(self) -> None:
         self._steps += 1
-        if self._steps < STEPS and self._clock.monotonic() - self._since < SLICE:
+        if self._steps < self._most and self._clock.monotonic() - self._since < self._slice:
             return
         await asyncio.sleep(0)
         self._since = self._clock.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
+from types import CoroutineType
 from typing import Any
 
 from kubeshard.controller.context import Context
@@ -44,15 +45,14 @@ def _run_of(
         return _while_there(reconciler)
     methods: Any = reconciler
 
-    async def run(ctx: Context, obj: KubeObject | None) -> Result | None:
-        running = methods.gone(ctx, ctx.key) if obj is None else methods.reconcile(ctx, obj)
-        if not isawaitable(running):
+    def run(ctx: Context, obj: KubeObject | None) -> Awaitable[Result | None]:
+        running: Any = methods.gone(ctx, ctx.key) if obj is None else methods.reconcile(ctx, obj)
+        if type(running) is not CoroutineType and not isawaitable(running):
             raise TypeError(
                 f"{type(methods).__name__}: declare reconcile and gone with `async def`, "
                 "or derive from BlockingReconciler"
             )
-        result: Result | None = await running
-        return result
+        return running
 
     return run
 
@@ -78,9 +78,9 @@ def _while_there(function: ReconcileFunction[Any]) -> ReconcileFn:
 def _decoded(inner: ReconcileFn) -> ReconcileFn:
     """Lets nothing pass but objects of the controller's class."""
 
-    async def reconcile(ctx: Context, obj: KubeObject | None) -> Result | None:
+    def reconcile(ctx: Context, obj: KubeObject | None) -> Awaitable[Result | None]:
         if ctx.undecodable is not None:
             raise ctx.undecodable
-        return await inner(ctx, obj)
+        return inner(ctx, obj)
 
     return reconcile

@@ -106,19 +106,19 @@ class Context:
         kind; waits for that for a few seconds at most. Raises CacheBehind, UndeclaredKind, WrongNamespace,
         UndecodableObject; of a `fresh` context ApiErrors.
         """
-        form = form_of(target)
+        informer = self._reader.informer(target)
+        form = informer.form
         place = namespace_of(form.kind, name, namespace, own=self.key.namespace)
         if self.fresh(form.kind):
-            self._reader.informer(form)
             try:
                 return await self.client.get(form, name, place)
             except NotFound:
                 return None
-        if not self._reader.informer(form).has_synced:
+        if not informer.has_synced:
             await self._reader.filled(form)
         if self._writes:
             await self._writes.settled(self.cache, form)
-        return self._reader.get(form, name, place)
+        return self._reader.get_from(informer, name, place)
 
     async def list(
         self,
@@ -139,8 +139,10 @@ class Context:
         if self.fresh(form.kind):
             self._reader.informer(form)
             return await self._reader.list_live(self.client, form, place, index=index, labels=labels)
-        await self._reader.filled(form)
-        await self._writes.settled(self.cache, form)
+        if not self._reader.informer(form).has_synced:
+            await self._reader.filled(form)
+        if self._writes:
+            await self._writes.settled(self.cache, form)
         return self._reader.list(form, place, index=index, labels=labels)
 
     async def run_blocking(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:

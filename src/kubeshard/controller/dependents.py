@@ -29,7 +29,7 @@ from kubeshard.core.encoding import encode, to_dict
 from kubeshard.core.errors import Conflict
 from kubeshard.core.objects import UNSET, KubeObject, ObjectMeta, form_of
 from kubeshard.core.overlay import overlaid, pairs
-from kubeshard.core.owners import controller_of, controller_reference, with_owner
+from kubeshard.core.owners import is_controlled_by, with_owner
 from kubeshard.core.patches import MergePatch, merge_patch
 
 T = TypeVar("T", bound=KubeObject)
@@ -75,7 +75,7 @@ def merged(live: T, desired: T, owner: KubeObject | None = None) -> T:
     already.
     """
     metadata = _merged_metadata(live.metadata, desired.metadata)
-    if owner is not None and controller_of(metadata) != controller_reference(owner):
+    if owner is not None and not is_controlled_by(metadata, owner):
         metadata = with_owner(metadata, owner, controller=True)
     target = overlaid(live, desired, without=("metadata", "status"))
     return target if metadata is live.metadata else msgspec.structs.replace(target, metadata=metadata)

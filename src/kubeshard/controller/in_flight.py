@@ -117,7 +117,11 @@ class InFlight:
 
 
 class Run:
-    """One run of a controller's reconciler, and what it began. `entered` makes it the current one."""
+    """One run of a controller's reconciler, and what it began.
+
+    In `with run` it is the current one: writes and threads of this task, and of tasks started inside, are the run's
+    until the block ends; those of tasks that outlive the block also afterwards.
+    """
 
     def __init__(self, in_flight: InFlight, owner: str, kind: GroupKind, key: Key) -> None:
         self.in_flight = in_flight
@@ -129,21 +133,17 @@ class Run:
         self._waits: set[asyncio.Task[Any]] = set()
         self._over = False
         self._seals = False
-        self._refusal: Callable[[], str | None] = lambda: None
+        self._refusal: Callable[[], str | None] = _no_refusal
 
-    @contextmanager
-    def entered(self) -> Iterator[Run]:
-        """Writes and threads of this task, and of tasks started inside, are this run's until the block ends;
-        those of tasks that outlive the block also afterwards.
-        """
-        reset = _current.set(self)
-        try:
-            yield self
-        finally:
-            _current.reset(reset)
-            self._over = True
-            for task in self._waits:
-                task.cancel()
+    def __enter__(self) -> Run:
+        self._reset = _current.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._reset)
+        self._over = True
+        for task in self._waits:
+            task.cancel()
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -256,6 +256,10 @@ def follow_thread(thread: Call[Any]) -> None:
     run = _current.get()
     if run is not None:
         run.follow(thread)
+
+
+def _no_refusal() -> str | None:
+    return None
 
 
 def _nothing(_: bool) -> None:

@@ -63,11 +63,14 @@ class Outcome:
         return self.ending in (Ending.TERMINAL, Ending.FAILED, Ending.TIMED_OUT, Ending.CRASHED)
 
 
+SUCCEEDED = Outcome(Ending.SUCCESS)
+
+
 def of_result(result: object) -> Outcome:
     """The outcome of a run that returned."""
     match result:
         case None | Result(requeue_after=None):
-            return Outcome(Ending.SUCCESS)
+            return SUCCEEDED
         case Result(requeue_after=float() | int() as seconds):
             return Outcome(Ending.REQUEUE_AFTER, requeue_after=seconds)
     wrong = TypeError(f"a reconcile returned {type(result).__name__}: return None or a Result")

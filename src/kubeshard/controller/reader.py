@@ -30,7 +30,7 @@ from kubeshard.cache.store import UndeclaredIndex
 from kubeshard.client.client import Client
 from kubeshard.controller.watch import Index, Watch, narrowed
 from kubeshard.core.namespaces import ALL, All, namespace_of, namespaces_of
-from kubeshard.core.objects import Form, KubeObject, form_of
+from kubeshard.core.objects import Form, Key, KubeObject, form_of
 from kubeshard.core.selectors import Selector
 
 T = TypeVar("T", bound=KubeObject)
@@ -55,9 +55,15 @@ class ControllerReader:
 
     def get(self, target: type[T] | Form[T], name: str, namespace: str | None = None) -> T | None:
         informer = self.informer(target)
-        place = namespace_of(informer.form.kind, name, namespace)
-        _check_filled(informer)
-        return self.cache.get_from(informer, name, place)
+        return self.get_from(informer, name, namespace_of(informer.form.kind, name, namespace))
+
+    def get_from(self, informer: Informer[T], name: str, place: str) -> T | None:
+        """`get` for those who know the informer and the object's place already."""
+        if not informer.has_synced:
+            _check_filled(informer)
+        if informer.scope.namespaces is not ALL:
+            return self.cache.get_from(informer, name, place)  # says what is outside
+        return informer.store.get(Key(place, name))
 
     def list(
         self,
@@ -67,10 +73,10 @@ class ControllerReader:
         index: tuple[str, str] | None = None,
         labels: Selector | None = None,
     ) -> Sequence[T]:
-        form = form_of(target)
-        place = namespaces_of(form.kind, namespace)
-        _check_filled(self.informer(form))
-        return self.cache.list(form, place, index=index, labels=labels, scope=self._scopes.get(form))
+        informer = self.informer(target)
+        place = namespaces_of(informer.form.kind, namespace)
+        _check_filled(informer)
+        return self.cache.list_from(informer, place, index=index, labels=labels)
 
     def informer(self, target: type[T] | Form[T]) -> Informer[T]:
         """What `get` and `list` read. Raises UndeclaredKind."""

@@ -6,6 +6,7 @@ Guaranteed:
 - A key is run by one worker at a time, while all kinds that the controller reads are there (`syncing`) and all gates
   are open, and never while a thread of an earlier run of it has not ended. Wrappers run in any case, so a shard
   acknowledges drains also while its reconciler waits for a kind.
+- Workers begin when all triggers have told what was in the caches, so each key that is there is run once for it.
 - Whatever a reconcile raises or returns ends that run only (`outcomes`). What ends the worker is cancellation
   from outside.
 - A run is cancelled after `Controller.reconcile_timeout` seconds and counts as failed.
@@ -21,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from kubeshard.cache.informer import Informer
@@ -32,6 +32,7 @@ from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.composition import composed
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
+from kubeshard.controller.deadlines import Deadline, Deadlines
 from kubeshard.controller.in_flight import CurrentRun, Run
 from kubeshard.controller.mapping import KeysOf, mapped_by, to_itself, to_owner
 from kubeshard.controller.metrics import ControllerMetrics, NoMetrics
@@ -56,9 +57,6 @@ from kubeshard.tenure.tenure import Gate
 from kubeshard.workqueue.limits import ItemExponential
 from kubeshard.workqueue.metrics import QueueMetrics
 from kubeshard.workqueue.queue import ShutDown, WorkQueue
-
-OVERDUE = 1.0
-"""Seconds after a run's limit when it is said that it does not end."""
 
 
 class ControllerRunner:
@@ -88,6 +86,7 @@ class ControllerRunner:
         self._log = get_logger(f"kubeshard.controller.{controller.name}")
         self._form = controller.primary_watch.form
         kind = self._form.kind
+        self._group_kind = kind.group_kind
         self._about = {
             "controller": self.name,
             "controller_group": kind.group,
@@ -111,15 +110,14 @@ class ControllerRunner:
             metrics=queue_metrics,
         )
         self._workers: list[asyncio.Task[None]] = []
-        self._limits: dict[Key, float] = {}
-        """When each present run has to have ended."""
+        self._deadlines = Deadlines(controller.reconcile_timeout, world.clock, self._overdue)
         self._threads = world.threads(controller.name, controller.workers)
         self._draining = False
 
     @property
     def overdue_since(self) -> float | None:
         """When (monotonic) the first of the present runs has to have ended; None while there are none."""
-        return min(self._limits.values(), default=None)
+        return self._deadlines.first
 
     @property
     def primary(self) -> Informer[Any]:
@@ -152,6 +150,10 @@ class ControllerRunner:
                     beside.append(tasks.create_task(trigger.run(), name=f"{self.name} trigger"))
                     undecodable = _ignore if number else self._undecodable
                     registrations.append(informer.add_handler(trigger.handle, undecodable=undecodable))
+                # What there is already triggers each key once: workers that began meanwhile would run many twice.
+                for informer, registration in zip(self._informers, registrations, strict=True):
+                    if informer.has_synced:
+                        await registration.synced()
                 self._log.info("Starting workers", controller=self.name, workers=self.controller.workers)
                 async with asyncio.TaskGroup() as workers:
                     self._workers = [
@@ -162,6 +164,7 @@ class ControllerRunner:
                     task.cancel()
         finally:
             self.queue.shut_down(discard=True)
+            self._deadlines.stop()
             for registration in registrations:
                 registration.remove()
 
@@ -222,14 +225,16 @@ class ControllerRunner:
     # From keys to runs
 
     async def _work(self, gates: Sequence[Gate]) -> None:
+        pace = Pace(self._clock, sharers=self.controller.workers)
         while True:
             try:
                 async with self.queue.get() as key:
-                    while closed := next((gate for gate in gates if not gate.is_open), None):
+                    while gates and (closed := next((gate for gate in gates if not gate.is_open), None)):
                         await closed.passed()
                     if not self._draining:
                         self._settle(key, await self._run(key))
-                await asyncio.sleep(0)  # runs that find nothing to do never wait by themselves
+                if len(self.queue):
+                    await pace.step()  # runs that find nothing to do never wait by themselves
             except ShutDown:
                 return
 
@@ -238,69 +243,56 @@ class ControllerRunner:
         cancellation.
         """
         reconcile_id = self._rng.token()
-        started = self._clock.monotonic()
-        self._limits[key] = started + self.controller.reconcile_timeout
-        self._metrics.started()
+        fields = {**self._about, "object": key, "reconcile_id": reconcile_id}
+        run = Run(self._cluster.in_flight, self.name, self._group_kind, key)
+        deadline = Deadline(self._deadlines, run, fields)
         outcome: Outcome | None = None
-        run = Run(self._cluster.in_flight, self.name, self._form.kind.group_kind, key)
+        self._metrics.started()
         try:
-            with context(**self._about, object=key, reconcile_id=reconcile_id), self._overdue(run):
-                outcome = await self._outcome(key, reconcile_id, run)
+            with context(fields), deadline:
+                outcome = await self._outcome(key, reconcile_id, run, deadline)
                 if outcome.ending is Ending.STALE:
                     await self._warn_if_persistent(key, outcome)
-                self._report(key, outcome, self._clock.monotonic() - started)
-                await run.threads_ended()
+                self._report(key, outcome, deadline)
+                if run.threads:
+                    await run.threads_ended()
             return outcome
         finally:
-            del self._limits[key]
-            self._metrics.finished(outcome, self._clock.monotonic() - started)
+            self._metrics.finished(outcome, self._clock.monotonic() - deadline.began)
 
-    @contextmanager
-    def _overdue(self, run: Run) -> Iterator[None]:
-        """Says once that the block is still not done some time after its limit, and when it is."""
-        began, told = self._clock.monotonic(), False
-
-        def tell() -> None:
-            nonlocal told
-            told = True
+    def _overdue(self, run: Deadline) -> None:
+        seconds = self._clock.monotonic() - run.began
+        if run.ended:
+            self._metrics.overdue(-1)
+            self._log.info("Overdue reconcile has ended", seconds=seconds)
+        else:
             self._metrics.overdue(1)
-            self._log.error("Reconcile is overdue and still running", threads=run.threads, **age())
+            self._log.bind(**run.fields).error(
+                "Reconcile is overdue and still running", threads=run.run.threads, seconds=seconds
+            )
 
-        def age() -> dict[str, float]:
-            return {"seconds": self._clock.monotonic() - began}
-
-        due = self.controller.reconcile_timeout + OVERDUE
-        timer = asyncio.get_running_loop().call_later(due, tell)
+    async def _outcome(self, key: Key, reconcile_id: str, run: Run, deadline: Deadline) -> Outcome:
         try:
-            yield
-        finally:
-            timer.cancel()
-            if told:
-                self._metrics.overdue(-1)
-                self._log.info("Overdue reconcile has ended", **age())
-
-    async def _outcome(self, key: Key, reconcile_id: str, run: Run) -> Outcome:
-        timeout = self.controller.reconcile_timeout
-        try:
-            async with asyncio.timeout(timeout) as limit:
-                result = await self._attempt(key, reconcile_id, run)
+            result = await self._attempt(key, reconcile_id, run)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
+            was_due = deadline.lift()
             if isinstance(error, asyncio.CancelledError) and _being_cancelled():
                 raise
-            if not limit.expired():
+            if not was_due:
                 return of_error(error)
         else:
-            if not limit.expired():
+            if not deadline.lift():
                 return of_result(result)
+        timeout = self.controller.reconcile_timeout
         return Outcome(Ending.TIMED_OUT, TimeoutError(f"not done within {timeout:g} s"))
 
     async def _attempt(self, key: Key, reconcile_id: str, run: Run) -> object:
-        with self._writes.recording(key) as writes, run.entered():
+        with self._writes.recording(key) as writes, run:
             if not self.primary.has_synced:
                 self._inputs.check()
-            elif self._inputs.complete():
+            elif writes and self._inputs.complete():
                 await writes.settled(self._cluster.cache, self._form)
             obj, undecodable = self._read(key)
             ctx = Context(
@@ -324,7 +316,7 @@ class ControllerRunner:
     def _read(self, key: Key) -> tuple[KubeObject | None, UndecodableObject | None]:
         """The object as far as it can be read, and why it is no more than its metadata."""
         try:
-            return self._reader.get(self._form, key.name, key.namespace), None
+            return self.primary.store.get(key), None
         except UndecodableObject as error:
             return error.partial, error
 
@@ -364,7 +356,10 @@ class ControllerRunner:
             advice=await advice(error, key, self._informers, self._client),
         )
 
-    def _report(self, key: Key, outcome: Outcome, seconds: float) -> None:
+    def _report(self, key: Key, outcome: Outcome, run: Deadline) -> None:
+        if not outcome.failed and not self._log.debugs:
+            return
+        seconds = self._clock.monotonic() - run.began
         fields: dict[str, Any] = {"seconds": seconds, "reasons": self.queue.reasons(key)}
         if outcome.error is not None:
             fields |= {"error": outcome.error, "retries": self.queue.retries(key)}

@@ -34,7 +34,24 @@ def group_kind_of(reference: OwnerReference) -> GroupKind:
 
 def controller_of(meta: ObjectMeta) -> OwnerReference | None:
     """The one owner that has `controller: true`."""
-    return next((owner for owner in meta.owner_references if owner.controller), None)
+    for owner in meta.owner_references:
+        if owner.controller:
+            return owner
+    return None
+
+
+def is_controlled_by(meta: ObjectMeta, owner: KubeObject) -> bool:
+    """Whether the reference of its controller is `controller_reference(owner)`."""
+    current, kind = controller_of(meta), getattr(owner, "KIND", None)
+    return (  # without making that reference, for an object that is as wished
+        current is not None
+        and kind is not None
+        and current.uid == owner.metadata.uid != ""
+        and current.name == owner.metadata.name
+        and current.block_owner_deletion is True
+        and current.kind == kind.kind
+        and current.api_version == kind.api_version
+    )
 
 
 def owner_reference(owner: KubeObject) -> OwnerReference:

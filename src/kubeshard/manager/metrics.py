@@ -17,7 +17,6 @@ from prometheus_client import (
     Counter,
     Gauge,
     GCCollector,
-    Histogram,
     PlatformCollector,
     ProcessCollector,
     generate_latest,
@@ -28,6 +27,7 @@ from prometheus_client.registry import Collector
 from kubeshard.controller.metrics import TriggerStep
 from kubeshard.controller.outcomes import Ending, Outcome
 from kubeshard.manager.http import Page, Request
+from kubeshard.manager.series import Counts, Durations, Levels
 from kubeshard.workqueue.queue import WorkQueue
 
 QUEUE_BUCKETS = tuple(10.0**exponent for exponent in range(-8, 4))
@@ -118,55 +118,49 @@ class QueueObserver:
 
     def __init__(self, queues: _Queues, controller: str) -> None:
         labels = (controller, controller)
-        self._depth = queues.depth.labels(*labels)
-        self._adds = queues.adds.labels(*labels)
-        self._waits = queues.waits.labels(*labels)
-        self._work = queues.work.labels(*labels)
-        self._retries = queues.retries.labels(*labels)
+        self._depth = queues.depth.series(*labels)
+        self._adds = queues.adds.series(*labels)
+        self._retries = queues.retries.series(*labels)
+        self.waited = queues.waits.series(*labels).observe
+        self.worked = queues.work.series(*labels).observe
 
     def depth(self, keys: int) -> None:
-        self._depth.set(keys)
+        self._depth.value = keys
 
     def added(self) -> None:
-        self._adds.inc()
-
-    def waited(self, seconds: float) -> None:
-        self._waits.observe(seconds)
-
-    def worked(self, seconds: float) -> None:
-        self._work.observe(seconds)
+        self._adds.value += 1
 
     def retried(self) -> None:
-        self._retries.inc()
+        self._retries.value += 1
 
 
 class ControllerObserver:
     """`kubeshard.controller.metrics.ControllerMetrics` of one controller."""
 
     def __init__(self, reconciles: _Reconciles, name: str, workers: int) -> None:
-        self._results = {label: reconciles.total.labels(name, label) for label in RESULTS}
+        self._results = {label: reconciles.total.series(name, label) for label in RESULTS}
         self._errors = reconciles.errors.labels(name)
         self._special = {
             Ending.TERMINAL: reconciles.terminal.labels(name),
             Ending.CRASHED: reconciles.panics.labels(name),
             Ending.TIMED_OUT: reconciles.timeouts.labels(name),
         }
-        self._time = reconciles.time.labels(name)
-        self._active = reconciles.active.labels(name)
+        self._time = reconciles.time.series(name)
+        self._active = reconciles.active.series(name)
         self._overdue = reconciles.overdue.labels(name)
         self._triggers = reconciles.triggers
         self._name = name
         reconciles.workers.labels(name).set(workers)
 
     def started(self) -> None:
-        self._active.inc()
+        self._active.value += 1
 
     def finished(self, outcome: Outcome | None, seconds: float) -> None:
-        self._active.dec()
+        self._active.value -= 1
         if outcome is None:
             return
         self._time.observe(seconds)
-        self._results[outcome.label].inc()
+        self._results[outcome.label].value += 1
         if outcome.failed:
             self._errors.inc()
         if special := self._special.get(outcome.ending):
@@ -183,25 +177,17 @@ class _Queues(Collector):
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = ("name", "controller")
         self.computed: dict[str, WorkQueue[Any]] = {}
-        self.depth = Gauge("workqueue_depth", "Keys that want processing.", labels, registry=registry)
-        self.adds = Counter("workqueue_adds_total", "Keys added.", labels, registry=registry)
-        self.waits = Histogram(
-            "workqueue_queue_duration_seconds",
-            "How long keys waited for a worker.",
-            labels,
-            buckets=QUEUE_BUCKETS,
-            registry=registry,
+        self.depth = Levels("workqueue_depth", "Keys that want processing.", labels)
+        self.adds = Counts("workqueue_adds_total", "Keys added.", labels)
+        self.retries = Counts("workqueue_retries_total", "Keys added with a delay.", labels)
+        self.waits = Durations(
+            "workqueue_queue_duration_seconds", "How long keys waited for a worker.", labels, QUEUE_BUCKETS
         )
-        self.work = Histogram(
-            "workqueue_work_duration_seconds",
-            "How long processing took.",
-            labels,
-            buckets=QUEUE_BUCKETS,
-            registry=registry,
+        self.work = Durations(
+            "workqueue_work_duration_seconds", "How long processing took.", labels, QUEUE_BUCKETS
         )
-        self.retries = Counter(
-            "workqueue_retries_total", "Keys added with a delay.", labels, registry=registry
-        )
+        for metric in (self.depth, self.adds, self.retries, self.waits, self.work):
+            registry.register(metric)
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
@@ -230,7 +216,9 @@ class _Reconciles:
         def gauge(name: str, what: str) -> Gauge:
             return Gauge(f"controller_runtime_{name}", what, ("controller",), registry=registry)
 
-        self.total = counter("reconcile_total", "Reconciles, by result.", "result")
+        self.total = Counts(
+            "controller_runtime_reconcile_total", "Reconciles, by result.", ("controller", "result")
+        )
         self.errors = counter("reconcile_errors_total", "Reconciles that failed, for whatever reason.")
         self.terminal = counter("terminal_reconcile_errors_total", "Reconciles that failed for good.")
         self.panics = counter("reconcile_panics_total", "Reconciles that crashed.")
@@ -247,15 +235,18 @@ class _Reconciles:
             ("controller",),
             registry=registry,
         )
-        self.time = Histogram(
+        self.time = Durations(
             "controller_runtime_reconcile_time_seconds",
             "How long reconciles took.",
             ("controller",),
-            buckets=RECONCILE_BUCKETS,
-            registry=registry,
+            RECONCILE_BUCKETS,
         )
         self.workers = gauge("max_concurrent_reconciles", "Workers of the controller.")
-        self.active = gauge("active_workers", "Workers that are reconciling.")
+        self.active = Levels(
+            "controller_runtime_active_workers", "Workers that are reconciling.", ("controller",)
+        )
+        for metric in (self.total, self.time, self.active):
+            registry.register(metric)
 
 
 class _WithoutCreated:

@@ -20,8 +20,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
@@ -78,6 +77,11 @@ class Logger:
     def bind(self, **fields: Any) -> Logger:
         return Logger(self._logger, {**self._fields, **fields})
 
+    @property
+    def debugs(self) -> bool:
+        """Whether debug lines are written: for who has to gather what they say."""
+        return self._logger.isEnabledFor(logging.DEBUG)
+
     def debug(self, message: str, /, **fields: Any) -> None:
         self._log(logging.DEBUG, message, fields)
 
@@ -112,14 +116,19 @@ def get_logger(name: str) -> Logger:
     return Logger(logging.getLogger(name))
 
 
-@contextmanager
-def context(**fields: Any) -> Iterator[None]:
+class context:  # noqa: N801 - used as a function
     """Adds fields to every record of this task, and of tasks started inside, until the block ends."""
-    reset = _context.set({**_context.get(), **fields})
-    try:
-        yield
-    finally:
-        _context.reset(reset)
+
+    __slots__ = ("_fields", "_reset")
+
+    def __init__(self, given: Mapping[str, Any] | None = None, /, **fields: Any) -> None:
+        self._fields = fields if given is None else {**given, **fields}
+
+    def __enter__(self) -> None:
+        self._reset = _context.set({**_context.get(), **self._fields})
+
+    def __exit__(self, *_: object) -> None:
+        _context.reset(self._reset)
 
 
 def parse_levels(text: str) -> dict[str, int]:
