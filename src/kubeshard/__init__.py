@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.controller.context import Context
     from kubeshard.controller.controller import Controller
     from kubeshard.controller.dependents import Ensured, ensure
+    from kubeshard.controller.desired.plan import Applied, Plan
     from kubeshard.controller.predicates import (
         Predicate,
         annotations_changed,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
 
 __all__ = [
     "ALL",
+    "Applied",
     "BlockingReconciler",
     "Client",
     "ConfigMap",
@@ -55,6 +57,7 @@ __all__ = [
     "LeaderElection",
     "Manager",
     "ObjectMeta",
+    "Plan",
     "Predicate",
     "Reconciler",
     "Result",
@@ -83,6 +86,7 @@ _HOMES = {
     "controller.context": ("Context",),
     "controller.controller": ("Controller",),
     "controller.dependents": ("Ensured", "ensure"),
+    "controller.desired.plan": ("Applied", "Plan"),
     "controller.predicates": (
         "Predicate",
         "annotations_changed",

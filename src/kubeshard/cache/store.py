@@ -89,6 +89,13 @@ class Store(Generic[T]):
         found = self._index(name).lookup(value)
         return [obj for obj in found if namespace is ALL or obj.metadata.namespace == namespace]
 
+    def has_index(self, name: str) -> bool:
+        return name in self._indexes
+
+    def filed(self, name: str, value: str) -> Mapping[Key, T]:
+        """As `by_index`, by key, and not a copy: it changes with the store. Raises UndeclaredIndex."""
+        return self._index(name).filed(value)
+
     def unfiled(self, name: str) -> frozenset[Key]:
         """Objects for which the function of this index raised, so that it does not find them."""
         return frozenset(self._index(name).unfiled)
@@ -262,7 +269,10 @@ class _Index(Generic[T]):
         self.unfiled: set[Key] = set()
 
     def lookup(self, value: str) -> Iterable[T]:
-        return self._filed.get(value, {}).values()
+        return self.filed(value).values()
+
+    def filed(self, value: str) -> Mapping[Key, T]:
+        return self._filed.get(value, {})
 
     def put(self, obj: T) -> None:
         self._put(obj, self._told_values(obj))

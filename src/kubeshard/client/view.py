@@ -99,6 +99,11 @@ class View:
         return self._view(_ledger=ledger)
 
     @property
+    def field_manager(self) -> str:
+        """Who owns the fields that this view writes, where a call names nobody."""
+        return self._field_manager
+
+    @property
     def config(self) -> ClusterConfig:
         return self._connection.config
 

@@ -9,6 +9,9 @@ which is the business of whoever starts the workers (`kubeshard.manager`). A tou
 
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
+from kubeshard.controller.desired.applyset import AnothersApplySet
+from kubeshard.controller.desired.plan import Applied, Plan, Update
+from kubeshard.controller.desired.problems import ApplyFailed, ImmutableFields, NotAdopted
 from kubeshard.controller.in_flight import InFlight
 from kubeshard.controller.outcomes import STALE
 from kubeshard.controller.predicates import (
@@ -37,13 +40,19 @@ from kubeshard.controller.watch import Index, Watch
 
 __all__ = [
     "STALE",
+    "AnothersApplySet",
+    "Applied",
+    "ApplyFailed",
     "BlockingReconciler",
     "ChannelSource",
     "Context",
     "Controller",
     "Enqueue",
+    "ImmutableFields",
     "InFlight",
     "Index",
+    "NotAdopted",
+    "Plan",
     "Predicate",
     "ReconcileFn",
     "Reconciler",
@@ -52,6 +61,7 @@ __all__ = [
     "Result",
     "Source",
     "TimerSource",
+    "Update",
     "Watch",
     "always",
     "annotations_changed",

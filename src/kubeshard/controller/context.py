@@ -12,10 +12,12 @@ from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.client.client import Client
+from kubeshard.controller.desired.plan import Applied, Plan
+from kubeshard.controller.desired.planning import Unowned
+from kubeshard.controller.desired.sets import DesiredSets, Immutable, Wish
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.in_flight import Run
 from kubeshard.controller.reader import ControllerReader
-from kubeshard.controller.rewrites import Rewrites
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import Kind
@@ -72,7 +74,7 @@ class Context:
         threads: CallRunner,
         reconcile_id: str = "",
         reasons: tuple[str, ...] = (),
-        rewrites: Rewrites | None = None,
+        sets: DesiredSets | None = None,
     ) -> None:
         self.key = key
         self.form = form
@@ -82,8 +84,9 @@ class Context:
         self.clock = clock
         self.reconcile_id = reconcile_id
         self.reasons = reasons
-        self.rewrites = rewrites or Rewrites()
-        """For `ensure`: what the API server makes of what the controller sends."""
+        self._sets = sets or DesiredSets("kubeshard")
+        self.rewrites = self._sets.rewrites
+        """What the API server makes of what the controller sends."""
         self.fresh: Callable[[Kind], bool] = _none
         """Of which kinds `get` and `list` ask the API server instead of the cache."""
         self.undecodable: UndecodableObject | None = None
@@ -144,6 +147,44 @@ class Context:
         if self._writes:
             await self._writes.settled(self.cache, form)
         return self._reader.list(form, place, index=index, labels=labels)
+
+    async def apply(
+        self,
+        *objects: KubeObject,
+        owner: KubeObject | None = None,
+        set: str = "",
+        unowned: Unowned = "refuse",
+        immutable: Immutable = "refuse",
+    ) -> Applied:
+        """Makes these objects exist because of `owner` (default: the reconciled object), and deletes those that earlier
+        runs applied and that are not among them. Sends nothing where all is as wished. Its guarantees are those of
+        `kubeshard.controller.desired`.
+
+        What is sent is as of `ensure`, by server-side apply: fields that the wish does not speak of stay as they are,
+        and those of which it does not speak any more are given up. All kinds must be declared by the controller.
+        Objects in the owner's namespace, and all of a cluster-scoped owner, refer to it as their controller. Of others
+        the garbage collector knows nothing: apply an empty set under a finalizer.
+
+        `set` tells several sets of one owner apart. `unowned`: what becomes of objects that are there already, have no
+        controller and are in no set: "refuse" or "adopt". `immutable`: what becomes of members with fields that cannot
+        be changed: "refuse" or "recreate", which deletes them first.
+
+        The first apply of a new kind writes to the owner, too: what else the run writes to the owner with
+        `base=` it reads again before. Raises ApplyFailed with the errors of all objects that failed; Conflict and the
+        like where the run had read the past; ValueError, WrongNamespace, UndeclaredKind, AnothersApplySet.
+        """
+        wish = Wish(objects, owner, set, unowned, immutable)
+        return await self._sets.apply(self, self._reader, self._writes, wish)
+
+    async def plan(
+        self,
+        *objects: KubeObject,
+        owner: KubeObject | None = None,
+        set: str = "",
+        unowned: Unowned = "refuse",
+    ) -> Plan:
+        """What `apply` would do now. Writes nothing."""
+        return await self._sets.plan(self, self._reader, self._writes, Wish(objects, owner, set, unowned))
 
     async def run_blocking(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls `function` in a thread, of which a controller has as many at once as workers, and waits for it.

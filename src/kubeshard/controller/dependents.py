@@ -25,11 +25,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from kubeshard.controller.context import Context
-from kubeshard.core.encoding import encode, to_dict
+from kubeshard.controller.merging import lacking, learn, merged, without_status
+from kubeshard.core.encoding import encode
 from kubeshard.core.errors import Conflict
-from kubeshard.core.objects import UNSET, KubeObject, ObjectMeta, form_of
-from kubeshard.core.overlay import overlaid, pairs
-from kubeshard.core.owners import is_controlled_by, with_owner
+from kubeshard.core.objects import KubeObject
+from kubeshard.core.overlay import pairs
+from kubeshard.core.owners import with_owner
 from kubeshard.core.patches import MergePatch, merge_patch
 
 T = TypeVar("T", bound=KubeObject)
@@ -49,64 +50,28 @@ async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -
     Raises AlreadyControlled, IllegalOwner, AlreadyExists, Conflict (the cached object is stale), NotOurs and other
     ApiErrors.
     """
-    kind = form_of(type(desired)).kind
     live = await ctx.get(type(desired), desired.metadata.name, desired.metadata.namespace)
     if live is None:
         created = await ctx.client.create(_new(desired, owner))
-        _learn(ctx, None, created, desired, owner)
+        learn(created, merged(created, desired, owner), ctx.rewrites)
         return created, Ensured.CREATED
     target = merged(live, desired, owner)
-    if target is live:
-        return live, Ensured.UNCHANGED
-    had = to_dict(live)
-    declared = ctx.rewrites.without_known(kind, merge_patch(had, to_dict(target)), had)
+    declared = lacking(live, target, ctx.rewrites)
     if not declared:
         return live, Ensured.UNCHANGED
     patch = await _exact_patch(ctx, live, target) if _replaces_items(declared) else declared
     patched = await ctx.client.patch(
         type(desired), live.metadata.name, live.metadata.namespace, MergePatch(patch), base=live
     )
-    _learn(ctx, declared, patched, desired, owner)
+    learn(patched, merged(patched, desired, owner), ctx.rewrites, declared)
     return patched, Ensured.PATCHED
 
 
-def merged(live: T, desired: T, owner: KubeObject | None = None) -> T:
-    """The live object with what `desired` says: metadata merged, status left alone. `live` itself where it is so
-    already.
-    """
-    metadata = _merged_metadata(live.metadata, desired.metadata)
-    if owner is not None and not is_controlled_by(metadata, owner):
-        metadata = with_owner(metadata, owner, controller=True)
-    target = overlaid(live, desired, without=("metadata", "status"))
-    return target if metadata is live.metadata else msgspec.structs.replace(target, metadata=metadata)
-
-
 def _new(desired: T, owner: KubeObject | None) -> T:
-    changes: dict[str, Any] = {}
-    if owner is not None:
-        changes["metadata"] = with_owner(desired.metadata, owner, controller=True)
-    if "status" in desired.__struct_fields__:
-        changes["status"] = UNSET
-    return msgspec.structs.replace(desired, **changes) if changes else desired
-
-
-def _learn(
-    ctx: Context, sent: Mapping[str, Any] | None, answer: T, desired: T, owner: KubeObject | None
-) -> None:
-    target = merged(answer, desired, owner)
-    if target is not answer:
-        has = to_dict(answer)
-        ctx.rewrites.learn(answer.KIND, sent, merge_patch(has, to_dict(target)), has)
-
-
-def _merged_metadata(live: ObjectMeta, desired: ObjectMeta) -> ObjectMeta:
-    changes = {
-        name: {**(have or {}), **wish}
-        for name in ("labels", "annotations")
-        if (wish := getattr(desired, name))
-        and any((have := getattr(live, name)) is None or have.get(key) != wish[key] for key in wish)
-    }
-    return msgspec.structs.replace(live, **changes) if changes else live
+    new = without_status(desired)
+    if owner is None:
+        return new
+    return msgspec.structs.replace(new, metadata=with_owner(new.metadata, owner, controller=True))
 
 
 def _replaces_items(patch: Any) -> bool:

@@ -13,7 +13,7 @@ from kubeshard.cache.deltas import Delta, Updated
 from kubeshard.core.kinds import Kind
 from kubeshard.core.namespaces import All
 from kubeshard.core.objects import Form, Key, KubeObject
-from kubeshard.core.owners import group_kind_of
+from kubeshard.core.owners import NOTED_OWNER, group_kind_of, noted_owner
 from kubeshard.core.selectors import Selector
 
 T = TypeVar("T", bound=KubeObject)
@@ -55,7 +55,7 @@ def to_itself(obj: KubeObject) -> Iterable[Key]:
 
 def to_owner(owner: Kind, *, controller_only: bool = True) -> KeysOf:
     """The owners of that kind, whatever their version; without `controller_only` also those that do not
-    control it.
+    control it. Also the owner of the desired set of which the object is a member without a reference.
     """
     wanted = owner.group_kind
 
@@ -65,6 +65,8 @@ def to_owner(owner: Kind, *, controller_only: bool = True) -> KeysOf:
         for reference in meta.owner_references:
             if (reference.controller or not controller_only) and group_kind_of(reference) == wanted:
                 yield Key(namespace, reference.name)
+        if meta.annotations and NOTED_OWNER in meta.annotations:
+            yield from noted_owner(meta, wanted)
 
     return owners
 

@@ -17,7 +17,7 @@ seen if it were there; a question that the cache cannot answer is an error:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -52,6 +52,11 @@ class ControllerReader:
         """By what was asked for; finding the form and the scope of a class costs more than the read."""
         self._looked_at = -1
         self._index_functions = {(form_of(index.target), index.name): index.function for index in indexes}
+
+    @property
+    def declared(self) -> Mapping[Form[Any], Scope]:
+        """What the controller watches, and in which of the author's scopes."""
+        return self._declared
 
     def get(self, target: type[T] | Form[T], name: str, namespace: str | None = None) -> T | None:
         informer = self.informer(target)

@@ -33,6 +33,7 @@ from kubeshard.controller.composition import composed
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.deadlines import Deadline, Deadlines
+from kubeshard.controller.desired.sets import DesiredSets
 from kubeshard.controller.in_flight import CurrentRun, Run
 from kubeshard.controller.mapping import KeysOf, mapped_by, to_itself, to_owner
 from kubeshard.controller.metrics import ControllerMetrics, NoMetrics
@@ -45,7 +46,6 @@ from kubeshard.controller.outcomes import (
     of_result,
 )
 from kubeshard.controller.reader import ControllerReader
-from kubeshard.controller.rewrites import Rewrites
 from kubeshard.controller.stale import advice, is_persistent
 from kubeshard.controller.syncing import Inputs, Trouble, until_answered
 from kubeshard.controller.triggers import Trigger
@@ -100,7 +100,7 @@ class ControllerRunner:
         self._inputs = Inputs(self._informers, world.clock)
         self._parked: dict[Key, None] = {}
         """Keys that came while a kind was missing."""
-        self._rewrites = Rewrites()
+        self._sets = DesiredSets(controller.name)
         self._reconcile = composed(controller, self._inputs.check)
         self.queue: WorkQueue[Key] = WorkQueue(
             controller.name,
@@ -295,6 +295,8 @@ class ControllerRunner:
             elif writes and self._inputs.complete():
                 await writes.settled(self._cluster.cache, self._form)
             obj, undecodable = self._read(key)
+            if obj is None:
+                self._sets.forget(key)
             ctx = Context(
                 key=key,
                 form=self._form,
@@ -308,7 +310,7 @@ class ControllerRunner:
                 threads=self._threads,
                 reconcile_id=reconcile_id,
                 reasons=self.queue.reasons(key),
-                rewrites=self._rewrites,
+                sets=self._sets,
             )
             ctx.undecodable = undecodable
             return await self._reconcile(ctx, obj)

@@ -3,16 +3,22 @@
 Owners are compared by group, kind and name; the version does not matter. At most one owner is the controller.
 A cluster-scoped object cannot have a namespaced owner; a namespaced owner must be in the dependent's
 namespace. An illegal reference is never refused by the API server: the garbage collector deletes the
-dependent instead. So these functions refuse it (`IllegalOwner`).
+dependent instead. So these functions refuse it (`IllegalOwner`). Where a dependent has to say whose it is all the
+same, it has a note, which means nothing to the garbage collector.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import msgspec
 
 from kubeshard.core.errors import KubeshardError, Terminal
 from kubeshard.core.kinds import GroupKind, Kind
-from kubeshard.core.objects import KubeObject, ObjectMeta, OwnerReference
+from kubeshard.core.objects import Key, KubeObject, ObjectMeta, OwnerReference
+
+NOTED_OWNER = "kubeshard.dev/owner"
+"""The annotation with the note."""
 
 
 class AlreadyControlled(KubeshardError):
@@ -98,6 +104,19 @@ def with_owner(meta: ObjectMeta, owner: KubeObject, *, controller: bool = False)
         raise AlreadyControlled(meta, current)
     others = tuple(other for other in meta.owner_references if not _same(other, reference))
     return msgspec.structs.replace(meta, owner_references=(*others, reference))
+
+
+def owner_note(owner: KubeObject) -> str:
+    """`<Kind>.<group> <namespace>/<name>`."""
+    return f"{owner.KIND.group_kind} {owner.key}"
+
+
+def noted_owner(meta: ObjectMeta, kind: GroupKind) -> Iterator[Key]:
+    """The owner in the note, if there is one of that kind."""
+    noted_kind, _, place = meta.annotation(NOTED_OWNER).partition(" ")
+    if noted_kind == str(kind):
+        namespace, _, name = place.rpartition("/")
+        yield Key(namespace, name)
 
 
 def _same(a: OwnerReference, b: OwnerReference) -> bool:

@@ -1,0 +1,291 @@
+"""Which objects belong to a desired set, as it is written on the objects and on their owner.
+
+The owner is the parent of an ApplySet (KEP-3659), so kubectl and other tools see what belongs to it, and leave it
+alone:
+
+| where | key | value |
+|---|---|---|
+| owner, label | `applyset.kubernetes.io/id` | the set's id: a hash of the owner's name, namespace, kind and group |
+| owner, annotation | `applyset.kubernetes.io/tooling` | `kubeshard/<version>` |
+| owner, annotation | `applyset.kubernetes.io/contains-group-kinds` | the kinds in which members may be found |
+| owner, annotation | `applyset.kubernetes.io/additional-namespaces` | namespaces of members, but for the owner's |
+| member, label | `applyset.kubernetes.io/part-of` | the id |
+
+An owner may have several sets, of several controllers. To kubectl they are one; to tell them apart there is more:
+
+| where | key | value |
+|---|---|---|
+| owner, annotation | `sets.kubeshard.dev/<set>` | kinds and namespaces of this set, as JSON |
+| member, label | `kubeshard.dev/set` | the set: the controller's name, or `<controller>.<name>` |
+| member, annotation | `kubeshard.dev/applied` | a hash of what was applied, and one of the member's own name |
+| member, annotation | `kubeshard.dev/owner` | kind, namespace and name of an owner to which it cannot refer |
+
+The hash of the name tells a member from an object that somebody made from a copy of it, labels and all.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kubeshard.core.errors import Terminal
+from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.core.names import is_label_value
+from kubeshard.core.objects import Key, KubeObject, ObjectMeta, OwnerReference, Struct
+from kubeshard.core.owners import NOTED_OWNER, controller_of, group_kind_of
+from kubeshard.version import __version__
+
+ID = "applyset.kubernetes.io/id"
+PART_OF = "applyset.kubernetes.io/part-of"
+TOOLING = "applyset.kubernetes.io/tooling"
+KINDS = "applyset.kubernetes.io/contains-group-kinds"
+NAMESPACES = "applyset.kubernetes.io/additional-namespaces"
+
+SET = "kubeshard.dev/set"
+APPLIED = "kubeshard.dev/applied"
+SETS = "sets.kubeshard.dev/"
+
+RESERVED = frozenset({ID, PART_OF, SET, APPLIED, NOTED_OWNER})
+"""Keys that no wish may carry."""
+
+_TOOL = "kubeshard"
+
+
+class AnothersApplySet(Terminal):
+    """The owner is the parent of an ApplySet of another tool, which alone may change it."""
+
+
+class Address(NamedTuple):
+    """Which object, whatever the version of its kind."""
+
+    kind: GroupKind
+    key: Key
+
+    def __str__(self) -> str:
+        return f"{self.kind.kind} {self.key}"
+
+
+def address_of(obj: KubeObject) -> Address:
+    return Address(obj.KIND.group_kind, obj.key)
+
+
+class Standing(Enum):
+    """What an object is to a set."""
+
+    MEMBER = "a member"
+    OWNED = "controlled by the owner, but not marked yet"
+    UNOWNED = "nobody's"
+    FOREIGN = "somebody else's"
+
+
+@dataclass(frozen=True, slots=True)
+class ApplySet:
+    """One set of one owner."""
+
+    id: str
+    name: str
+    owner: KubeObject
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {PART_OF: self.id, SET: self.name}
+
+    @property
+    def index_value(self) -> str:
+        return f"{self.id}/{self.name}"
+
+    def can_own(self, kind: Kind, namespace: str) -> bool:
+        """Whether a member may refer to the owner, so that the garbage collector knows of it."""
+        owner = self.owner
+        return not owner.KIND.namespaced or (kind.namespaced and namespace == owner.metadata.namespace)
+
+    def standing(self, obj: KubeObject) -> Standing:
+        meta = obj.metadata
+        controller, part_of = controller_of(meta), meta.label(PART_OF)
+        ours = self._controls(controller)
+        if controller is not None and not ours:
+            return Standing.FOREIGN
+        if part_of and (part_of, meta.label(SET)) != (self.id, self.name):
+            return Standing.FOREIGN
+        if part_of and is_own_mark(meta.annotation(APPLIED), address_of(obj)):
+            return Standing.MEMBER
+        return Standing.OWNED if ours else Standing.UNOWNED
+
+    def is_member(self, obj: KubeObject) -> bool:
+        return self.standing(obj) is Standing.MEMBER
+
+    def whose(self, obj: KubeObject) -> str:
+        """Of an object that is FOREIGN: to whom it belongs."""
+        part_of, controller = obj.metadata.label(PART_OF), controller_of(obj.metadata)
+        if controller is not None and not self._controls(controller):
+            return f"it is controlled by {controller.kind} {controller.name}"
+        if part_of == self.id:
+            return f"it is in the set {obj.metadata.label(SET)!r} of the same owner"
+        return f"it is in another ApplySet ({part_of})"
+
+    def _controls(self, controller: OwnerReference | None) -> bool:
+        """By name: the garbage collector deletes what a predecessor of the owner controlled."""
+        owner = self.owner
+        return controller is not None and (
+            (group_kind_of(controller), controller.name) == (owner.KIND.group_kind, owner.metadata.name)
+        )
+
+
+def index_values(obj: KubeObject) -> tuple[str, ...]:
+    """What members are filed under: `ApplySet.index_value`."""
+    part_of = obj.metadata.label(PART_OF)
+    return (f"{part_of}/{obj.metadata.label(SET)}",) if part_of else ()
+
+
+def applyset(owner: KubeObject, controller: str, name: str) -> ApplySet:
+    """Raises ValueError for a name that cannot be a label, AnothersApplySet."""
+    full = f"{controller}.{name}" if name else controller
+    if not is_label_value(full):
+        raise ValueError(
+            f"set {name!r} of controller {controller}: {full!r} cannot be a label's value, which is at most 63 "
+            "letters, digits, '-', '_' and '.'"
+        )
+    tool, _, _ = owner.metadata.annotation(TOOLING).rpartition("/")
+    if owner.metadata.has_label(ID) and tool != _TOOL:
+        raise AnothersApplySet(
+            f"{owner.KIND.kind} {owner.key} is the parent of an ApplySet of {tool or 'an unknown tool'}: let that tool "
+            f"give it up, or remove its label {ID}"
+        )
+    kind = owner.KIND
+    return ApplySet(_id(owner.metadata.name, owner.metadata.namespace, kind.kind, kind.group), full, owner)
+
+
+@lru_cache(maxsize=4096)
+def _id(name: str, namespace: str, kind: str, group: str) -> str:
+    return f"applyset-{_digest(f'{name}.{namespace}.{kind}.{group}'.encode())}-v1"
+
+
+# Marks: what was applied, how, and to which object
+
+
+def mark(operation: str, digest: str, address: Address) -> str:
+    return f"{operation}.{digest}.{_own(address)}"
+
+
+def is_own_mark(text: str, address: Address) -> bool:
+    return text.rpartition(".")[2] == _own(address)
+
+
+def read_mark(text: str) -> tuple[str, str]:
+    """Operation and digest."""
+    operation, _, rest = text.partition(".")
+    return operation, rest.partition(".")[0]
+
+
+def digest_of(body: bytes) -> str:
+    return _digest(body)[:16]
+
+
+def _own(address: Address) -> str:
+    kind, key = address
+    return _digest(f"{kind.group}/{kind.kind}/{key.namespace}/{key.name}".encode())[:8]
+
+
+def _digest(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+
+
+# The owner's memory
+
+
+class Memory(NamedTuple):
+    """Where members of a set may be found."""
+
+    kinds: frozenset[GroupKind] = frozenset()
+    namespaces: frozenset[str] = frozenset()
+
+    def united(self, other: Memory) -> Memory:
+        return Memory(self.kinds | other.kinds, self.namespaces | other.namespaces)
+
+    def within(self, other: Memory) -> bool:
+        return self.kinds <= other.kinds and self.namespaces <= other.namespaces
+
+
+class _Memory(Struct):
+    kinds: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+
+
+def memory_of(addresses: Iterable[Address]) -> Memory:
+    places = list(addresses)
+    return Memory(
+        frozenset(place.kind for place in places),
+        frozenset(place.key.namespace for place in places if place.key.namespace),
+    )
+
+
+def remembered(meta: ObjectMeta, name: str) -> Memory:
+    """What the owner's annotations say about the set. Where its own one cannot be read, what they say about all."""
+    return _read(meta.annotation(SETS + name), meta)
+
+
+def _read(text: str, meta: ObjectMeta) -> Memory:
+    if not text:
+        return Memory()
+    try:
+        found = msgspec.json.decode(text, type=_Memory)
+    except msgspec.DecodeError:
+        kinds, namespaces = (meta.annotation(key).split(",") for key in (KINDS, NAMESPACES))
+        found = _Memory(kinds=tuple(kinds), namespaces=(meta.namespace, *namespaces))
+    return Memory(
+        frozenset(_group_kind(kind) for kind in found.kinds if kind),
+        frozenset(filter(None, found.namespaces)),
+    )
+
+
+def _group_kind(text: str) -> GroupKind:
+    kind, _, group = text.partition(".")
+    return GroupKind(group, kind)
+
+
+def parent_patch(owner: ObjectMeta, set_: ApplySet, memory: Memory) -> dict[str, Any]:
+    """The merge patch of labels and annotations after which the owner remembers this of the set; empty if it does. An
+    owner without any members is no parent.
+    """
+    others = [
+        _read(text, owner)
+        for key, text in (owner.annotations or {}).items()
+        if key.startswith(SETS) and key != SETS + set_.name
+    ]
+    total = memory
+    for other in others:
+        total = total.united(other)
+    namespaces = sorted(total.namespaces - {owner.namespace})
+    is_parent = bool(total.kinds)
+    labels = {ID: set_.id if is_parent else None}
+    annotations = {
+        KINDS: ",".join(sorted(map(str, total.kinds))) if is_parent else None,
+        NAMESPACES: ",".join(namespaces) or None,
+        SETS + set_.name: _written(memory),
+    }
+    changes = {
+        "labels": _differing(owner.labels, labels),
+        "annotations": _differing(owner.annotations, annotations),
+    }
+    if not any(changes.values()):
+        return {}
+    changes["annotations"][TOOLING] = f"{_TOOL}/v{__version__}" if is_parent else None
+    return {name: values for name, values in changes.items() if values}
+
+
+def _written(memory: Memory) -> str | None:
+    if not memory.kinds:
+        return None
+    kinds, namespaces = sorted(map(str, memory.kinds)), sorted(memory.namespaces)
+    return msgspec.json.encode(_Memory(kinds=tuple(kinds), namespaces=tuple(namespaces))).decode()
+
+
+def _differing(have: Mapping[str, str] | None, want: Mapping[str, str | None]) -> dict[str, str | None]:
+    return {key: value for key, value in want.items() if (have or {}).get(key) != value}

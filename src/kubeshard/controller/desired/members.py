@@ -1,0 +1,120 @@
+"""From what an author wishes to what is sent.
+
+A member is the wish with the labels of its set, with a reference to the owner where there may be one, and without
+what only the server sets. Its digest is that of all this: an object that carries it was applied from an equal wish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from kubeshard.controller.desired.applyset import (
+    APPLIED,
+    RESERVED,
+    Address,
+    ApplySet,
+    address_of,
+    digest_of,
+    mark,
+)
+from kubeshard.controller.merging import merged, without_status
+from kubeshard.core.encoding import to_dict
+from kubeshard.core.kinds import GroupKind
+from kubeshard.core.namespaces import namespace_of
+from kubeshard.core.objects import KubeObject, ObjectMeta, form_of
+from kubeshard.core.owners import NOTED_OWNER, owner_note, with_owner
+
+T = TypeVar("T", bound=KubeObject)
+
+_FIRST = (GroupKind("", "Namespace"), GroupKind("apiextensions.k8s.io", "CustomResourceDefinition"))
+"""Kinds that others need: applied first, deleted last."""
+
+
+def rank(kind: GroupKind) -> int:
+    return _FIRST.index(kind) if kind in _FIRST else len(_FIRST)
+
+
+@dataclass(frozen=True, slots=True)
+class Member(Generic[T]):
+    address: Address
+    obj: T
+    """As it is sent, but for its mark."""
+    digest: str
+    controller: KubeObject | None
+    """The owner, if the object refers to it."""
+
+    def body(self, operation: str) -> dict[str, Any]:
+        body = to_dict(self.obj)
+        annotations = {
+            **(body["metadata"].get("annotations") or {}),
+            APPLIED: mark(operation, self.digest, self.address),
+        }
+        return {**body, "metadata": {**body["metadata"], "annotations": annotations}}
+
+    def to_create(self) -> T:
+        metadata = self.obj.metadata
+        annotations = {
+            **(metadata.annotations or {}),
+            APPLIED: mark("created", self.digest, self.address),
+        }
+        return msgspec.structs.replace(
+            self.obj, metadata=msgspec.structs.replace(metadata, annotations=annotations)
+        )
+
+    def merged_into(self, live: T) -> T:
+        """The live object as it is to be; `live` itself if it is so."""
+        return merged(live, self.obj, self.controller)
+
+
+def members_of(set_: ApplySet, wishes: Sequence[KubeObject]) -> dict[Address, Member[Any]]:
+    """In the order in which they are applied. Raises ValueError and WrongNamespace for wishes that cannot be members,
+    IllegalOwner for an owner that was not read from the server.
+    """
+    found: dict[Address, Member[Any]] = {}
+    for wish in wishes:
+        member = _member(set_, wish)
+        if member.address in found:
+            raise ValueError(f"{member.address} is wished twice")
+        found[member.address] = member
+    return dict(sorted(found.items(), key=lambda item: rank(item[0].kind)))
+
+
+def _member(set_: ApplySet, wish: KubeObject) -> Member[Any]:
+    form_of(type(wish))  # says what is not a kind
+    address = address_of(wish)
+    _check(set_, wish, address)
+    given, owner = wish.metadata, set_.owner
+    metadata = ObjectMeta(
+        name=given.name,
+        namespace=given.namespace,
+        labels={**(given.labels or {}), **set_.labels},
+        annotations=given.annotations,
+        owner_references=given.owner_references,
+        finalizers=given.finalizers,
+    )
+    refers = set_.can_own(wish.KIND, given.namespace)
+    if refers:
+        metadata = with_owner(metadata, owner, controller=True)
+    else:
+        annotations = {**(given.annotations or {}), NOTED_OWNER: owner_note(owner)}
+        metadata = msgspec.structs.replace(metadata, annotations=annotations)
+    obj = msgspec.structs.replace(without_status(wish), metadata=metadata)
+    digest = digest_of(msgspec.json.encode(to_dict(obj), order="deterministic"))
+    return Member(address, obj, digest, owner if refers else None)
+
+
+def _check(set_: ApplySet, wish: KubeObject, address: Address) -> None:
+    meta = wish.metadata
+    if not meta.name:
+        raise ValueError(
+            f"a {address.kind.kind} has no name: an object of a desired set is known by its name"
+        )
+    namespace_of(wish.KIND, meta.name, meta.namespace)
+    if address == address_of(set_.owner):
+        raise ValueError(f"{address} cannot be in a set that it owns")
+    if taken := RESERVED & {*(meta.labels or ()), *(meta.annotations or ())}:
+        raise ValueError(f"{address}: leave {', '.join(sorted(taken))} out, which marks the members of sets")

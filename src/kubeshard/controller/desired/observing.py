@@ -1,0 +1,174 @@
+"""What there is of a desired set: in the caches of the controller, and where nothing is cached, at the API server.
+
+Guaranteed: members are found in all kinds that the controller declares, and in kinds and namespaces that it does not
+declare any more while the owner remembers them. Only the latter cost requests, and only until they are pruned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
+
+from kubeshard.cache.informer import Informer
+from kubeshard.cache.own_writes import OwnWrites
+from kubeshard.client.client import Client
+from kubeshard.client.discovery import KindNotServed
+from kubeshard.controller.desired.applyset import (
+    PART_OF,
+    SET,
+    Address,
+    ApplySet,
+    Memory,
+    address_of,
+    index_values,
+    memory_of,
+    remembered,
+)
+from kubeshard.controller.desired.members import Member
+from kubeshard.controller.desired.planning import Observed
+from kubeshard.controller.reader import ControllerReader
+from kubeshard.controller.rewrites import Rewrites
+from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.errors import ApiError, Terminal
+from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.core.namespaces import ALL
+from kubeshard.core.objects import Form, Key, KubeObject, PartialObject, form_of, metadata_only
+from kubeshard.core.selectors import Selector
+
+T = TypeVar("T", bound=KubeObject)
+
+_INDEX = "kubeshard.dev/set"
+
+
+class Run(Protocol):
+    """What of a `Context` a set needs."""
+
+    @property
+    def key(self) -> Key: ...
+    @property
+    def form(self) -> Form[Any]: ...
+    @property
+    def client(self) -> Client: ...
+    @property
+    def rewrites(self) -> Rewrites: ...
+    @property
+    def fresh(self) -> Callable[[Kind], bool]: ...
+
+    async def get(self, target: type[T] | Form[T], name: str, namespace: str | None = None) -> T | None: ...
+
+
+class Observer:
+    """The eyes of one run."""
+
+    def __init__(self, run: Run, reads: ControllerReader, writes: OwnWrites) -> None:
+        self._run = run
+        self._reads = reads
+        self._writes = writes
+
+    @property
+    def cached(self) -> bool:
+        """Whether all is read from the caches."""
+        return not any(self._run.fresh(form.kind) for form in self._reads.declared)
+
+    async def filed(
+        self, set_: ApplySet, wanted: Container[GroupKind]
+    ) -> dict[Form[Any], Mapping[Key, KubeObject]]:
+        """The marked objects of all declared kinds, by form; where the API server is asked, only of the wanted kinds.
+        What comes from caches changes with them: to be read at once.
+        """
+        found: dict[Form[Any], Mapping[Key, KubeObject]] = {}
+        for form in self._reads.declared:
+            if not self._run.fresh(form.kind):
+                informer = await self._settled(form)
+                found[form] = informer.store.filed(_INDEX, set_.index_value)
+            elif form.kind.group_kind in wanted:
+                listed = await self._reads.list_live(
+                    self._run.client, form, ALL, index=None, labels=_selector(set_)
+                )
+                found[form] = {obj.key: obj for obj in listed}
+        return found
+
+    async def observe(self, set_: ApplySet, members: Mapping[Address, Member[Any]]) -> Observed:
+        """Raises UndeclaredKind, CacheBehind, and Terminal for what the watches of the controller would not show."""
+        memory, wanted = remembered(set_.owner.metadata, set_.name), memory_of(members)
+        for member in members.values():
+            self._check_shown(member)
+        filed = await self.filed(set_, memory.kinds | wanted.kinds)
+        marked = {address_of(obj): obj for objects in filed.values() for obj in objects.values()}
+        marked |= {address_of(obj): obj for obj in self._undecodable(set_, filed)}
+        unseen: dict[Address, Exception] = {}
+        if not memory.within(wanted):
+            marked |= {address_of(obj): obj for obj in await self._elsewhere(set_, memory, unseen)}
+        live: dict[Address, KubeObject] = {}
+        unreadable: dict[Address, Exception] = {}
+        for address, member in members.items():
+            obj = marked.pop(address, None)
+            if type(obj) is not type(member.obj):
+                try:
+                    obj = await self._run.get(type(member.obj), address.key.name, address.key.namespace)
+                except UndecodableObject as error:
+                    unreadable[address] = error
+                    continue
+            if obj is not None:
+                live[address] = obj
+        return Observed(live, marked.values(), unreadable, unseen)
+
+    def _check_shown(self, member: Member[Any]) -> None:
+        metadata, scope = member.obj.metadata, self._reads.declared.get(form_of(type(member.obj)))
+        if scope is not None and not scope.labels.matches(metadata.labels):
+            raise Terminal(
+                f"{member.address} would not be seen: the controller's watch of {member.address.kind.kind} shows only "
+                f"{scope.labels}; give the object these labels, or take the scope from the watch"
+            )
+
+    async def _settled(self, form: Form[Any]) -> Informer[Any]:
+        """The informer, when it shows what runs for this key wrote."""
+        informer = self._reads.informer(form)
+        if not informer.has_synced:
+            await self._reads.filled(form)
+        if self._writes:
+            await self._writes.settled(self._reads.cache, form)
+        if not informer.store.has_index(_INDEX):
+            informer.store.add_index(_INDEX, index_values)
+        return informer
+
+    def _undecodable(self, set_: ApplySet, forms: Iterable[Form[Any]]) -> Iterator[PartialObject]:
+        """A member that does not fit its class any more can still be deleted."""
+        for form in forms:
+            for error in self._reads.informer(form).store.undecodable.values():
+                if error.partial is not None and set_.index_value in index_values(error.partial):
+                    yield error.partial
+
+    async def _elsewhere(
+        self, set_: ApplySet, memory: Memory, unseen: dict[Address, Exception]
+    ) -> list[KubeObject]:
+        """Marked objects of kinds, and in namespaces, that this version of the program does not watch. `unseen` gets
+        what cannot be looked for.
+        """
+        found: list[KubeObject] = []
+        for group_kind in sorted(memory.kinds):
+            watched = [
+                (form.kind, scope)
+                for form, scope in self._reads.declared.items()
+                if form.kind.group_kind == group_kind
+            ]
+            if any(scope.namespaces is ALL or not kind.namespaced for kind, scope in watched):
+                continue
+            try:
+                kind = await self._run.client.discovery.kind(group_kind.group, kind=group_kind.kind)
+            except KindNotServed:
+                continue  # and nothing of it is left
+            form: Form[Any] = metadata_only(kind)
+            for namespace in sorted(memory.namespaces) if kind.namespaced else ("",):
+                if any(scope.covers(kind, namespace) for _, scope in watched):
+                    continue
+                place = namespace if kind.namespaced else ALL
+                try:
+                    found += await self._run.client.list_all(form, place, label_selector=_selector(set_))
+                except ApiError as error:
+                    unseen[Address(group_kind, Key(namespace, "*"))] = error
+        return found
+
+
+def _selector(set_: ApplySet) -> Selector:
+    return Selector.equals(PART_OF, set_.id) & Selector.equals(SET, set_.name)

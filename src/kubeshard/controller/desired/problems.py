@@ -1,0 +1,52 @@
+"""What can go wrong with a desired set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kubeshard.cache.errors import CacheBehind
+from kubeshard.controller.desired.applyset import Address
+from kubeshard.core.errors import AlreadyExists, Conflict, FieldConflict, KubeshardError, Terminal
+
+
+class NotAdopted(KubeshardError):
+    """An object of that name is there already, and may not become a member of the set."""
+
+
+class ImmutableFields(Terminal):
+    """The API server refuses to change an object into what is wished, and would accept it as a new one."""
+
+
+class ApplyFailed(ExceptionGroup[Exception]):
+    """Some objects of a set were not applied or not deleted; `problems` names them. The others were applied. Nothing
+    is deleted unless everything was applied.
+    """
+
+    problems: Mapping[Address, Exception]
+
+    def __new__(cls, whose: str, problems: Mapping[Address, Exception]) -> ApplyFailed:
+        told = "; ".join(f"{address}: {error}" for address, error in problems.items())
+        failed = super().__new__(cls, f"{whose}: {told}", list(problems.values()))
+        failed.problems = dict(problems)
+        return failed
+
+    def derive(self, excs: Sequence[Exception], /) -> ExceptionGroup[Exception]:  # type: ignore[override]
+        return ExceptionGroup(self.message, excs)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def raise_for(whose: str, problems: Mapping[Address, Exception]) -> None:
+    """Raises ApplyFailed if there are problems; the first one itself if all are that the run had read the past, so that
+    it ends as any run does that did.
+    """
+    if not problems:
+        return
+    if all(is_stale(error) for error in problems.values()):
+        raise next(iter(problems.values()))
+    raise ApplyFailed(whose, problems)
+
+
+def is_stale(error: Exception) -> bool:
+    return isinstance(error, Conflict | AlreadyExists | CacheBehind) and not isinstance(error, FieldConflict)

@@ -1,0 +1,251 @@
+"""Carrying a desired set out.
+
+In this order, so that a run that ends anywhere is completed by the next one:
+
+1. The owner remembers the kinds and namespaces of what is about to be applied, besides those of what was.
+2. Everything wished is created or applied, Namespaces and definitions of kinds first, one object after the other. One
+   that fails does not keep the others from it.
+3. If all of that succeeded, what is not wished any more is deleted, in the opposite order.
+4. If that succeeded too, the owner forgets the kinds and namespaces that are empty now.
+
+Nothing in this module remembers anything that the next run needs: what is remembered saves time only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from kubeshard.cache.own_writes import OwnWrites
+from kubeshard.controller.desired.applyset import (
+    ID,
+    SETS,
+    Address,
+    ApplySet,
+    address_of,
+    applyset,
+    memory_of,
+    remembered,
+)
+from kubeshard.controller.desired.members import Member, members_of
+from kubeshard.controller.desired.observing import Observer, Run
+from kubeshard.controller.desired.plan import Applied, Plan
+from kubeshard.controller.desired.planning import Observed, Unowned, plan_of
+from kubeshard.controller.desired.problems import ImmutableFields, raise_for
+from kubeshard.controller.desired.writing import Writer
+from kubeshard.controller.merging import learn
+from kubeshard.controller.reader import ControllerReader
+from kubeshard.controller.rewrites import Rewrites
+from kubeshard.core.errors import AlreadyExists, Conflict, Invalid, KubeshardError, NotOurs
+from kubeshard.core.objects import Key, KubeObject
+
+Immutable = Literal["refuse", "recreate"]
+"""What becomes of a member with fields that the API server refuses to change."""
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The arguments of `ctx.apply`."""
+
+    objects: tuple[KubeObject, ...]
+    owner: KubeObject | None = None
+    set: str = ""
+    unowned: Unowned = "refuse"
+    immutable: Immutable = "refuse"
+
+    def fingerprint(self) -> int:
+        """Of equal wishes the same; of others another one, as far as 64 bits can tell, in this process."""
+        said = _ENCODER.encode(self.objects)
+        return hash((said, *map(type, self.objects), self.unowned))
+
+
+class _Known(NamedTuple):
+    """Of a set that was as wished: by what to tell that it still is."""
+
+    fingerprint: int
+    uid: str
+    note: str
+    versions: tuple[str, ...]
+    """Of the members, in the order of the caches. No two states of objects have the same one."""
+
+
+class DesiredSets:
+    """Those of one controller."""
+
+    def __init__(self, controller: str) -> None:
+        self._controller = controller
+        self.rewrites = Rewrites()
+        self._known: dict[Key, dict[tuple[str, str], _Known]] = {}
+
+    def forget(self, key: Key) -> None:
+        """The object is gone, or another shard's."""
+        self._known.pop(key, None)
+
+    async def plan(self, run: Run, reads: ControllerReader, writes: OwnWrites, wish: Wish) -> Plan:
+        set_ = await self._set(run, wish)
+        members = members_of(set_, wish.objects)
+        observed = await Observer(run, reads, writes).observe(set_, members)
+        return plan_of(set_, members, observed, self.rewrites, wish.unowned)
+
+    async def apply(self, run: Run, reads: ControllerReader, writes: OwnWrites, wish: Wish) -> Applied:
+        set_ = await self._set(run, wish)
+        observer, fingerprint = Observer(run, reads, writes), wish.fingerprint()
+        known = self._known.get(run.key, {}).get((set_.id, set_.name))
+        if known is not None and known == _now(set_, fingerprint, known.versions) and observer.cached:
+            filed = await observer.filed(set_, ())
+            if known.versions == _versions(filed):
+                live = {address_of(obj): obj for objects in filed.values() for obj in objects.values()}
+                return Applied(Plan(unchanged=tuple(live.values())), live)
+        members = members_of(set_, wish.objects)
+        observed = await observer.observe(set_, members)
+        plan = plan_of(set_, members, observed, self.rewrites, wish.unowned)
+        applied = await _Run(run, set_, members, observed, self.rewrites, wish).carry_out(plan)
+        if not plan:
+            versions = _versions(await observer.filed(set_, ()))
+            self._known.setdefault(run.key, {})[set_.id, set_.name] = _now(set_, fingerprint, versions)
+        return applied
+
+    async def _set(self, run: Run, wish: Wish) -> ApplySet:
+        owner = wish.owner
+        if owner is None:
+            owner = await run.get(run.form, run.key.name, run.key.namespace)
+        if owner is None:
+            raise Conflict(
+                f"{run.form.kind.kind} {run.key} is gone: nothing can be applied for it, and what referred to it is "
+                "deleted by the garbage collector"
+            )
+        return applyset(owner, self._controller, wish.set)
+
+
+def _now(set_: ApplySet, fingerprint: int, versions: tuple[str, ...]) -> _Known:
+    meta = set_.owner.metadata
+    note = f"{meta.label(ID)} {meta.annotation(SETS + set_.name)}"
+    return _Known(fingerprint, meta.uid, note, versions)
+
+
+def _versions(filed: Mapping[Any, Mapping[Key, KubeObject]]) -> tuple[str, ...]:
+    return tuple(obj.metadata.resource_version for objects in filed.values() for obj in objects.values())
+
+
+class _Run:
+    """One set being carried out."""
+
+    def __init__(
+        self,
+        run: Run,
+        set_: ApplySet,
+        members: Mapping[Address, Member[Any]],
+        observed: Observed,
+        rewrites: Rewrites,
+        wish: Wish,
+    ) -> None:
+        self._set = set_
+        self._members = members
+        self._observed = observed
+        self._rewrites = rewrites
+        self._wish = wish
+        self._writer = Writer(run.client, set_)
+        self._objects: dict[Address, KubeObject] = {}
+        self._waiting: list[KubeObject] = []
+
+    async def carry_out(self, plan: Plan) -> Applied:
+        wanted, owner = memory_of(self._members), self._set.owner
+        before = remembered(owner.metadata, self._set.name)
+        self._objects = {address_of(obj): obj for obj in plan.unchanged}
+        self._waiting = list(plan.waiting)
+        if plan.creates or plan.updates:
+            await self._writer.remember(before.united(wanted))
+        problems = {**plan.refused, **await self._apply_all(plan)}
+        if not problems and not self._waiting:
+            problems = {**await self._delete_all(plan.deletes), **plan.unseen}
+            if not problems:
+                await self._writer.remember(wanted)
+        raise_for(f"set {self._set.name} of {owner.KIND.kind} {owner.key}", problems)
+        return Applied(plan, self._objects, tuple(self._waiting))
+
+    async def _apply_all(self, plan: Plan) -> dict[Address, Exception]:
+        creates = {address_of(obj) for obj in plan.creates}
+        updates = {address_of(update.live): update.live for update in plan.updates}
+        problems: dict[Address, Exception] = {}
+        for address, member in self._members.items():
+            try:
+                if address in creates:
+                    await self._create(member)
+                elif address in updates:
+                    await self._update(member, updates[address])
+            except NotOurs:
+                raise  # nor are the others
+            except KubeshardError as error:
+                problems[address] = error
+        return problems
+
+    async def _delete_all(self, objects: Sequence[KubeObject]) -> dict[Address, Exception]:
+        problems: dict[Address, Exception] = {}
+        for obj in objects:
+            try:
+                await self._writer.delete(obj)
+            except NotOurs:
+                raise
+            except KubeshardError as error:
+                problems[address_of(obj)] = error
+        return problems
+
+    async def _create(self, member: Member[Any]) -> None:
+        try:
+            created = await self._writer.create(member)
+        except AlreadyExists:
+            await self._judge(member, await self._writer.read(member))
+        else:
+            self._became(member, created)
+
+    async def _judge(self, member: Member[Any], live: KubeObject) -> None:
+        """What the cache did not show, or not yet."""
+        address = member.address
+        observed = Observed({address: live})
+        plan = plan_of(self._set, {address: member}, observed, self._rewrites, self._wish.unowned)
+        if plan.refused:
+            raise plan.refused[address]
+        if plan.updates:
+            await self._update(member, live)
+        elif plan.waiting:
+            self._waiting.append(live)
+        else:
+            self._objects[address] = live
+
+    async def _update(self, member: Member[Any], live: KubeObject) -> None:
+        try:
+            applied = await self._writer.apply(member, live)
+        except Invalid as error:
+            if not await self._writer.is_valid_as_new(member):
+                raise
+            await self._recreate(member, live, error)
+        else:
+            self._became(member, applied)
+
+    async def _recreate(self, member: Member[Any], live: KubeObject, why: Invalid) -> None:
+        """Only what was made from a wish of ours is deleted for it."""
+        if self._wish.immutable == "refuse" or not self._set.is_member(live):
+            raise ImmutableFields(
+                f"the API server does not change fields of it that are not as wished; delete it, or use "
+                f"immutable='recreate' for members of the set: {why.message}"
+            ) from why
+        now = await self._writer.read(member)
+        if now.metadata.uid != live.metadata.uid or not self._set.is_member(now):
+            raise Conflict(f"{member.address} changed since it was read")
+        await self._writer.delete(now)
+        try:
+            self._became(member, await self._writer.create(member))
+        except AlreadyExists:
+            left = await self._writer.read(member)
+            if not left.metadata.deleting:
+                raise
+            self._waiting.append(left)
+
+    def _became(self, member: Member[Any], answer: KubeObject) -> None:
+        learn(answer, member.merged_into(answer), self._rewrites)
+        self._objects[member.address] = answer

@@ -1,0 +1,120 @@
+"""The requests of a desired set, each complete by itself.
+
+| request | guarded by |
+|---|---|
+| create | nothing must be there: what the cache does not show is found, and judged as if it had |
+| apply, forced: of members only | the uid, so that nothing is brought back and no successor is written over |
+| delete | uid and resourceVersion |
+| what the owner remembers | the owner's resourceVersion |
+
+An object is created by a create and not by an apply, which would merge into what somebody else has there. What a
+create sets, an apply does not take back; so an object's first apply is preceded by a patch that turns the one into the
+other (`kubeshard.core.managed_fields`).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from kubeshard.client.client import Client
+from kubeshard.controller.desired.applyset import (
+    APPLIED,
+    ApplySet,
+    Memory,
+    parent_patch,
+    read_mark,
+)
+from kubeshard.controller.desired.members import Member
+from kubeshard.core.encoding import decode
+from kubeshard.core.errors import AlreadyExists, ApiError, Conflict, NotFound
+from kubeshard.core.managed_fields import as_applied
+from kubeshard.core.objects import Form, KubeObject, form_of, metadata_only
+from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, replace
+
+
+class Writer:
+    """What writes to the members and the parent of one set, in one run."""
+
+    def __init__(self, client: Client, set_: ApplySet) -> None:
+        self._client = client
+        self._set = set_
+        self._parent = set_.owner
+
+    async def remember(self, memory: Memory) -> None:
+        """Sends nothing if the owner remembers this already. Raises Conflict for an owner that changed or is gone."""
+        patch = parent_patch(self._parent.metadata, self._set, memory)
+        if not patch:
+            return
+        meta = self._parent.metadata
+        body = MergePatch({"metadata": {**patch, "resourceVersion": meta.resource_version}})
+        form: Form[Any] = metadata_only(self._set.owner.KIND)
+        try:
+            self._parent = await self._client.patch(form, meta.name, meta.namespace, body, base=self._parent)
+        except NotFound as error:
+            raise Conflict(f"{self._set.owner.KIND.kind} {self._set.owner.key} is gone") from error
+
+    async def create(self, member: Member[Any]) -> KubeObject:
+        """Raises AlreadyExists."""
+        created: KubeObject = await self._client.create(member.to_create())
+        return created
+
+    async def read(self, member: Member[Any]) -> KubeObject:
+        """The object in the member's place. Raises Conflict where there is none any more."""
+        form, key = form_of(type(member.obj)), member.address.key
+        try:
+            found: KubeObject = await self._client.get(form, key.name, key.namespace)
+        except NotFound as error:
+            raise Conflict(f"{member.address} was there a moment ago, and is gone") from error
+        return found
+
+    async def apply(self, member: Member[Any], live: KubeObject) -> KubeObject:
+        """Raises Conflict for an object that is not as `live` was judged, Invalid."""
+        meta = live.metadata
+        if read_mark(meta.annotation(APPLIED))[0] != "applied":
+            live = await self._taken_over(live)
+        body = member.body("applied")
+        body = {**body, "metadata": {**body["metadata"], "uid": meta.uid}}
+        applied: KubeObject = await self._client.patch(
+            type(member.obj), meta.name, meta.namespace, ApplyPatch(body), base=live, force=True
+        )
+        return applied
+
+    async def is_valid_as_new(self, member: Member[Any]) -> bool:
+        """Whether the API server would accept the object if there were none of its name: it judges an object before
+        it looks whether the name is taken.
+        """
+        try:
+            await self._client.create(member.to_create(), dry_run=True)
+        except AlreadyExists:
+            return True
+        except ApiError:
+            return False
+        return False
+
+    async def delete(self, obj: KubeObject) -> None:
+        """An object that is gone already is as good as deleted."""
+        with suppress(NotFound):
+            await self._client.delete_object(obj, propagation="Background")
+
+    async def _taken_over(self, live: KubeObject) -> KubeObject:
+        """The object as it is now, after what was set by other writes of ours counts as applied by us."""
+        form, key = form_of(type(live)), live.key
+        body = (await self._client.raw("GET", form.kind.path(key.namespace, key.name))).body
+        now = decode(form, body)
+        if now.metadata.uid != live.metadata.uid or self._set.standing(now) is not self._set.standing(live):
+            raise Conflict(f"{form.kind} {key} changed since it was read")
+        whole = msgspec.json.decode(body)["metadata"]
+        entries = as_applied(whole.get("managedFields") or (), self._client.field_manager)
+        if entries is None:
+            return now
+        patch = JsonPatch(
+            [
+                replace("/metadata/managedFields", entries),
+                replace("/metadata/resourceVersion", now.metadata.resource_version),
+            ]
+        )
+        taken: KubeObject = await self._client.patch(form, key.name, key.namespace, patch, base=now)
+        return taken

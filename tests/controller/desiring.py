@@ -1,0 +1,263 @@
+"""One process of a controller that runs when a test says so, and kinds for it, on an API server of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar, cast
+
+from kubeshard.cache import Cache, Scope
+from kubeshard.cache.own_writes import WriteBook, record_own_write
+from kubeshard.client import Client
+from kubeshard.client.writes import WriteRecord
+from kubeshard.controller import Context, Watch
+from kubeshard.controller.desired.sets import DesiredSets
+from kubeshard.controller.reader import ControllerReader
+from kubeshard.core import ConfigMap, Form, Key, KubeObject, NotFound, ObjectMeta, Struct, field, form_of
+from kubeshard.core.namespaces import ALL
+from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.transport import HttpRequest, TransportError
+from kubeshard_apiserver.testing.memory import MemoryApi
+
+R = TypeVar("R")
+
+
+class App(KubeObject, group="example.com", version="v1"):
+    """An owner."""
+
+
+class Tenant(KubeObject, group="example.com", version="v1", namespaced=False):
+    """An owner without a namespace; and a member that no App can own."""
+
+    level: int | None = None
+
+
+class WidgetSpec(Struct):
+    size: int = 1
+    colour: str | None = None
+    serial: str | None = None
+
+
+class Widget(KubeObject, group="example.com", version="v1"):
+    """`serial` cannot be changed."""
+
+    spec: WidgetSpec = field(default_factory=WidgetSpec)
+
+
+def definition(kind: type[KubeObject], **properties: Any) -> dict[str, Any]:
+    it = kind.KIND
+    schema = {"type": "object", "properties": properties}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{it.plural}.{it.group}",
+            "labels": {"applyset.kubernetes.io/is-parent-type": "true"},
+        },
+        "spec": {
+            "group": it.group,
+            "scope": "Namespaced" if it.namespaced else "Cluster",
+            "names": {"kind": it.kind, "plural": it.plural, "singular": it.kind.lower()},
+            "versions": [
+                {
+                    "name": it.version,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                }
+            ],
+        },
+    }
+
+
+_TEXT = {"type": "string"}
+SERIAL = {**_TEXT, "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "is what it is"}]}
+DEFINITIONS = (
+    definition(App),
+    definition(Tenant, level={"type": "integer"}),
+    definition(
+        Widget,
+        spec={
+            "type": "object",
+            "properties": {
+                "size": {"type": "integer", "maximum": 100},
+                "colour": {**_TEXT, "default": "grey"},
+                "serial": SERIAL,
+            },
+        },
+    ),
+)
+
+NAMESPACE = "default"
+
+
+def app(name: str = "shop") -> App:
+    return App(metadata=ObjectMeta(name=name, namespace=NAMESPACE))
+
+
+def config(
+    name: str, namespace: str = NAMESPACE, *, labels: Mapping[str, str] | None = None, **data: str
+) -> ConfigMap:
+    return ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace, labels=labels), data=data)
+
+
+def widget(name: str, **spec: Any) -> Widget:
+    return Widget(metadata=ObjectMeta(name=name, namespace=NAMESPACE), spec=WidgetSpec(**spec))
+
+
+class Killed(BaseException):
+    """The process ended here."""
+
+
+class Wire:
+    """The connection of a process: counts requests, and may end the process, or itself, at one of them."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.requests: list[str] = []
+        self.fatal: int | None = None
+        """Which request (0 is the first) goes wrong."""
+        self.how = ""
+        """`before` and `after`: the process is killed before the request leaves, or before its answer is read.
+        `lost`: the server does what it is asked for, but the connection breaks before the answer.
+        """
+
+    async def request(self, request: HttpRequest) -> Any:
+        number = len(self.requests)
+        self.requests.append(f"{request.method} {request.target}")
+        if number != self.fatal:
+            return await self._inner.request(request)
+        if self.how == "before":
+            raise Killed
+        await self._inner.request(request)
+        raise TransportError("reset by peer") if self.how == "lost" else Killed
+
+    @asynccontextmanager
+    async def stream(self, request: HttpRequest) -> AsyncIterator[Any]:
+        number = len(self.requests)
+        self.requests.append(f"{request.method} {request.target}")
+        if number == self.fatal:
+            raise TransportError("reset by peer") if self.how == "lost" else Killed
+        async with self._inner.stream(request) as stream:
+            yield stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    @property
+    def writes(self) -> list[str]:
+        return [request for request in self.requests if not request.startswith("GET")]
+
+
+class Operator:
+    """One process of a controller named `apps`. It sees what `World.client` wrote, as it sees its own writes."""
+
+    def __init__(
+        self, world: World, client: Client, wire: Wire, cache: Cache, watches: Sequence[Watch[Any]]
+    ) -> None:
+        self.wire = wire
+        self._world = world
+        self._client = client.with_field_manager("apps-controller").on_write(record_own_write)
+        self._reader = ControllerReader(cache, watches)
+        self._primary = watches[0].form
+        self._book: WriteBook[Key] = WriteBook(cache, client.world.clock)
+        self.sets = DesiredSets("apps")
+
+    async def run(
+        self, act: Callable[[Context], Awaitable[R]], name: str = "shop", *, fresh: bool = False
+    ) -> R:
+        """One reconcile."""
+        key = Key(NAMESPACE if self._primary.kind.namespaced else "", name)
+        with self._book.recording(key) as writes:
+            for record in self._world.records:
+                writes.record(record)
+            ctx = Context(
+                key=key,
+                form=self._primary,
+                client=self._client,
+                reader=self._reader,
+                writes=writes,
+                events=cast(Any, None),
+                log=get_logger("test"),
+                clock=self._client.world.clock,
+                run=cast(Any, None),
+                threads=cast(Any, None),
+                sets=self.sets,
+            )
+            self.wire.requests.clear()
+            return await act(ctx.reading_live() if fresh else ctx)
+
+    async def sees_no(self, kind: type[KubeObject], name: str) -> None:
+        """Returns when its cache has no object of that name any more."""
+        informer = self._reader.informer(kind)
+        while informer.store.metadata(Key(NAMESPACE, name)) is not None:
+            await informer.progress()
+
+    async def apply(
+        self, *objects: KubeObject, name: str = "shop", fresh: bool = False, **options: Any
+    ) -> Any:
+        return await self.run(lambda ctx: ctx.apply(*objects, **options), name, fresh=fresh)
+
+    async def plan(self, *objects: KubeObject, name: str = "shop", **options: Any) -> Any:
+        return await self.run(lambda ctx: ctx.plan(*objects, **options), name)
+
+
+class World:
+    """An API server with the kinds, and a client of somebody else."""
+
+    def __init__(self, api: MemoryApi) -> None:
+        self.api = api
+        self.records: list[WriteRecord] = []
+        self.client = api.client().with_field_manager("somebody").on_write(self.records.append)
+
+    @asynccontextmanager
+    async def operator(
+        self, *owns: Any, primary: type[KubeObject] = App, scope: Scope | None = None, fenced: Any = None
+    ) -> AsyncIterator[Operator]:
+        watches = [Watch(primary), *(each if isinstance(each, Watch) else Watch(each) for each in owns)]
+        wire = Wire(self.api.transport())
+        async with self.api.client() as seeing:
+            writing = Client(seeing.config, transport=wire, world=seeing.world)
+            cache = Cache(seeing, default_scope=scope)
+            for watch in watches:
+                cache.declare(watch.target, watch.scope)
+            async with cache.running():
+                for informer in cache.informers:
+                    await informer.synced()
+                client = writing if fenced is None else writing.fenced(fenced)
+                yield Operator(self, client, wire, cache, watches)
+
+    async def there(self, *kinds: Any) -> dict[str, KubeObject]:
+        """What the server has, by kind and name."""
+        found: dict[str, KubeObject] = {}
+        for kind in kinds:
+            form: Form[Any] = form_of(kind)
+            for obj in await self.client.list_all(form, ALL):
+                found[f"{form.kind.kind} {obj.key}"] = obj
+        return found
+
+    async def gone(self, obj: KubeObject) -> bool:
+        try:
+            await self.client.get(type(obj), obj.metadata.name, obj.metadata.namespace)
+        except NotFound:
+            return True
+        return False
+
+
+def on_a_server(test: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
+    """Runs the test on an API server with an App `shop`."""
+
+    def run() -> None:
+        async def work() -> None:
+            api = MemoryApi()
+            await api.install(*DEFINITIONS)
+            world = World(api)
+            await world.client.create(app())
+            async with asyncio.timeout(60):
+                await test(world)
+
+        asyncio.run(work())
+
+    run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
+    return run
