@@ -85,14 +85,20 @@ def test_a_mistake_is_said(reference: str, says: str) -> None:
         CliRunner().invoke(cli, ["crd", reference], catch_exceptions=False, standalone_mode=False)
 
 
-def test_a_module_that_fails_is_said_with_its_error(write: Write) -> None:
-    for text, says in (
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("import nothing_of_that_name", "No module named 'nothing_of_that_name'"),
         ("raise SyntaxError('odd')", "SyntaxError: odd"),
-    ):
-        with pytest.raises(ConfigurationError, match=says):
-            CliRunner().invoke(cli, ["crd", write(text)], catch_exceptions=False, standalone_mode=False)
+    ],
+)
+def test_a_module_that_fails_is_said_with_its_stack_trace(
+    write: Write, text: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["crd", write(text)], standalone_mode=False)
+    assert says in capsys.readouterr().err
 
 
 def test_nothing_to_print_is_wrong_usage() -> None:

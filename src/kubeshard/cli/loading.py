@@ -1,58 +1,120 @@
-"""What a user names as MODULE or MODULE:NAME, as an object."""
+"""What a user names as MODULE or MODULE:NAME, as an object; a mistake told from a crash.
+
+| what happens | how it ends |
+|---|---|
+| there is no such module, or no such name in it | one line that says what there is |
+| kubeshard refuses a declaration, such as a controller's name | one line with the author's file and line |
+| any other exception of the author's code | its stack trace, from the author's first line on |
+
+MODULE is a name that can be imported, also from the working directory, or a file.py.
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, TracebackType
+from typing import Any, NoReturn, TypeVar
 
-from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.errors import ConfigurationError, KubeshardError
+
+T = TypeVar("T")
+
+SHOWN = 20
+"""Names of a module that are listed at most."""
+
+_HOME = str(Path(__file__).resolve().parents[1])
+"""What is in here is kubeshard's."""
 
 
 def load_module(reference: str) -> ModuleType:
-    """A module by its dotted name, also one of the working directory, or by its file. Raises ConfigurationError."""
+    """Raises ConfigurationError; SystemExit after the stack trace of a crash."""
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    try:
-        if reference.endswith(".py"):
-            return _from_file(Path(reference))
-        return importlib.import_module(reference)
-    except ModuleNotFoundError as error:
-        if error.name and (reference == error.name or reference.startswith(f"{error.name}.")):
-            raise ConfigurationError(
-                f"there is no module {reference}: give a name that can be imported from here, or a file.py"
-            ) from error
-        raise ConfigurationError(f"{reference} cannot be imported: {error}") from error
-    except Exception as error:  # the user's own code
-        raise ConfigurationError(
-            f"{reference} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
+    return calling(lambda: _from_file(Path(reference)) if reference.endswith(".py") else _imported(reference))
 
 
-def load_name(reference: str) -> Any:
-    """What stands for `MODULE:NAME`. Raises ConfigurationError."""
-    module, _, name = reference.partition(":")
-    if not module or not name:
-        raise ConfigurationError(f"{reference!r}: say MODULE:NAME, as in myoperator.main:manager")
-    found: Any = load_module(module)
+def load_name(reference: str, default: str = "") -> Any:
+    """What stands for `MODULE:NAME`; `default` is the name where only a module is given. Raises as `load_module`."""
+    where, _, name = reference.partition(":")
+    name = name or default
+    if not where or not name:
+        raise ConfigurationError(f"{reference!r}: say MODULE:NAME, as in my_operator.main:manager")
+    module: ModuleType = load_module(where)
+    found: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
-            raise ConfigurationError(f"{module} has no {name}")
-        found = getattr(found, part)
+        found = getattr(found, part, None)
+        if found is None:
+            raise ConfigurationError(f"{where} has no {name}{_instead(module)}")
     return found
 
 
+def calling(authors: Callable[[], T]) -> T:
+    """Calls code of the author's. Raises as `load_module`."""
+    try:
+        return authors()
+    except (TypeError, ValueError, KubeshardError) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        line = next((frame for frame in reversed(frames) if not _is_plumbing(frame.filename)), None)
+        if line is None and isinstance(error, ConfigurationError):
+            raise
+        if line is None or not _is_ours(frames[-1].filename):
+            _crash(error)
+        raise ConfigurationError(f"{line.filename}:{line.lineno}: {error}") from error
+    except Exception as error:
+        _crash(error)
+
+
+def _imported(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
+            raise  # something that the module itself imports
+        raise ConfigurationError(
+            f"there is no module {name}: give a name that can be imported from here, or a file.py"
+        ) from None
+
+
 def _from_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise ConfigurationError(f"there is no file {path}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise ConfigurationError(f"there is no file {path}")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # annotations are resolved in it
+    sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
+
+
+def _instead(module: ModuleType) -> str:
+    names = [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and not isinstance(value, ModuleType)
+        and getattr(value, "__module__", module.__name__) == module.__name__
+    ]
+    return f"; it has {', '.join(names)}" if 0 < len(names) <= SHOWN else ""
+
+
+def _crash(error: BaseException) -> NoReturn:
+    """Writes the stack trace without the frames above the author's code."""
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None and _is_plumbing(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    traceback.print_exception(error.with_traceback(trace))
+    sys.exit(1)
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_HOME)
+
+
+def _is_plumbing(file: str) -> bool:
+    """Also code without a file: importlib's, and what dataclasses generate."""
+    return _is_ours(file) or file.startswith("<") or file == importlib.__file__

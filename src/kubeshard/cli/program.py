@@ -11,6 +11,7 @@ from kubeshard.cli.checksum import checksum_controller
 from kubeshard.cli.crd import crd
 from kubeshard.cli.demo.command import demo
 from kubeshard.cli.options import version_option
+from kubeshard.cli.run import run
 from kubeshard.cli.sharder import sharder
 from kubeshard.cli.webhosting import operator, samples
 from kubeshard.core.errors import KubeshardError
@@ -38,7 +39,7 @@ def cli() -> None:
     """
 
 
-for _command in (demo, apiserver_command(), sharder, crd, operator, checksum_controller, samples):
+for _command in (demo, run, apiserver_command(), sharder, crd, operator, checksum_controller, samples):
     cli.add_command(_command)
 
 

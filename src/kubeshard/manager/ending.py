@@ -1,4 +1,4 @@
-"""How a program ends that cannot go on: one line for people, and an exit code.
+"""How a program ends that cannot go on: one line for people, and an exit code; and the end of its main task.
 
 | error | code | the line |
 |---|---|---|
@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import NamedTuple
 
 from kubeshard.core.errors import (
@@ -22,7 +23,9 @@ from kubeshard.core.errors import (
     Unauthorized,
     Unavailable,
 )
-from kubeshard.runtime.logs import error_line
+from kubeshard.runtime.logs import error_line, get_logger
+
+_log = get_logger("kubeshard.manager")
 
 
 class Ending(NamedTuple):
@@ -52,3 +55,22 @@ def _explained(error: KubeshardError) -> str:
             return f"the cluster is in trouble ({error_line(error)}): try again later"
         case _:
             return error_line(error)
+
+
+async def end_of(task: asyncio.Task[None]) -> None:
+    """Waits for the task; being cancelled meanwhile cancels it."""
+    try:
+        await asyncio.wait([task])
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled() and (error := task.exception()):
+            _log.error("Failed while stopping", error=error)
+
+
+def single(error: BaseException | None) -> BaseException:
+    """The error itself, out of the groups that task groups put around it."""
+    assert error is not None
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -60,6 +60,7 @@ from kubeshard.controller.watch import check_classes, narrowed
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.manager.cache_metrics import CacheMetrics
+from kubeshard.manager.ending import end_of, single
 from kubeshard.manager.health import Check, Checks, ping
 from kubeshard.manager.http import Listener, pages_app
 from kubeshard.manager.kinds import Kinds, until_known
@@ -163,6 +164,14 @@ class Manager:
         self.metrics.registry.register(self._kinds)
         self._task: asyncio.Task[None] | None = None
 
+    def connect_to(self, config: ClusterConfig) -> None:
+        """The cluster of a manager that was made without a client. Raises ConfigurationError if it has one."""
+        if self._given_client is not None:
+            raise ConfigurationError(
+                "the manager was made with a client: its cluster cannot be chosen from outside"
+            )
+        self._given_client = config
+
     # Running
 
     async def run(self) -> None:
@@ -176,11 +185,11 @@ class Manager:
             await asyncio.wait([task])
         except asyncio.CancelledError:
             self.stop()
-            await _end_of(task)
+            await end_of(task)
             raise
         failure = None if task.cancelled() else task.exception()
         if failure or self._stop.error:
-            raise _single(failure or self._stop.error)
+            raise single(failure or self._stop.error)
 
     def stop(self) -> None:
         """Begins a graceful stop; `run` returns when it is done. To be called in the loop's thread."""
@@ -371,22 +380,3 @@ class Manager:
 
     def _hung(self) -> str | None:
         return "leads, but does not renew" if self._elector and self._elector.hung() else None
-
-
-async def _end_of(task: asyncio.Task[None]) -> None:
-    """Waits for the task; being cancelled meanwhile cancels it."""
-    try:
-        await asyncio.wait([task])
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        if not task.cancelled() and (error := task.exception()):
-            _log.error("Failed while stopping", error=error)
-
-
-def _single(error: BaseException | None) -> BaseException:
-    """The error itself, out of the groups that task groups put around it."""
-    assert error is not None
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

@@ -1,0 +1,134 @@
+"""The command `kubeshard run`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kubeshard.cli.logging import log_options
+from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options, version_option
+from kubeshard.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from kubeshard.manager.manager import Manager
+
+
+@click.command(
+    cls=Command,
+    short_help="Run the operator MODULE:MANAGER.",
+    environment=CLUSTER_VARIABLE,
+    examples=(
+        "kubeshard run my_operator:manager",
+        "# without a cluster: on an API server of its own, which ends with the command",
+        "kubeshard run my_operator:manager --embedded --apply manifests/crd.yaml",
+    ),
+)
+@click.argument("target", metavar="MODULE[:MANAGER]")
+@click.option(
+    "--apply",
+    "manifests",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="Apply this YAML file, or those of this folder, first; may be repeated.",
+)
+@click.option(
+    "--embedded",
+    is_flag=True,
+    help="On an embedded API server with nothing in it, for trying things (kubeshard[apiserver]).",
+)
+@cluster_options
+@log_options
+@version_option
+def run(
+    target: str,
+    manifests: tuple[Path, ...],
+    embedded: bool,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """Run an operator until Ctrl-C.
+
+    MANAGER (default: manager) is a Manager of the module, or a function without arguments that makes one.
+    Modules in the current folder are found.
+    """
+    from kubeshard.cli.loading import calling, load_name
+    from kubeshard.manager.manager import Manager
+    from kubeshard.manager.running import run as run_manager
+
+    if embedded and (kubeconfig or context):
+        raise ConfigurationError("--embedded brings its own cluster: leave out --kubeconfig and --context")
+    objects = [document for path in manifests for document in _documents(path)]
+    found = load_name(target, "manager")
+    manager = calling(found) if callable(found) else found
+    if not isinstance(manager, Manager):
+        raise ConfigurationError(
+            f"{target} is {type(manager).__name__}, not a Manager: write manager = Manager([...])"
+        )
+    with _embedded() if embedded else _given(kubeconfig) as file:
+        run_manager(_prepared(manager, file, context, objects))
+
+
+@contextmanager
+def _given(kubeconfig: str | None) -> Iterator[str | None]:
+    yield kubeconfig
+
+
+@contextmanager
+def _embedded() -> Iterator[str | None]:
+    """The kubeconfig of an API server that lives as long as the block."""
+    if find_spec("kubeshard_apiserver") is None:
+        raise ConfigurationError(
+            "the embedded API server is not installed: pip install 'kubeshard[apiserver]'"
+        )
+    from kubeshard_apiserver.serving.embedded import embedded_in_thread
+
+    with embedded_in_thread() as served, TemporaryDirectory(prefix="kubeshard-run-") as folder:
+        file = Path(folder) / "kubeconfig"
+        file.write_text(served.kubeconfig)
+        click.echo(f"export KUBECONFIG={file}", err=True)
+        yield str(file)
+
+
+@asynccontextmanager
+async def _prepared(
+    manager: Manager, kubeconfig: str | None, context: str | None, objects: list[dict[str, Any]]
+) -> AsyncIterator[Manager]:
+    """The manager on the chosen cluster, once that has the objects."""
+    from kubeshard.client.installing import install
+    from kubeshard.client.loading import load_config
+    from kubeshard.manager.connecting import connected
+    from kubeshard.runtime.world import REAL_WORLD
+
+    if kubeconfig or context:
+        manager.connect_to(await load_config(kubeconfig, context))
+    if objects:
+        async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
+            async for manifest in install(client, objects):
+                click.echo(f"applied {manifest['kind']} {manifest['metadata']['name']}", err=True)
+    yield manager
+
+
+def _documents(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects in a file, or in all YAML files of a folder by name. Raises ConfigurationError."""
+    import yaml
+
+    files = sorted([*path.glob("*.yaml"), *path.glob("*.yml")]) if path.is_dir() else [path]
+    if not files:
+        raise ConfigurationError(f"{path}: no YAML files in this folder")
+    for file in files:
+        try:
+            documents = [each for each in yaml.safe_load_all(file.read_text()) if each is not None]
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ConfigurationError(f"{file}: {error}") from error
+        for document in documents:
+            metadata = document.get("metadata") if isinstance(document, dict) else None
+            if not (isinstance(metadata, dict) and document.get("kind") and metadata.get("name")):
+                raise ConfigurationError(f"{file}: a document has no kind or no metadata.name")
+            yield document

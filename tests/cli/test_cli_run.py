@@ -1,0 +1,155 @@
+"""`kubeshard run`: an operator runs by its name, and a mistake in it is told by its author's file and line."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kubeshard.cli.loading import load_name as load
+from kubeshard.core import ConfigurationError
+
+ROOT = Path(__file__).parents[2]
+
+OPERATOR = """
+from kubeshard import ConfigMap, Controller, Manager
+
+async def reconcile(ctx, obj):
+    ctx.log.info("seen", data=str(obj.data))
+
+controller = Controller(name="maps", reconciler=reconcile, primary=ConfigMap)
+
+def manager():
+    return Manager([controller], metrics_address=None, health_address=None)
+"""
+MAP = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: first, namespace: default}
+data: {greeting: hello}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder of the test."""
+    monkeypatch.chdir(tmp_path)
+    before, path = set(sys.modules), list(sys.path)
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+MISTAKES = [
+    ("", "absent:manager", r"there is no module absent: "),
+    ("", "mine.inner:manager", r"there is no module mine.inner: "),
+    ("x = 1\nclass App: ...", "mine:manager", r"^mine has no manager; it has x, App$"),
+    ("", "mine:manager", r"^mine has no manager$"),
+    ("", ":manager", r"say MODULE:NAME"),
+    (
+        "from kubeshard import Controller, ConfigMap\n\nController(name='a b', reconciler=None, primary=ConfigMap)",
+        "mine:manager",
+        r"mine\.py:3: controller name 'a b': ",
+    ),
+    (
+        "from kubeshard import Manager\nmanager = Manager(metrics_address='no')",
+        "mine:manager",
+        r"mine\.py:2: metrics_address: ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "target", "message"), MISTAKES)
+def test_a_mistake_is_one_line_that_says_where(folder: Path, code: str, target: str, message: str) -> None:
+    (folder / "mine.py").write_text(code)
+    with pytest.raises(ConfigurationError, match=message):
+        load(target, "manager")
+
+
+@pytest.mark.parametrize("code", ["1 / 0", "import absent_dependency", "raise ValueError('mine')", "]"])
+def test_a_crash_of_the_authors_code_is_a_stack_trace_from_the_authors_first_line(
+    folder: Path, code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "mine.py").write_text(f"\n{code}\n")
+    with pytest.raises(SystemExit) as ended:
+        load("mine", "manager")
+    assert ended.value.code == 1
+    told = capsys.readouterr().err
+    assert re.search(r'File ".*mine\.py", line 2', told)
+    assert str(ROOT / "src") not in told
+
+
+def test_what_is_named_is_found_in_the_current_folder_and_in_packages(folder: Path) -> None:
+    (folder / "mine").mkdir()
+    (folder / "mine" / "__init__.py").write_text("manager = 1\n")
+    (folder / "mine" / "inner.py").write_text("class Here:\n    other = 2\n")
+    assert load("mine", "manager") == 1
+    assert load("mine.inner:Here.other") == 2
+
+
+@contextmanager
+def running(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "kubeshard", "run", *arguments]
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        try:
+            yield program
+        finally:
+            program.kill()
+
+
+@pytest.mark.system
+def test_an_operator_runs_without_a_cluster_and_stops_at_the_first_signal(folder: Path) -> None:
+    (folder / "mine.py").write_text(OPERATOR)
+    (folder / "map.yaml").write_text(MAP)
+    with running(folder, "mine:manager", "--embedded", "--apply", "map.yaml") as program:
+        assert program.stderr
+        told, deadline = [], time.monotonic() + 60
+        for line in program.stderr:
+            told.append(line)
+            if "greeting" in line:
+                break
+            assert time.monotonic() < deadline, told
+        assert re.match(r"export KUBECONFIG=\S+\n", told[0])
+        assert "applied ConfigMap first\n" in told
+        program.send_signal(signal.SIGTERM)
+        _, rest = program.communicate(timeout=60)
+        assert program.returncode == 0, rest
+        assert "Traceback" not in rest
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["mine:number"], 2, "Error: mine:number is int, not a Manager: write manager = Manager([...])\n"),
+        (
+            ["mine:manager", "--apply", "bad.yaml"],
+            2,
+            "Error: bad.yaml: a document has no kind or no metadata.name\n",
+        ),
+        (
+            ["mine:manager", "--embedded", "--context", "x"],
+            2,
+            "Error: --embedded brings its own cluster: leave out --kubeconfig and --context\n",
+        ),
+    ],
+)
+def test_a_wrong_argument_is_one_line(folder: Path, arguments: list[str], code: int, message: str) -> None:
+    (folder / "mine.py").write_text(f"{OPERATOR}\nnumber = 1\n")
+    (folder / "bad.yaml").write_text("- 1\n")
+    with running(folder, *arguments) as program:
+        _, told = program.communicate(timeout=60)
+    assert (program.returncode, told) == (code, message)
