@@ -26,7 +26,7 @@ PROGRAMS = {
         "import first_operator; first_operator.Manager([first_operator.pages])\n"
         "import kubeshard.runtime.http_server_protocol"
     ),
-    "kubeshard sharder": "import kubeshard.cli.program; from kubeshard.sharder import run_sharder",
+    "kubeshard sharder": "import kubeshard.cli.program; from kubeshard.sharder.app import run_sharder",
 }
 
 _MEASURE = """

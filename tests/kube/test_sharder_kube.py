@@ -27,8 +27,8 @@ from kubeshard.core.conditions import get_condition
 from kubeshard.core.errors import Conflict, NotFound
 from kubeshard.core.times import micro_time
 from kubeshard.manager.config_file import Endpoint
-from kubeshard.sharder import SharderConfig, build_sharder
-from kubeshard.sharder.config import WebhookServerConfig, WebhookSettings
+from kubeshard.sharder.app import build_sharder
+from kubeshard.sharder.config import SharderConfig, WebhookServerConfig, WebhookSettings
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding import RING_LABEL, STATE_LABEL, ControllerRing, HashRing
 from kubeshard.sharding.crd import controller_ring_crd

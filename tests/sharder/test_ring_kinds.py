@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from small_ring import SmallRing
 
-from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
+from kubeshard.cache.deltas import Added, Deleted, Updated
 from kubeshard.client import KindNotServed
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta
@@ -34,24 +35,19 @@ def ring(name: str, *resources: RingResource) -> ControllerRing:
 
 
 class World:
-    """A server on which one group hangs, and a cache of rings."""
+    """A server on which one group hangs, and rings."""
 
     def __init__(self, *rings: ControllerRing) -> None:
-        self.rings = {each.name: each for each in rings}
+        small = SmallRing()
+        small.delete()
+        for each in rings:
+            small.rings.heard(Added(each))
+        self.tell = small.rings.heard
         self.asked: list[str] = []
         self.served = {"secrets": "Secret", "configmaps": "ConfigMap"}
-        self.handlers: list[Any] = []
         client: Any = SimpleNamespace(discovery=SimpleNamespace(kind=self._kind, forget=lambda _: None))
         self.kinds = ResourceKinds(client)
-        informer = SimpleNamespace(synced=self._synced, add_handler=self._add_handler)
-        cache: Any = SimpleNamespace(declare=lambda _: informer, list=lambda _: list(self.rings.values()))
-        self.running = asyncio.create_task(self.kinds.keep_learning(cache))
-
-    async def _synced(self) -> None: ...
-
-    def _add_handler(self, handler: Any) -> Any:
-        self.handlers.append(handler)
-        return SimpleNamespace(remove=lambda: None)
+        self.running = asyncio.create_task(self.kinds.keep_learning(small.rings))
 
     async def _kind(self, group: str, *, resource: str) -> Kind:
         self.asked.append(resource)
@@ -60,10 +56,6 @@ class World:
         if resource not in self.served:
             raise KindNotServed("no")
         return Kind(group, "v1", self.served[resource], resource)
-
-    def tell(self, delta: Delta[ControllerRing]) -> None:
-        for handler in self.handlers:
-            handler(delta)
 
     def owner_kinds(self) -> dict[GroupResource, frozenset[GroupKind]]:
         return self.kinds.owner_kinds(RingResources([SECRETS]))
@@ -110,12 +102,9 @@ async def test_kinds_that_no_ring_needs_are_forgotten_and_not_asked_for_any_more
     world = World(gone, ring("other", pods))
     await asyncio.sleep(1.0)
     if how == "deleted":
-        del world.rings["ring"]
         world.tell(Deleted(gone))
     else:
-        world.rings["ring"] = changed = msgspec.structs.replace(
-            gone, spec=ControllerRingSpec(resources=(pods,))
-        )
+        changed = msgspec.structs.replace(gone, spec=ControllerRingSpec(resources=(pods,)))
         world.tell(Updated(gone, changed))
     await asyncio.sleep(0.0)
     await asyncio.sleep(1.0)
@@ -131,7 +120,6 @@ async def test_kinds_that_no_ring_needs_are_forgotten_and_not_asked_for_any_more
 async def test_a_new_rings_kinds_are_learned_at_once() -> None:
     world = World()
     await asyncio.sleep(1.0)
-    world.rings["new"] = new = ring("new", SECRETS)
-    world.tell(Added(new))
+    world.tell(Added(ring("new", SECRETS)))
     await asyncio.sleep(0.1)
     assert world.owner_kinds()

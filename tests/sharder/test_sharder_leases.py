@@ -35,12 +35,12 @@ class World:
         self.clock = VirtualClock()
         self.client = self.api.client(self.clock)
         self.observer = LeaseObserver(self.client, self.clock)
-        self.controller = ShardLeases(self.observer, self.clock)
         self.rings = {"ring"}
+        rings: Any = SimpleNamespace(get=lambda name: name in self.rings or None)
+        self.controller = ShardLeases(rings, self.observer, self.clock)
         self.events: list[str] = []
         self.ctx: Any = SimpleNamespace(
             client=self.client,
-            cache=SimpleNamespace(get=lambda _, name: name in self.rings or None),
             log=get_logger("test"),
             event=lambda obj, type, reason, message, action: self.events.append(reason),
         )

@@ -18,7 +18,6 @@ from prometheus_client import CollectorRegistry
 
 from kubeshard.cache.cache import Cache
 from kubeshard.client.client import Client
-from kubeshard.controller.controller import Controller
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import Key
 from kubeshard.manager.connecting import connected
@@ -29,22 +28,16 @@ from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.running import run
 from kubeshard.runtime.world import REAL_WORLD, World
 from kubeshard.sharder.admission import ShardAdmission
-from kubeshard.sharder.assignment_controller import Assignments, assignment_controller
+from kubeshard.sharder.assignment_controller import assignment_controller, assignments
 from kubeshard.sharder.certificate_controller import SharedCertificate, serving_names
 from kubeshard.sharder.config import SharderConfig
-from kubeshard.sharder.dead_shards import DeadShards
 from kubeshard.sharder.kinds import ResourceKinds
-from kubeshard.sharder.lanes import Lanes
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
-from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.permissions import Permissions
-from kubeshard.sharder.resync import Resync
 from kubeshard.sharder.ring import Surroundings
 from kubeshard.sharder.ring_controller import ring_controller
 from kubeshard.sharder.rings import Rings
-from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharder.webhook_drift import WebhookDrift
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
@@ -58,11 +51,8 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
     clock, rng, registry = client.world.clock, client.world.rng, CollectorRegistry()
     sharder = client.with_user_agent("sharder").with_field_manager("sharder")
     cache = Cache(sharder)
-    observer, kinds, namespaces = (
-        LeaseObserver(sharder, clock),
-        ResourceKinds(sharder),
-        cache.declare(Namespace),
-    )
+    observer, kinds = LeaseObserver(sharder, clock), ResourceKinds(sharder)
+    namespaces, ring_objects = cache.declare(Namespace), cache.declare(ControllerRing)
     rings = Rings(
         Surroundings(
             shards=observer,
@@ -101,6 +91,11 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
                 registry=registry,
             )
         )
+
+    async def learn_kinds() -> None:
+        await ring_objects.synced()
+        await kinds.keep_learning(rings)
+
     ca = certificates if isinstance(certificates, SharedCertificate) else None
     drift = WebhookDrift(sharder, clock, rng)
     secure = not config.insecure_metrics
@@ -109,9 +104,12 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
     leader = sharder.fenced(fence) if election else sharder
     return Manager(
         [
-            lease_controller(observer, clock),
+            lease_controller(rings, observer, clock),
             ring_controller(rings, observer, config.webhook.config, drift, ca, clock),
-            _assignments(config, leader, rings, observer, kinds, cache),
+            assignment_controller(
+                assignments(rings, observer, kinds, leader, cache, config.controller.sharder),
+                config.controller.sharder.sync_period,
+            ),
         ],
         client=client,
         cache=cache,
@@ -119,7 +117,7 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
         leader_fence=fence,
         runnables=[
             Runnable("lease-observer", observer.run),
-            Runnable("ring-kinds", lambda: kinds.keep_learning(cache)),
+            Runnable("ring-kinds", learn_kinds),
         ],
         servers=servers,
         metrics_address=config.metrics_address,
@@ -155,26 +153,6 @@ def run_sharder(
 ) -> None:
     """Runs the sharder until it is told to stop. Raises SystemExit as `kubeshard.manager.run`."""
     run(connected_sharder(config, kubeconfig, context, world))
-
-
-def _assignments(
-    config: SharderConfig,
-    client: Client,
-    rings: Rings,
-    observer: LeaseObserver,
-    kinds: ResourceKinds,
-    cache: Cache,
-) -> Controller[ControllerRing]:
-    settings, clock, rng = config.controller.sharder, client.world.clock, client.world.rng
-    moves, period = settings.concurrent_moves, settings.sync_period
-    permissions = Permissions(client, clock)
-    mover = Mover(client, dead=DeadShards(client, observer, clock).proven, clock=clock, rng=rng)
-    resync = Resync(client, kinds, mover, permissions, concurrent_moves=moves, clock=clock)
-    unassigned = UnassignedWatches(
-        client, kinds, mover, permissions, concurrent_moves=moves, clock=clock, rng=rng
-    )
-    lanes = Lanes(rings, observer, resync, unassigned, mover, sync_period=period, clock=clock, rng=rng)
-    return assignment_controller(Assignments(rings, observer, lanes, unassigned, cache, clock), period)
 
 
 def _certificates(config: SharderConfig, client: Client) -> CertificateSource:

@@ -17,6 +17,7 @@ import math
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Added, Delta, Updated
+from kubeshard.client.client import Client
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.predicates import generation_changed
@@ -26,8 +27,15 @@ from kubeshard.controller.watch import Watch
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import Clock
+from kubeshard.sharder.config import SharderControllerConfig
+from kubeshard.sharder.dead_shards import DeadShards
+from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.lanes import Lanes
 from kubeshard.sharder.lease_observer import LeaseObserver
+from kubeshard.sharder.moves import Mover
+from kubeshard.sharder.permissions import Permissions
+from kubeshard.sharder.resync import Resync
+from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.schedule import RETRY_FIRST, RETRY_LAST, Reach
 from kubeshard.sharder.unassigned import UnassignedWatches
@@ -54,6 +62,27 @@ def assignment_controller(assignments: Assignments, sync_period: float) -> Contr
     )
 
 
+def assignments(
+    rings: Rings,
+    observer: LeaseObserver,
+    kinds: ResourceKinds,
+    client: Client,
+    cache: Cache,
+    config: SharderControllerConfig,
+) -> Assignments:
+    """What a leader needs for one term. `client` writes only while this process leads."""
+    clock, rng, moves = client.world.clock, client.world.rng, config.concurrent_moves
+    permissions = Permissions(client, clock)
+    mover = Mover(client, dead=DeadShards(client, observer, clock).proven, clock=clock, rng=rng)
+    resync = Resync(client, kinds, mover, permissions, concurrent_moves=moves, clock=clock)
+    unassigned = UnassignedWatches(
+        client, kinds, mover, permissions, concurrent_moves=moves, clock=clock, rng=rng
+    )
+    period = config.sync_period
+    lanes = Lanes(rings, observer, resync, unassigned, mover, sync_period=period, clock=clock, rng=rng)
+    return Assignments(rings, observer, lanes, unassigned, cache, clock)
+
+
 class Assignments(Reconciler[ControllerRing]):
     """Reconciler and event source in one: what the source learns is told to the lanes."""
 
@@ -76,11 +105,17 @@ class Assignments(Reconciler[ControllerRing]):
     async def reconcile(self, ctx: Context, obj: ControllerRing, /) -> Result | None:
         if (ring := self._rings.get(obj.name)) is None:
             return None  # it is about to be known, or gone
+        wait = self.tend(ring)
+        return Result(requeue_after=wait) if wait < math.inf else None
+
+    def tend(self, ring: Ring) -> float:
+        """Follows the ring as it is now. Returns the seconds until it may lose its next shard, if nothing is heard of
+        that; infinite without any.
+        """
         self._lanes.follow(ring)
         ring.members_changed()
         now = self._clock.monotonic()
-        ends = self._observer.book.availability_ends(ring.name, now)
-        return Result(requeue_after=max(ends - now, 0.01)) if ends < math.inf else None
+        return max(self._observer.book.availability_ends(ring.name, now) - now, 0.01)
 
     async def run(self, enqueue: Enqueue) -> None:
         """Event source: see `assignment_controller`."""

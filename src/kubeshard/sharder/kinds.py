@@ -12,12 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 
-from kubeshard.cache.cache import Cache
-from kubeshard.cache.deltas import Delta, Updated
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
-from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.classification import RingResources
 
 RETRY = 10.0
@@ -61,38 +59,35 @@ class ResourceKinds:
         """Waits until `keep_learning` has asked for the kinds of all rings that there were when it began."""
         await self._tried.wait()
 
-    async def keep_learning(self, cache: Cache) -> None:
+    async def keep_learning(self, rings: Rings) -> None:
         """Learns the kinds of all rings' resources, and of new ones as they come. Until cancelled; in every
-        replica.
+        replica. To be begun when the rings that there are are known.
         """
-        rings = cache.declare(ControllerRing)
         changed = asyncio.Event()
-
-        def note(delta: Delta[ControllerRing]) -> None:
-            if not isinstance(delta, Updated) or delta.old.spec != delta.new.spec:
-                changed.set()
-
-        await rings.synced()
-        registration = rings.add_handler(note)
         timer = asyncio.get_running_loop().call_later(PATIENCE, self._tried.set)
         learning: dict[GroupResource, asyncio.Task[None]] = {}
         try:
-            async with asyncio.TaskGroup() as group:
-                while True:
-                    changed.clear()
-                    wanted = _resources(cache)
-                    for resource in [resource for resource in learning if resource not in wanted]:
-                        learning.pop(resource).cancel()
-                        self._let_go(resource)
-                    new = [resource for resource in wanted if resource not in learning]
-                    self._untried.update(new)
-                    for resource in new:
-                        learning[resource] = group.create_task(self._learn_patiently(resource))
-                    self._note_tried()
-                    await changed.wait()
+            with rings.subscribed(lambda _: changed.set()):
+                async with asyncio.TaskGroup() as group:
+                    while True:
+                        changed.clear()
+                        self._learn_all(rings, learning, group)
+                        await changed.wait()
         finally:
             timer.cancel()
-            registration.remove()
+
+    def _learn_all(
+        self, rings: Rings, learning: dict[GroupResource, asyncio.Task[None]], group: asyncio.TaskGroup
+    ) -> None:
+        wanted = dict.fromkeys(entry.resource for ring in rings for entry in ring.resources.entries)
+        for resource in [resource for resource in learning if resource not in wanted]:
+            learning.pop(resource).cancel()
+            self._let_go(resource)
+        new = [resource for resource in wanted if resource not in learning]
+        self._untried.update(new)
+        for resource in new:
+            learning[resource] = group.create_task(self._learn_patiently(resource))
+        self._note_tried()
 
     async def _learn_patiently(self, resource: GroupResource) -> None:
         while True:
@@ -127,14 +122,3 @@ class ResourceKinds:
             for entry in resources.entries
             if not entry.main and entry.owners <= self._kinds.keys()
         }
-
-
-def _resources(cache: Cache) -> tuple[GroupResource, ...]:
-    """Of all rings, each once, in their order."""
-    return tuple(
-        dict.fromkeys(
-            entry.resource
-            for ring in cache.list(ControllerRing)
-            for entry in RingResources(ring.spec.resources).entries
-        )
-    )

@@ -22,11 +22,9 @@ import asyncio
 
 import msgspec
 
-from kubeshard.cache.cache import Cache
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
-from kubeshard.controller.mapping import Reader
-from kubeshard.controller.predicates import generation_changed, never, on
+from kubeshard.controller.predicates import never
 from kubeshard.controller.reconciler import Reconciler, Result
 from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
@@ -37,7 +35,7 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
-from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.leases import Change, Shard
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
 from kubeshard.sharding.states import ShardState
@@ -46,26 +44,24 @@ NAME = "shardlease"
 _MAX_INT32 = 2**31 - 1
 
 
-def lease_controller(observer: LeaseObserver, clock: Clock) -> Controller[Lease]:
-    """The controller. Triggers: changes of state that the observer saw, new or changed ControllerRings."""
-
-    def leases_of(_: Reader, ring: ControllerRing) -> list[Key]:
-        return [shard.key for shard in observer.book.shards(ring.name, clock.monotonic())]
-
+def lease_controller(rings: Rings, observer: LeaseObserver, clock: Clock) -> Controller[Lease]:
+    """The controller. Triggers: changes of state that the observer saw, new or changed rings."""
     return Controller(
         name=NAME,
-        reconciler=ShardLeases(observer, clock),
+        reconciler=ShardLeases(rings, observer, clock),
         primary=Watch(Lease, when=never, scope=SHARD_LEASES),
-        maps=[Watch(ControllerRing, when=generation_changed & on(deleted=lambda _: False), to=leases_of)],
-        sources=[StateChanges(observer)],
+        sources=[StateChanges(rings, observer)],
         workers=5,
     )
 
 
 class StateChanges:
-    """Triggers Leases that came, went, or changed their state by an observation; all known ones at the start."""
+    """Triggers Leases that came, went, or changed their state by an observation, and those of a ring that came or
+    changed; all known ones at the start.
+    """
 
-    def __init__(self, observer: LeaseObserver) -> None:
+    def __init__(self, rings: Rings, observer: LeaseObserver) -> None:
+        self._rings = rings
         self._observer = observer
 
     async def run(self, enqueue: Enqueue) -> None:
@@ -73,7 +69,11 @@ class StateChanges:
             if change.before is not change.after or change.presence or len(change.rings) > 1:
                 enqueue(change.key, "state changed")
 
-        with self._observer.subscribed(heard):
+        def ring_changed(ring: str) -> None:
+            for shard in self._observer.shards(ring):
+                enqueue(shard.key, "ring changed")
+
+        with self._observer.subscribed(heard), self._rings.subscribed(ring_changed):
             for key in sorted(self._observer.book.keys()):
                 enqueue(key, "start")
             await asyncio.get_running_loop().create_future()
@@ -82,7 +82,8 @@ class StateChanges:
 class ShardLeases(Reconciler[Lease]):
     """Tends one Lease, or the tombstone of one."""
 
-    def __init__(self, observer: LeaseObserver, clock: Clock) -> None:
+    def __init__(self, rings: Rings, observer: LeaseObserver, clock: Clock) -> None:
+        self._rings = rings
         self._observer = observer
         self._clock = clock
 
@@ -94,7 +95,7 @@ class ShardLeases(Reconciler[Lease]):
 
     async def _tend(self, ctx: Context, key: Key) -> Result | None:
         shard = self._shard(key)
-        if shard is None or not _ring_exists(ctx.cache, shard.ring):
+        if shard is None or self._rings.get(shard.ring) is None:
             return None
         if shard.deleted:
             return await self._settle_tombstone(ctx, shard)
@@ -211,10 +212,6 @@ class ShardLeases(Reconciler[Lease]):
 
     def _shard(self, key: Key) -> Shard | None:
         return self._observer.book.shard(key, self._clock.monotonic())
-
-
-def _ring_exists(cache: Cache, ring: str) -> bool:
-    return cache.get(ControllerRing, ring) is not None
 
 
 def _after(seconds: float) -> Result:

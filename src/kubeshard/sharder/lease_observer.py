@@ -28,7 +28,7 @@ from kubeshard.core.objects import Key
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.sharding.leases import MAX_SHARDS, Change, LeaseBook
+from kubeshard.sharding.leases import MAX_SHARDS, Change, LeaseBook, Shard
 from kubeshard.sharding.names import RING_LABEL
 
 PROBE_INTERVAL = 5.0
@@ -69,6 +69,10 @@ class LeaseObserver:
     def available(self, ring: str) -> tuple[str, ...]:
         """Names of the ring's available shards, ascending."""
         return self.book.available(ring, self._clock.monotonic())
+
+    def shards(self, ring: str) -> list[Shard]:
+        """All that are known of the ring, also those whose Lease was deleted."""
+        return self.book.shards(ring, self._clock.monotonic())
 
     def fresh(self) -> bool:
         """Whether the view of the Leases can be up to date."""

@@ -35,7 +35,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from kubeshard.cache.cache import Cache
-from kubeshard.cache.errors import CacheBehind
+from kubeshard.cache.errors import CacheBehind, UndeclaredKind
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.namespaces import ALL
@@ -207,8 +207,10 @@ class StateCollector(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         rings: Sequence[ControllerRing] = ()
         leases: Sequence[Lease] = ()
-        with suppress(CacheBehind):  # the page has more to tell, above all why they are not
+        # The page has more to tell, above all why they are not.
+        with suppress(CacheBehind, UndeclaredKind):
             rings = self._cache.list(ControllerRing)
+        with suppress(CacheBehind, UndeclaredKind):
             leases = self._cache.list(Lease, ALL, scope=SHARD_LEASES)
         yield from _ring_metrics(rings)
         yield from _shard_metrics(leases)

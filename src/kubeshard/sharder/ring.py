@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container, Coroutine, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.errors import ApiError
@@ -35,7 +35,9 @@ from kubeshard.sharding.classification import RingEntry, RingResources
 from kubeshard.sharding.names import MAX_RING_NAME, SYSTEM_NAMESPACE
 from kubeshard.sharding.planner import Action, Decision, RingView
 from kubeshard.sharding.ring import HashRing
-from kubeshard.webhook.review import PreparedAnswer
+
+if TYPE_CHECKING:  # a controller that is its own sharder serves no webhook
+    from kubeshard.webhook.review import PreparedAnswer
 
 _SYSTEM_NAMESPACES = ("kube-system", SYSTEM_NAMESPACE)
 

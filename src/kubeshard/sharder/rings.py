@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Deleted, Delta, Updated
@@ -18,10 +19,15 @@ class Rings:
         self.surroundings = surroundings
         self._rings: dict[str, Ring] = {}
         self._listener: Callable[[Ring], None] = _nobody
+        self._subscribers: dict[object, Callable[[str], None]] = {}
 
     def declare(self, cache: Cache) -> None:
         """Before the cache runs, and before others have handlers there: they find the rings as they hear of them."""
         cache.declare(ControllerRing).add_handler(self.heard)
+        self.declare_namespaces(cache)
+
+    def declare_namespaces(self, cache: Cache) -> None:
+        """Where `heard` is told of rings by somebody else."""
         cache.declare(Namespace).add_handler(self._namespace_changed)
 
     def get(self, name: str) -> Ring | None:
@@ -34,18 +40,36 @@ class Rings:
         """`changed` is called with a ring whose conditions may be out of date."""
         self._listener = changed or _nobody
 
+    @contextmanager
+    def subscribed(self, subscriber: Callable[[str], None]) -> Iterator[None]:
+        """While the block runs `subscriber` is called with the name of each ring that came, went, or has another
+        specification.
+        """
+        token = object()
+        self._subscribers[token] = subscriber
+        try:
+            yield
+        finally:
+            del self._subscribers[token]
+
     def heard(self, delta: Delta[ControllerRing]) -> None:
         resource = delta.new if isinstance(delta, Updated) else delta.object
         known = self._rings.get(resource.name)
         same = known is not None and known.resource.metadata.uid == resource.metadata.uid
         if isinstance(delta, Deleted):
-            if same:
-                self._end(resource.name)
+            if not same:
+                return
+            self._end(resource.name)
         elif known is not None and same:
+            before = known.resource.spec
             known.update(resource)
+            if before == resource.spec:
+                return
         else:
             self._end(resource.name)
             self._rings[resource.name] = Ring(resource, self.surroundings, self._changed)
+        for subscriber in tuple(self._subscribers.values()):
+            subscriber(resource.name)
 
     def _end(self, name: str) -> None:
         if (ring := self._rings.pop(name, None)) is not None:
