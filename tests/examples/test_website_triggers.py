@@ -165,7 +165,7 @@ def test_without_a_file_the_operator_has_the_references_defaults() -> None:
     )
     assert election is not None
     assert (election.namespace, election.name) == ("webhosting-system", "webhosting-operator")
-    assert (settings.workers, settings.sharded, unknown) == (15, False, ())
+    assert (settings.workers, settings.sharding, unknown) == (15, None, ())
     assert (settings.config.metrics_address, settings.config.health_address) == (":8080", ":8081")
 
 
@@ -199,7 +199,7 @@ def test_the_environment_configures_sharding_workers_and_election() -> None:
         "DISABLE_HTTP2": "true",
     }
     settings, _ = load_settings(None, environment)
-    assert (settings.sharded, settings.workers, settings.shard_name) == (True, 50, "one")
+    assert (settings.sharding, settings.workers, settings.shard_name) == ("shard", 50, "one")
     election = settings.config.leader_election.election("x", "y", SeededRng(1))
     assert election is not None
     assert election.identity.startswith("pod-1_")
@@ -208,9 +208,30 @@ def test_the_environment_configures_sharding_workers_and_election() -> None:
 
 
 @pytest.mark.parametrize(
+    ("environment", "mode"),
+    [
+        ({"SHARDING_ENABLED": "true"}, "both"),
+        ({"SHARDING_ENABLED": "true", "SHARD_MODE": "both"}, "both"),
+        ({"SHARDING_ENABLED": "true", "SHARD_MODE": "shard"}, "shard"),
+        ({"SHARDING_ENABLED": "true", "SHARD_MODE": "sharder"}, "sharder"),
+        ({"SHARDING_ENABLED": "false", "SHARD_MODE": "sharder"}, None),
+        ({"ENABLE_SHARDING": "true", "SHARD_MODE": "both"}, "both"),
+    ],
+)
+def test_the_variables_of_the_first_generation_work(environment: dict[str, str], mode: str | None) -> None:
+    settings, _ = load_settings(None, {**environment, "SHARD_ID": "one"})
+    assert (settings.sharding, settings.shard_name) == (mode, "one")
+
+
+@pytest.mark.parametrize(
     ("environment", "named"),
     [
         ({"ENABLE_SHARDING": "yes please"}, "ENABLE_SHARDING"),
+        (
+            {"SHARDING_ENABLED": "true", "SHARD_MODE": "leader"},
+            "SHARD_MODE='leader': expected shard, sharder, both",
+        ),
+        ({"SHARDING_ENABLED": "true", "LEADER_ELECT": "false"}, "the shard's Lease"),
         ({"LEADER_ELECT": "2"}, "LEADER_ELECT"),
         ({"WEBSITE_CONCURRENT_SYNCS": "0"}, "WEBSITE_CONCURRENT_SYNCS"),
         ({"WEBSITE_CONCURRENT_SYNCS": "many"}, "WEBSITE_CONCURRENT_SYNCS"),

@@ -14,7 +14,8 @@ from kubeshard.cache.listwatch import Apply, Replace
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.core import GroupKind, KubeObject, ObjectMeta
-from kubeshard.manager import HealthGate, Manager
+from kubeshard.manager import HealthGate, LeaderElection, Manager
+from kubeshard.manager.runnable import Work
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.tenure import Gate
 from kubeshard.testing.virtual_time import VirtualClock, settle
@@ -144,6 +145,13 @@ class FakeMembership:
 
     def client(self, client: Client) -> Client:
         return client
+
+    @property
+    def election(self) -> LeaderElection | None:
+        return None
+
+    def beside(self, events: object, metrics: object, health: HealthGate) -> Sequence[Work]:
+        return ()
 
     def wrap(self, controller: Controller[Any]) -> Controller[Any]:
         return (

@@ -2,6 +2,7 @@
 
     python tests/regression/swarm.py --seeds 1-20 --minutes 30
     python tests/regression/swarm.py --seeds 7 --faults kill,late --events
+    python tests/regression/swarm.py --sharder in-manager
 
 Prints a line per seed (virtual minutes, seconds of CPU) and exits with 1 if one broke, with its last events. What must
 hold (`Oracles`):
@@ -134,7 +135,7 @@ class Oracles:
                 self._taken[event.key.name] = self._world.loop.time()
         if resource == THINGS and (asked := self._asked(event.new)) != self._asked(event.old):
             self.event(f"{event.key.name}: {'asked for' if asked else 'not asked for'}")
-        if sender is None or sender[0].name.startswith("x"):
+        if sender is None or is_sharders(*sender):
             return
         process, request = sender
         shard, name = process.name.split("~")[0], event.key.name.removeprefix("c-")
@@ -167,6 +168,11 @@ class Oracles:
         labels = {**obj["metadata"]["labels"]}
         labels.pop(drain_label(self._world.ring), None)
         return labels, obj["metadata"].get("annotations"), obj.get("data"), obj.get("spec")
+
+
+def is_sharders(process: Process, request: HttpRequest) -> bool:
+    """Whether the request is a sharder's: of one in a process of its own, or of one inside a shard's."""
+    return process.name.startswith("x") or request.headers["User-Agent"].endswith("/sharder")
 
 
 class Work(Reconciler[Thing]):
@@ -236,6 +242,7 @@ class Swarm:
         rng: random.Random,
         count: int,
         calm: float,
+        sharder: str,
     ) -> None:
         self.world = world
         self.oracles = oracles
@@ -244,7 +251,8 @@ class Swarm:
         self.count = count
         self.calm = calm
         self.names = ["s0", "s1", "s2"]
-        self.sharders = ["x0", "x1"]
+        self.sharders = {"service": ["x0", "x1"], "in-manager": [], "both": ["x0"]}[sharder]
+        self.mode = "shard" if sharder == "service" else "both"
         self.admin = world.admin()
         self._started = Counter[str]()
         self._judged: set[str] = set()
@@ -260,7 +268,8 @@ class Swarm:
             work = Work(self.world, self.oracles, process)
             look = Look(self.world, self.oracles, process)
             second = Controller(name="look", reconciler=look, primary=Thing, workers=4)
-            self.world.shard(name, work, process=process, workers=8, controllers=[second])
+            sharding = {"mode": self.mode}
+            self.world.shard(name, work, process=process, workers=8, controllers=[second], sharding=sharding)
 
     def live(self, prefix: str) -> list[Process]:
         return [p for p in self.world.processes.values() if p.name.startswith(prefix) and not p.dead]
@@ -290,7 +299,8 @@ class Swarm:
 
     async def begin(self) -> None:
         await self.world.install()
-        await self.world.make_ring()
+        if self.sharders:
+            await self.world.make_ring()
         for name in [*self.names, *self.sharders]:
             self.start(name)
         await asyncio.sleep(20)
@@ -322,7 +332,7 @@ class Swarm:
     async def end(self) -> None:
         """All faults are over."""
         began = self.world.loop.time()
-        while self.unowned() or self.world.draining() or not self.living("x"):
+        while self.unowned() or self.world.draining() or (self.sharders and not self.living("x")):
             if self.world.loop.time() - began > OWNED_WITHIN:
                 self.oracles.broken(f"not owned: {self.unowned()}, draining: {sorted(self.world.draining())}")
                 break
@@ -368,10 +378,12 @@ def run(
     *,
     count: int = 30,
     calm: float = 1.0,
+    sharder: str = "service",
     recording: Callable[[World], AbstractContextManager[None]] = nullcontext,
 ) -> Outcome:
     """A seed, for so many virtual minutes of faults. `kinds`: of faults; all where none are given. `calm`: how many
-    times as long it is from one fault to the next, and from one change of an object to the next.
+    times as long it is from one fault to the next, and from one change of an object to the next. `sharder`: where the
+    sharders are: `service`, in processes of their own; `in-manager`, in the shards, without a ControllerRing; `both`.
     """
     outcome = Outcome()
     kinds = kinds or sorted(faults.KINDS)
@@ -380,7 +392,7 @@ def run(
         rng = random.Random(seed)
         async with World(seed=seed, latency=(0.001, 0.03)) as world:
             oracles = Oracles(world, outcome)
-            swarm = Swarm(world, oracles, outcome, rng, count, calm)
+            swarm = Swarm(world, oracles, outcome, rng, count, calm, sharder)
             weather = faults.Weather(world, oracles, random.Random(-seed))
             with recording(world):
                 await swarm.season(weather, kinds, minutes)
@@ -402,6 +414,7 @@ def main() -> int:
     parser.add_argument(
         "--events", type=int, default=40, help="how many of the last ones are told of a break"
     )
+    parser.add_argument("--sharder", choices=("service", "in-manager", "both"), default="service")
     options = parser.parse_args()
     logging.basicConfig(level=logging.CRITICAL)
     kinds = [kind for kind in options.faults.split(",") if kind]
@@ -409,7 +422,7 @@ def main() -> int:
     broken = []
     for seed in options.seeds:
         began = time.process_time()
-        outcome = run(seed, options.minutes, kinds)
+        outcome = run(seed, options.minutes, kinds, sharder=options.sharder)
         total += outcome.counts
         verdict = f"BROKEN {len(outcome.breaks)}" if outcome.breaks else "ok"
         late = outcome.counts["late creates"] + outcome.counts["late updates of children"]

@@ -16,6 +16,14 @@ def test_one_shard_at_a_time_works_on_an_object_and_all_are_owned_after_random_f
     assert outcome.breaks == []
 
 
+@pytest.mark.parametrize("sharder", ["in-manager", "both"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_same_holds_where_an_elected_shard_is_the_sharder(seed: int, sharder: str) -> None:
+    outcome = swarm.run(seed, minutes=3, count=20, sharder=sharder)
+    assert outcome.counts["writes"] > 50
+    assert outcome.breaks == []
+
+
 def test_the_swarm_sees_it_when_objects_are_handed_over_while_somebody_works_on_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -26,7 +26,7 @@ import msgspec
 
 from kubeshard.client import Client, ClusterConfig, Limiter
 from kubeshard.client.config import BearerToken
-from kubeshard.controller import Context, Controller, Reconciler, Result
+from kubeshard.controller import Context, Controller, Reconciler, Result, Watch
 from kubeshard.controller.dependents import ensure
 from kubeshard.core import ConfigMap, KubeObject, Namespace, ObjectMeta, field
 from kubeshard.core.kinds import GroupResource
@@ -600,11 +600,15 @@ class World:
         **manager: Any,
     ) -> Process:
         """A shard under the Lease's name `name`; `process` where several run under it. `sharding` and the rest are
-        handed to `Sharding` and `Manager`.
+        handed to `Sharding` and `Manager`. Its controller declares that Things and what it owns are sharded.
         """
         started = Process(self, process or name)
         thing = Controller(
-            name="thing", reconciler=reconciler, primary=Thing, owns=list(owns), workers=workers
+            name="thing",
+            reconciler=reconciler,
+            primary=Watch(Thing, sharded=True),
+            owns=[Watch(kind, sharded=True) for kind in owns],
+            workers=workers,
         )
         member = Sharding(
             self.ring,

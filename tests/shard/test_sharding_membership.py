@@ -10,12 +10,15 @@ import pytest
 
 from kubeshard.cache import Added, Deleted, Scope, Updated
 from kubeshard.client import Client, ClusterConfig
-from kubeshard.controller import Context, Controller, Reconciler, always, never
+from kubeshard.controller import Context, Controller, Reconciler, Watch, always, never
+from kubeshard.controller.watch import as_watch
 from kubeshard.core import ConfigMap, GroupKind, KubeObject, NotOurs, ObjectMeta, Secret, Selector
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupResource
+from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard import Incarnation, ShardFence, ShardIdentity, Sharding, shard_predicate
+from kubeshard.shard.sharding import MODES
 from kubeshard.sharding import RingGroupResource, RingResource
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
@@ -81,8 +84,9 @@ RING = answer(
 )
 
 
-def controller(kind: type[KubeObject] = Site, **options: Any) -> Controller[Any]:
-    return Controller(name=kind.__name__.lower(), reconciler=Noop(), primary=kind, **options)
+def controller(primary: Any = Site, **options: Any) -> Controller[Any]:
+    name = as_watch(primary).form.kind.kind.lower()
+    return Controller(name=name, reconciler=Noop(), primary=primary, **options)
 
 
 def site(labels: dict[str, str] | None) -> Site:
@@ -152,6 +156,62 @@ async def test_controllers_of_the_ring_are_guarded_and_others_stay_the_very_same
     assert sharding.wrap(main).primary_watch.when is not main.primary_watch.when
     assert len(sharding.wrap(controlled).guards) == 1
     assert sharding.wrap(controlled).primary_watch.when is controlled.primary_watch.when
+
+
+@virtual_time
+async def test_what_controllers_declare_is_sharded_where_there_is_no_controllerring() -> None:
+    sites = controller(Watch(Site, sharded=True), owns=[Watch(ConfigMap, sharded=True), Secret])
+    for mode in MODES:
+        sharding = Sharding("ring", "shard-0", "ns", mode=mode)
+        await sharding.prepare(Api(MISSING).client(), [sites])
+        wrapped = sharding.wrap(sites)
+        if mode == "sharder":
+            assert (sharding.scopes(), wrapped) == ({}, None)
+        else:
+            assert set(sharding.scopes()) == {GroupKind("example.com", "Site"), GroupKind("", "ConfigMap")}
+            assert wrapped is not None
+            assert len(wrapped.guards) == 1
+
+
+@virtual_time
+async def test_a_controllerring_counts_more_than_what_controllers_declare() -> None:
+    sharding = Sharding("ring", "shard-0", "ns", mode="both")
+    await sharding.prepare(Api(RING).client(), [controller(Watch(Site, sharded=True), owns=[ConfigMap])])
+    assert set(sharding.scopes()) == {GroupKind("example.com", "Site"), GroupKind("", "ConfigMap")}
+    other = Sharding("ring", "shard-0", "ns", mode="both")
+    with pytest.raises(ConfigurationError, match="is declared as a main resource, which it is not"):
+        await other.prepare(Api(RING).client(), [controller(Watch(Other, sharded=True))])
+
+
+@virtual_time
+async def test_what_is_not_sharded_gets_an_election_of_the_ring_only_where_this_process_may_lead_it() -> None:
+    elections = {}
+    for mode in MODES:
+        sharding = Sharding("ring", "shard-0", "ns", mode=mode, resources=RESOURCES)
+        await sharding.prepare(Api(MISSING).client(), [controller()])
+        elections[mode] = sharding.election
+    assert elections["shard"] is None
+    for mode in ("both", "sharder"):
+        election = elections[mode]
+        assert election is not None
+        assert (election.namespace, election.name) == ("ns", "ring")
+        assert election.identity.startswith("shard-0_")
+
+
+@virtual_time
+async def test_a_process_that_is_no_shard_refuses_controllers_that_would_see_a_share() -> None:
+    sharding = Sharding("ring", "shard-0", "ns", mode="sharder", resources=RESOURCES)
+    reading = controller(Other, owns=[ConfigMap])
+    with pytest.raises(ConfigurationError, match="other is not sharded but watches configmaps"):
+        await sharding.prepare(Api(MISSING).client(), [controller(), reading])
+
+
+def test_modes_and_selectors_that_cannot_work_are_refused_at_once() -> None:
+    with pytest.raises(ConfigurationError, match="sharding mode 'leader' is none of shard, sharder, both"):
+        Sharding("ring", mode="leader")  # type: ignore[arg-type]
+    wrong = LabelSelector(match_labels={"a b": "c"})
+    with pytest.raises(ConfigurationError, match="namespace_selector: "):
+        Sharding("ring", namespace_selector=wrong)
 
 
 @virtual_time

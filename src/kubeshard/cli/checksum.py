@@ -5,7 +5,13 @@ from __future__ import annotations
 import click
 
 from kubeshard.cli.logging import log_options
-from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options, version_option
+from kubeshard.cli.options import (
+    CLUSTER_VARIABLE,
+    Command,
+    cluster_options,
+    sharding_option,
+    version_option,
+)
 
 
 @click.command(
@@ -17,7 +23,15 @@ from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options, ve
         "# two shards on your own machine",
         "kubeshard checksum-controller --shard-name one --lease-namespace default &",
         "kubeshard checksum-controller --shard-name two --lease-namespace default &",
+        "# the same without a sharder service and a ControllerRing",
+        "kubeshard checksum-controller --sharding both --shard-name one --lease-namespace default &",
+        "kubeshard checksum-controller --sharding both --shard-name two --lease-namespace default &",
     ),
+)
+@sharding_option(
+    "shard",
+    "What this process is in the ring: one elected instance does all the work (off), a shard, its sharder where it "
+    "is elected, both.",
 )
 @click.option(
     "--controllerring",
@@ -43,6 +57,7 @@ from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options, ve
 @log_options
 @version_option
 def checksum_controller(
+    sharding: str,
     controllerring: str,
     namespace: str,
     shard_name: str | None,
@@ -53,8 +68,8 @@ def checksum_controller(
     """Run the checksum controller: for each Secret a ConfigMap with the SHA-256 of every value.
 
     A small example of a sharded controller; it needs a sharder, and a ControllerRing of secrets with
-    configmaps. The first Ctrl-C stops it in order and hands its Secrets over, the second ends it at once, as
-    a crash would.
+    configmaps, or --sharding both. The first Ctrl-C stops it in order and hands its Secrets over, the second
+    ends it at once, as a crash would.
     """
     from kubeshard.core.names import is_dns_label
     from kubeshard.examples.checksum.operator import connected_checksum_controller
@@ -76,6 +91,7 @@ def checksum_controller(
             ring=controllerring,
             namespace=namespace,
             shard_name=shard_name,
-            lease_namespace=lease_namespace,
+            lease_namespace=lease_namespace or pod_namespace(),
+            mode=None if sharding == "off" else sharding,
         )
     )

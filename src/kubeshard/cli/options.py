@@ -32,6 +32,17 @@ def cluster_options(function: Function) -> Function:
     return file(context(function))
 
 
+def sharding_option(default: str | None, help: str) -> Callable[[Function], Function]:
+    """`--sharding`, given on as `sharding`."""
+    return click.option(
+        "--sharding",
+        type=click.Choice(("off", "shard", "both", "sharder")),
+        default=default,
+        show_default=default is not None,
+        help=help,
+    )
+
+
 def config_options(function: Function) -> Function:
     """`--config` and `--strict-config`, given on as `path` and `strict_config`."""
     file = click.option(

@@ -16,6 +16,7 @@ from kubeshard.cli.options import (
     cluster_options,
     config_options,
     report_unknown,
+    sharding_option,
     version_option,
 )
 
@@ -25,8 +26,11 @@ from kubeshard.cli.options import (
     cls=Command,
     short_help="Run the example: web servers for Websites.",
     environment={
-        "ENABLE_SHARDING": "true: be a shard of the ring webhosting-operator (default: false)",
-        "SHARD_NAME": "this shard's name (default: the pod's or the host's)",
+        "ENABLE_SHARDING": "true: be a shard of the ring webhosting-operator, with a sharder service (default: false)",
+        "SHARDING_ENABLED": "true: be a shard of that ring, and a candidate for its sharder (default: false)",
+        "SHARD_MODE": "shard, both or sharder: what to be instead, with one of these",
+        "SHARD_NAME": "this shard's name (default: SHARD_ID, the pod's or the host's)",
+        "SHARD_ID": "the same",
         "WEBSITE_CONCURRENT_SYNCS": "how many Websites are reconciled at once (default: 15)",
         **LEADER_VARIABLE,
         **POD_VARIABLE,
@@ -36,14 +40,21 @@ from kubeshard.cli.options import (
         "# one instance for everything, on your own machine",
         "LEADER_ELECT=false kubeshard webhosting-operator",
         "# a shard; start as many as you like",
-        "ENABLE_SHARDING=true kubeshard webhosting-operator --shard-name one",
+        "kubeshard webhosting-operator --sharding shard --shard-name one",
+        "# the same without a sharder service: the elected shard does its work",
+        "kubeshard webhosting-operator --sharding both --shard-name one",
     ),
 )
 @config_options
+@sharding_option(
+    None,
+    "What this process is in the ring webhosting-operator: one elected instance does all the work (off), a shard, "
+    "its sharder where it is elected, both. Default: see Environment.",
+)
 @click.option(
     "--shard-name",
     metavar="NAME",
-    help="This shard's name (default: SHARD_NAME, the pod's or the host's name).",
+    help="This shard's name (default: SHARD_NAME, SHARD_ID, the pod's or the host's name).",
 )
 @click.option(
     "--namespace",
@@ -57,6 +68,7 @@ from kubeshard.cli.options import (
 def operator(
     path: str | None,
     strict_config: bool,
+    sharding: str | None,
     shard_name: str | None,
     namespace: str | None,
     kubeconfig: str | None,
@@ -64,8 +76,9 @@ def operator(
 ) -> None:
     """Run the webhosting operator: a web server for every Website.
 
-    With ENABLE_SHARDING=true it is one of the shards of the ring `webhosting-operator`, and needs a sharder
-    and that ring; otherwise the one elected instance does all the work.
+    With --sharding shard it is one of the shards of the ring `webhosting-operator`, and needs a sharder and that
+    ring; with --sharding both the elected shard is the sharder; otherwise the one elected instance does all the
+    work.
     """
     import msgspec
 
@@ -76,8 +89,10 @@ def operator(
 
     settings, unknown = load_settings(path, os.environ)
     report_unknown(unknown, strict=strict_config)
-    changes = {"shard_name": shard_name, "namespace": namespace}
+    changes = {"shard_name": shard_name, "namespace": namespace, "sharding": sharding}
     settings = msgspec.structs.replace(settings, **{name: value for name, value in changes.items() if value})
+    if sharding == "off":
+        settings = msgspec.structs.replace(settings, sharding=None)
     run(connected_operator(settings, kubeconfig, context, REAL_WORLD))
 
 

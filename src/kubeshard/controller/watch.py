@@ -44,6 +44,11 @@ class Watch(AnyWatch, Generic[T]):
     triggers again as if it had just been added; 0: never. It asks the server nothing, and waits behind
     changes (`triggers`).
 
+    `sharded`: in a manager that is a shard, objects of the kind are shared out: as the primary kind each by its own
+    name; in `owns` and `maps` each with the object that controls it, and only those that one controls. All controllers
+    of the process see this shard's part of the kind. Without sharding it means nothing. Where there is a ControllerRing
+    that decides, and has to list the kind.
+
     Raises ValueError for a negative `resync`, TypeError for a `when` that is not a predicate.
     """
 
@@ -53,6 +58,7 @@ class Watch(AnyWatch, Generic[T]):
     to: MapFunction[T] | None = None
     any_owner: bool = False
     resync: float = RESYNC
+    sharded: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.resync < math.inf:

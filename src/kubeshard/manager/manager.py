@@ -286,7 +286,7 @@ class Manager:
         liveness: dict[str, Check] = {
             "ping": ping,
             "workers": self._vitals.overdue,
-            **({"leader-election": self._hung} if self._election else {}),
+            **({"leader-election": self._hung} if self._election or self._sharding else {}),
             **self._liveness,
         }
         readiness: dict[str, Check] = {"cache-sync": self._kinds.unfilled, **self._readiness}
@@ -305,16 +305,20 @@ class Manager:
             for kind, share in self._sharding.scopes().items():
                 scopes[kind] = narrowed(scopes.get(kind) or self._default_scope or Scope(), share)
             writing = self._sharding.client(client)
+            self._election = self._election or self._sharding.election
         self._cache = self._given_cache or Cache(client, scopes=scopes, default_scope=self._default_scope)
         cluster = leading = Cluster(writing, self._cache, events)
         if self._election is not None:
             self._elector = LeaderElector(client, self._election, self.metrics)
-            if self._sharding is None:
-                leading = dataclasses.replace(cluster, client=client.fenced(self._leader_fence))
+            fence = self._leader_fence
+            fenced = client.fenced(fence) if self._sharding is None else writing.checked(fence.check)
+            leading = dataclasses.replace(cluster, client=fenced)
         always: list[Work] = []
         elected: list[Work] = []
         for controller in self._controllers:
             wrapped = controller if self._sharding is None else self._sharding.wrap(controller)
+            if wrapped is None:
+                continue
             sharded = wrapped is not controller
             gated = self._gated(controller.needs_leadership and not sharded, controller.name)
             runner = self._runner(wrapped, leading if gated else cluster)
@@ -325,6 +329,8 @@ class Manager:
         for runnable in self._runnables:
             gated = self._gated(runnable.needs_leadership, runnable.name)
             (elected if gated else always).append(RunnableWork(runnable))
+        if self._sharding is not None:
+            always += self._sharding.beside(events, self.metrics, self._vitals.unfit)
         self._always = Shift("always", always, self._stop)
         self._elected = Shift("elected", elected, self._stop)
         return cluster

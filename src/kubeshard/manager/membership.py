@@ -19,8 +19,12 @@ from typing import Any, Protocol
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
+from kubeshard.controller.context import EventSink
 from kubeshard.controller.controller import Controller
 from kubeshard.core.kinds import GroupKind
+from kubeshard.manager.leader_election import LeaderElection
+from kubeshard.manager.metrics import Metrics
+from kubeshard.manager.runnable import Work
 from kubeshard.tenure.tenure import Gate
 
 HealthGate = Callable[[], str | None]
@@ -66,9 +70,20 @@ class Membership(Protocol):
         """The client for controllers: what it writes is fenced."""
         ...
 
-    def wrap(self, controller: Controller[Any]) -> Controller[Any]:
+    @property
+    def election(self) -> LeaderElection | None:
+        """The one for controllers that need leadership, in a manager without an election of its own."""
+        ...
+
+    def wrap(self, controller: Controller[Any]) -> Controller[Any] | None:
         """The controller as a shard runs it; the very same one if its primary kind is not sharded by the
-        ring.
+        ring. None: it does not run in this process.
+        """
+        ...
+
+    def beside(self, events: EventSink, metrics: Metrics, health: HealthGate) -> Sequence[Work]:
+        """What this process does for the ring beside its controllers, while it has the right to work. Drained
+        and cancelled together with them.
         """
         ...
 

@@ -2,6 +2,12 @@
 
     run(Manager(controllers=[controller], sharding=Sharding(ring="my-ring")))
 
+| mode | holds a shard's Lease, runs sharded controllers | is a candidate for the ring's sharder |
+|---|---|---|
+| `shard` | yes | no: a sharder service works on the ring, or instances in other modes do |
+| `both` | yes | yes: no service, no webhook (docs/in-manager-sharding.md) |
+| `sharder` | no | yes |
+
 Everything that a shard needs, put together: identity, Lease on its own thread with a kernel watchdog,
 filtered caches, predicate, drain acknowledgement, fenced writes, release when the controllers have stopped.
 The pieces are usable one by one;
@@ -12,59 +18,61 @@ noticed; restart the shards after it.
 
 RBAC: `get` on `controllerrings` (not with `resources`); `get`, `create`, `update`, `watch` on `leases` in the
 shard's namespace; `get`, `list`, `watch`, `patch` on the ring's main kinds; `list`, `watch`, `patch` on those that
-they control; and what the controllers do.
+they control; and what the controllers do. For candidates also that of `kubeshard.sharder.in_manager`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
+from dataclasses import fields
+from typing import Any, Literal, get_args
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
-from kubeshard.client.discovery import KindNotServed
+from kubeshard.controller.context import EventSink
 from kubeshard.controller.controller import Controller
 from kubeshard.core.errors import (
-    ApiError,
     ConfigurationError,
-    Forbidden,
-    NotFound,
     NotOurs,
-    Throttled,
-    Timeout,
-    Unavailable,
 )
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.namespaces import ALL, All
-from kubeshard.core.selectors import Selector
-from kubeshard.manager.membership import HealthGate
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
+from kubeshard.manager.leader_election import ElectionTiming, LeaderElection
+from kubeshard.manager.membership import HealthGate, Right
+from kubeshard.manager.metrics import Metrics
+from kubeshard.manager.runnable import Work
 from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.fence import ShardFence
 from kubeshard.shard.identity import ShardIdentity, check_ring_name, check_shard_name, identify
 from kubeshard.shard.reclaiming import reclaim
+from kubeshard.shard.ring_resources import declared_resources, find_kinds, find_resources
 from kubeshard.shard.shard_claim import Takeover
 from kubeshard.shard.shard_lease import ShardLease, ShardTenure
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.shard.wrapper import Handovers, shard_predicate
-from kubeshard.sharding.api import ControllerRing, RingResource
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.classification import RingResources
+from kubeshard.tenure.tenure import Gate
 
-T = TypeVar("T")
+Mode = Literal["shard", "sharder", "both"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 _log = get_logger("kubeshard.shard")
-
-RING_PATIENCE = 5.0
-"""Seconds between two looks for a ring that does not exist yet."""
 
 
 class Sharding:
     """This process's part in a ring (`kubeshard.manager.membership.Membership`); one per process.
 
     `name` defaults to the pod's name, outside of a pod to the host's; `namespace`, of the Lease, to the
-    pod's. `resources` spares the shard from reading the ControllerRing. `takeover`: when a Lease that a
+    pod's. `mode`: see the module. What is sharded says the ControllerRing, where there is one, else the watches with
+    `sharded=True`, in that case in the namespaces of `namespace_selector` (default: all but kube-system and
+    sharding-system); where there is neither, the ControllerRing is waited for. `resources` counts instead of both, and
+    spares the process from reading the ControllerRing. `takeover`: when a Lease that a
     sharder took is taken back. `keep_lease_on_stop`: do not give the Lease back, so that a restart under the
     same name, within the Lease's time, finds its objects still its own (StatefulSets).
     `pod_name_required`: the ring has admission policies.
@@ -78,7 +86,9 @@ class Sharding:
         name: str | None = None,
         namespace: str | None = None,
         *,
+        mode: Mode = "shard",
         resources: Iterable[RingResource] | None = None,
+        namespace_selector: LabelSelector | None = None,
         timing: LeaseTiming | None = None,
         takeover: Takeover = Takeover.AFTER_RECORD,
         keep_lease_on_stop: bool = False,
@@ -87,10 +97,19 @@ class Sharding:
         check_ring_name(ring)
         if name is not None:
             check_shard_name(name)
+        if mode not in MODES:
+            raise ConfigurationError(f"sharding mode {mode!r} is none of {', '.join(MODES)}")
+        if namespace_selector is not None:
+            try:
+                Selector.from_label_selector(namespace_selector)
+            except InvalidSelector as error:
+                raise ConfigurationError(f"namespace_selector: {error}") from None
         self.ring = ring
+        self.mode: Mode = mode
         self._name = name
         self._namespace = namespace
         self._given = None if resources is None else tuple(resources)
+        self._namespace_selector = namespace_selector
         self._timing = timing or LeaseTiming()
         self._takeover = takeover
         self._keep_lease_on_stop = keep_lease_on_stop
@@ -107,15 +126,13 @@ class Sharding:
             pod_name_required=self._pod_name_required,
             world=client.world,
         )
-        given = self._given
-        resources = RingResources(
-            given if given is not None else await self._waiting(lambda: self._read_ring(client))
-        )
-        for problem in resources.problems:
-            _log.warning("ControllerRing has a mistake", ring=self.ring, problem=problem.message)
-        kinds = await self._waiting(lambda: _kinds(client, resources, controllers))
-        self._prepared = _Prepared(shard, resources, kinds, client)
-        self._prepared.warn_about_idle_resources(controllers)
+        resources = await find_resources(client, self.ring, controllers, self._given)
+        kinds = await find_kinds(client, self.ring, resources, controllers)
+        self._prepared = _Prepared(shard, resources, kinds, client, self._declared(controllers))
+        if self._is_shard:
+            self._prepared.warn_about_idle_resources(controllers)
+        else:
+            self._prepared.refuse_shares(controllers)
 
     @property
     def shard(self) -> ShardIdentity:
@@ -124,32 +141,68 @@ class Sharding:
 
     def scopes(self) -> Mapping[GroupKind, Scope]:
         """All kinds of the ring, main and controlled, filtered by the shard label."""
+        if not self._is_shard:
+            return {}
         mine = Scope(labels=Selector.equals(self.shard.label, self.shard.name))
         return dict.fromkeys(self._ready.kinds, mine)
 
     def client(self, client: Client) -> Client:
         """`client` with fenced writes, each of which is over within `LeaseTiming.request_bound`."""
+        if not self._is_shard:
+            return client.with_timeout(self._timing.request_bound)
         fence = ShardFence(self.shard, self._ready.resources, self._check)
         return client.with_timeout(self._timing.request_bound).fenced(fence)
 
-    def wrap(self, controller: Controller[Any]) -> Controller[Any]:
+    @property
+    def election(self) -> LeaderElection | None:
+        """For controllers that are not sharded, where this process may be the sharder: the Lease is called as the
+        ring.
+        """
+        return None if self.mode == "shard" else self._election(self.ring)
+
+    def beside(self, events: EventSink, metrics: Metrics, health: HealthGate) -> Sequence[Work]:
+        """The candidate for the ring's sharder. Its Lease is `sharder-<ring>`, beside those of the shards."""
+        if self.mode == "shard":
+            return ()
+        # A shard of a sharder service need not load it.
+        from kubeshard.sharder.in_manager import InManagerSharder
+
+        return (
+            InManagerSharder(
+                self.ring,
+                self._ready.declared,
+                self._ready.client,
+                self._election(f"sharder-{self.ring}"),
+                events=events,
+                metrics=metrics,
+                health=health,
+                looks_for_ring=self._given is None,
+            ),
+        )
+
+    def wrap(self, controller: Controller[Any]) -> Controller[Any] | None:
         """A controller of a main kind with predicate and wrapper; of a controlled kind, which is moved but never
-        drained, with the wrapper; others as they are.
+        drained, with the wrapper; others as they are. None of the ring's in a process that is no shard.
         """
         primary, resources = controller.primary_watch, self._ready.resources
         resource = primary.form.kind.group_resource
         if resource not in resources:
             return controller
+        if not self._is_shard:
+            return None
         if resources.entry(resource).main:
             controller = controller.filtered(shard_predicate(self.ring, self.shard.name, primary.when))
         handovers = self._ready.handovers
         return controller.guarded(handovers.sharded, undecodable=handovers.draining)
 
     @asynccontextmanager
-    async def held(self, health: HealthGate, cache: Cache) -> AsyncIterator[ShardTenure]:
+    async def held(self, health: HealthGate, cache: Cache) -> AsyncIterator[Right]:
         """The Lease, for the time of the block, with all objects that carry the shard's name made sure of. See
-        `ShardLease.held` and `reclaim`.
+        `ShardLease.held` and `reclaim`. A process that is no shard needs none.
         """
+        if not self._is_shard:
+            yield _NothingToLose()
+            return
         prepared = self._ready
         lease = ShardLease(
             prepared.shard,
@@ -194,47 +247,45 @@ class Sharding:
         assert self._prepared is not None, "prepare has to come first"
         return self._prepared
 
+    @property
+    def _is_shard(self) -> bool:
+        return self.mode != "sharder"
+
+    def _election(self, name: str) -> LeaderElection:
+        shared = {each.name: getattr(self._timing, each.name) for each in fields(ElectionTiming)}
+        world = self._ready.client.world
+        return LeaderElection(
+            name=name,
+            namespace=self.shard.namespace,
+            identity=f"{self.shard.name}_{world.rng.token()}",
+            timing=ElectionTiming(**shared),
+        )
+
+    def _declared(self, controllers: Sequence[Controller[Any]]) -> ControllerRing | None:
+        """The ring while there is no ControllerRing."""
+        resources = declared_resources(controllers) if self._given is None else self._given
+        if not resources:
+            return None
+        spec = ControllerRingSpec(resources=resources, namespace_selector=self._namespace_selector)
+        return ControllerRing(metadata=ObjectMeta(name=self.ring), spec=spec)
+
     def _check(self) -> None:
         if self._tenure is None:
             raise NotOurs("the lease of this shard is not held yet")
         self._tenure.check()
 
-    async def _read_ring(self, client: Client) -> tuple[RingResource, ...]:
-        try:
-            return (await client.get(ControllerRing, self.ring)).spec.resources
-        except Forbidden as error:
-            raise ConfigurationError(
-                f"reading ControllerRing {self.ring!r} is forbidden: grant get on controllerrings, "
-                "or pass resources"
-            ) from error
 
-    async def _waiting(self, asking: Callable[[], Awaitable[T]]) -> T:
-        """The server's answer, as soon as there is one. Says what it waits for whenever that changes."""
-        told = ""
-        while True:
-            try:
-                return await asking()
-            except ApiError as error:
-                problem = _problem(error)
-                if problem != told:
-                    _log.warning(
-                        "Waiting for the ControllerRing", ring=self.ring, problem=problem, error=error
-                    )
-                    told = problem
-            await asyncio.sleep(RING_PATIENCE)
+class _NothingToLose:
+    """The right of a process that is no shard: what it does needs leadership, which is another right."""
 
+    def __init__(self) -> None:
+        self.gate = Gate()
 
-def _problem(error: ApiError) -> str:
-    match error:
-        case NotFound():
-            return "it does not exist: create it, or correct the name"
-        case Throttled() | Timeout() | Unavailable():
-            return (
-                "the API server does not answer: check its address, the network, and the certificate authority "
-                "of the kubeconfig"
-            )
-        case _:
-            return str(error)
+    async def lost(self) -> str:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    def stopped_cleanly(self) -> None: ...
 
 
 class _Prepared:
@@ -246,8 +297,10 @@ class _Prepared:
         resources: RingResources,
         kinds: Mapping[GroupKind, Kind],
         client: Client,
+        declared: ControllerRing | None,
     ) -> None:
         self.shard = shard
+        self.declared = declared
         self.resources = resources
         self.kinds = kinds
         self.handovers = Handovers(
@@ -267,6 +320,20 @@ class _Prepared:
             for namespace in {part for i in cache.informers_of(kind) for part in i.scope.parts(kind)}
         ]
 
+    def refuse_shares(self, controllers: Sequence[Controller[Any]]) -> None:
+        """Where this process is no shard: raises ConfigurationError for a controller that would run here, and reads
+        what it sees its share of elsewhere.
+        """
+        for controller in controllers:
+            primary, *others = (watch.form.kind.group_resource for watch in controller.watches)
+            if primary not in self.resources and (
+                shared := [each for each in others if each in self.resources]
+            ):
+                raise ConfigurationError(
+                    f"controller {controller.name} is not sharded but watches {', '.join(map(str, shared))}, of which "
+                    "a process in the mode sharder has no share: take the mode both"
+                )
+
     def warn_about_idle_resources(self, controllers: Sequence[Controller[Any]]) -> None:
         """A main resource without a controller: its objects are labelled for us, and nobody acknowledges
         drains.
@@ -279,29 +346,3 @@ class _Prepared:
                     ring=self.shard.ring,
                     resource=str(entry.resource),
                 )
-
-
-async def _kinds(
-    client: Client, resources: RingResources, controllers: Sequence[Controller[Any]]
-) -> dict[GroupKind, Kind]:
-    """The kinds behind the ring's resources: those that controllers declare are known, the others are asked
-    for.
-    """
-    declared = {
-        watch.form.kind.group_resource: watch.form.kind
-        for controller in controllers
-        for watch in controller.watches
-    }
-    kinds = {}
-    for entry in resources.entries:
-        kind = declared.get(entry.resource)
-        if kind is None:
-            try:
-                kind = await client.discovery.kind(entry.resource.group, resource=entry.resource.resource)
-            except KindNotServed:
-                _log.warning(
-                    "The API server does not serve a resource of the ring", resource=str(entry.resource)
-                )
-                continue
-        kinds[kind.group_kind] = kind
-    return kinds

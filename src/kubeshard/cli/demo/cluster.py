@@ -23,14 +23,17 @@ PROJECTS = ("project-blue", "project-green", "project-red")
 _THEMES = {"exciting": ("darkcyan", "Futura"), "lame": ("darkgray", "Times")}
 
 
-async def install(client: Client) -> None:
-    """CRDs, namespaces, the ring and themes."""
-    given = (
+async def install(client: Client, *, in_manager: bool) -> None:
+    """CRDs, namespaces, the ring where shards need one, and themes."""
+    service = (
         controller_ring_crd(),
-        *manifests.crds(),
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}},
-        manifests.system_namespace(),
         manifests.controller_ring(RING),
+    )
+    given = (
+        *(() if in_manager else service),
+        *manifests.crds(),
+        manifests.system_namespace(),
         *(manifests.project(name) for name in PROJECTS),
         *(manifests.theme(name, *look) for name, look in _THEMES.items()),
     )

@@ -21,6 +21,8 @@ from kubeshard.core.errors import ConfigurationError
         "kubeshard demo",
         "# more of everything, and a cluster to look around in afterwards",
         "kubeshard demo --websites 1000 --keep",
+        "# without a sharder service: the elected shard is the sharder",
+        "kubeshard demo --in-manager",
         "# on etcd and kube-apiserver, after `make kube`",
         "kubeshard demo --real",
     ),
@@ -29,6 +31,11 @@ from kubeshard.core.errors import ConfigurationError
     "--real",
     is_flag=True,
     help="On a real kube-apiserver and etcd instead of kubeshard's own API server.",
+)
+@click.option(
+    "--in-manager",
+    is_flag=True,
+    help="Without sharders: the elected shard does their work.",
 )
 @click.option(
     "--websites",
@@ -62,7 +69,13 @@ from kubeshard.core.errors import ConfigurationError
     help="A new folder for data and logs, which stays (default: a temporary one, which stays after a failure).",
 )
 def demo(
-    real: bool, websites: int, lease_seconds: int | None, patience: int, keep: bool, logs: Path | None
+    real: bool,
+    in_manager: bool,
+    websites: int,
+    lease_seconds: int | None,
+    patience: int,
+    keep: bool,
+    logs: Path | None,
 ) -> None:
     """Watch a ring of shards work on this machine, for half a minute.
 
@@ -71,6 +84,9 @@ def demo(
     the leading sharder is killed; after each, the time is shown until every object was owned again. Most of
     it is waiting for Leases to run out, which are shorter here than they would be on a cluster. Nothing is
     left running, and no other cluster is touched.
+
+    With --in-manager there are no sharders, no webhook and no ControllerRing: one shard is elected to be the
+    sharder, too, and killed at the end.
 
     With --real it needs the control plane that `make kube` builds, or KUBEBUILDER_ASSETS.
     """
@@ -94,6 +110,7 @@ def demo(
                         folder,
                         REAL_WORLD,
                         real=real,
+                        in_manager=in_manager,
                         websites=websites,
                         lease_seconds=lease_seconds or (6 if real else 4),
                         patience=patience,

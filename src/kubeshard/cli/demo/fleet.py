@@ -52,14 +52,14 @@ class Fleet:
         )
         return self.start(name, "-m", "kubeshard", "sharder", "--config", str(file))
 
-    def start_shard(self, name: str, *arguments: str) -> Child:
+    def start_shard(self, name: str, *arguments: str, mode: str = "shard") -> Child:
         """Of the webhosting operator."""
         file = self._config(
             "operator",
             {"apiVersion": operator_config.API_VERSION, "kind": operator_config.KIND, **self._common()},
         )
         command = ["-m", "kubeshard", "webhosting-operator", "--config", str(file), "--shard-name", name]
-        return self.start(name, *command, *arguments, ENABLE_SHARDING="true")
+        return self.start(name, *command, "--sharding", mode, *arguments)
 
     def start(self, name: str, *arguments: str, **environment: str) -> Child:
         """A Python program."""

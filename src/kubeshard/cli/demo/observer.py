@@ -16,24 +16,30 @@ from kubeshard.core.kinds import Kind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, Key, PartialObject, metadata_only
 from kubeshard.core.selectors import Selector
+from kubeshard.examples.webhosting.api import RING
+from kubeshard.examples.webhosting.manifests import NAMESPACE
 from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACE, drain_label, shard_label
 
-SHARDER_LEASE = "sharder"
+SHARDER_ELECTION = Key(SYSTEM_NAMESPACE, "sharder")
+IN_MANAGER_ELECTION = Key(NAMESPACE, f"sharder-{RING}")
 _BURST = 0.02
 
 
 class Observer:
-    """`main` and `controlled` are the kinds that the ring shards."""
+    """`main` and `controlled` are the kinds that the ring shards, `election` is the Lease of the leading sharder."""
 
-    def __init__(self, client: Client, ring: str, main: Sequence[Kind], controlled: Sequence[Kind]) -> None:
+    def __init__(
+        self, client: Client, ring: str, election: Key, main: Sequence[Kind], controlled: Sequence[Kind]
+    ) -> None:
         self._ring = ring
+        self._election = election
         self._mains: dict[Kind, Form[PartialObject]] = {kind: metadata_only(kind) for kind in main}
         self._controlled = [metadata_only(kind) for kind in controlled]
         self._cache = Cache(client)
         self._changed = asyncio.Event()
         self._view: Picture | None = None
         self._leases = self._cache.declare(Lease, Scope(labels=Selector.equals(RING_LABEL, ring)))
-        self._elections = self._cache.declare(Lease, Scope(frozenset({SYSTEM_NAMESPACE})))
+        self._elections = self._cache.declare(Lease, Scope(frozenset({election.namespace})))
         self.moves = 0
         """How often an object's shard label changed from one shard to another."""
         self.drains = 0
@@ -57,7 +63,7 @@ class Observer:
     @property
     def leader(self) -> str:
         """The name of the leading sharder, `""` while there is none."""
-        election = self._elections.store.get(Key(SYSTEM_NAMESPACE, SHARDER_LEASE))
+        election = self._elections.store.get(self._election)
         identity = (election and election.spec.holder_identity) or ""
         return identity.rpartition("_")[0]
 

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from kubeshard.cli.demo.cluster import install, sharded_kinds
 from kubeshard.cli.demo.fleet import Fleet
-from kubeshard.cli.demo.observer import Observer
-from kubeshard.cli.demo.scenario import NotSettled, Scenario, Step
+from kubeshard.cli.demo.observer import IN_MANAGER_ELECTION, SHARDER_ELECTION, Observer
+from kubeshard.cli.demo.scenario import InManager, NotSettled, Scenario, Step
 from kubeshard.cli.demo.screen import Screen
 from kubeshard.cli.demo.table import summary
 from kubeshard.client.client import Client
@@ -41,6 +41,7 @@ async def play(
     world: World,
     *,
     real: bool,
+    in_manager: bool,
     websites: int,
     lease_seconds: int,
     patience: int,
@@ -59,9 +60,11 @@ async def play(
         fleet = Fleet(kube.kubeconfig, folder, lease_seconds)
         try:
             async with Client(await load_config(kubeconfig=kube.kubeconfig), world=world) as client:
-                await install(client)
-                observer = Observer(client, RING, *await sharded_kinds(client))
-                scenario = Scenario(client, fleet, observer, count=websites, patience=patience)
+                await install(client, in_manager=in_manager)
+                election = IN_MANAGER_ELECTION if in_manager else SHARDER_ELECTION
+                observer = Observer(client, RING, election, *await sharded_kinds(client))
+                scene = InManager if in_manager else Scenario
+                scenario = scene(client, fleet, observer, count=websites, patience=patience)
                 screen = Screen(console, observer, scenario.titles, world.clock)
                 steps: list[Step] = []
                 async with observer.running(), screen.showing():

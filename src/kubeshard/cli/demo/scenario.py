@@ -40,6 +40,9 @@ class NotSettled(KubeshardError):
 class Scenario:
     """`patience` is what a step may take, in seconds."""
 
+    mode = "shard"
+    """Of the shards."""
+
     def __init__(
         self,
         client: Client,
@@ -55,9 +58,12 @@ class Scenario:
         self._count = count
         self._patience = patience
         self._clock = client.world.clock
-        self._acts: Sequence[tuple[str, Callable[[], Awaitable[None]]]] = (
+        self._acts = self._all_acts()
+
+    def _all_acts(self) -> Sequence[tuple[str, Callable[[], Awaitable[None]]]]:
+        return (
             ("two sharders and three shards start", self._start),
-            (f"{count} Websites are created", self._create),
+            (f"{self._count} Websites are created", self._create),
             (f"{JOINING} joins: objects drain to it", self._scale_up),
             ("shard-1 is killed (SIGKILL)", self._kill),
             ("shard-2 stops in order (SIGTERM)", self._stop),
@@ -80,8 +86,11 @@ class Scenario:
     async def _start(self) -> None:
         for name in SHARDERS:
             self._fleet.start_sharder(name)
+        await self._start_shards()
+
+    async def _start_shards(self) -> None:
         for name in SHARDS:
-            self._fleet.start_shard(name)
+            self._fleet.start_shard(name, mode=self.mode)
         await self._until(lambda view: ready(view) >= set(SHARDS))
 
     async def _create(self) -> None:
@@ -89,7 +98,7 @@ class Scenario:
         await self._until(lambda view: view.total >= self._count * (1 + _FOLLOWERS_PER_WEBSITE))
 
     async def _scale_up(self) -> None:
-        self._fleet.start_shard(JOINING)
+        self._fleet.start_shard(JOINING, mode=self.mode)
         await self._until(lambda view: JOINING in ready(view))
 
     async def _kill(self) -> None:
@@ -129,6 +138,46 @@ class Scenario:
             except TimeoutError:
                 continue
             return
+
+
+class InManager(Scenario):
+    """Without sharders: the elected shard is the sharder."""
+
+    mode = "both"
+
+    def _all_acts(self) -> Sequence[tuple[str, Callable[[], Awaitable[None]]]]:
+        return (
+            ("three shards start, one is elected", self._start_shards),
+            (f"{self._count} Websites are created", self._create),
+            (f"{JOINING} joins: objects drain to it", self._scale_up),
+            ("one that does not lead is killed (SIGKILL)", self._kill),
+            ("the leading shard stops in order (SIGTERM)", self._stop),
+            ("the next leading shard is killed", self._fail_over),
+        )
+
+    async def _kill(self) -> None:
+        leader = await self._leader()
+        name = next(name for name in self._fleet.names if name != leader)
+        self._fleet.kill(name)
+        await self._until(lambda view: name not in live(view))
+
+    async def _stop(self) -> None:
+        leader = await self._leader()
+        self._fleet.request_stop(leader, signal.SIGTERM)
+        await self._until(
+            lambda view: leader not in live(view) and self._observer.leader in self._fleet.names
+        )
+
+    async def _fail_over(self) -> None:
+        leader = await self._leader()
+        self._fleet.kill(leader)
+        await self._until(
+            lambda view: leader not in live(view) and self._observer.leader in self._fleet.names
+        )
+
+    async def _leader(self) -> str:
+        await self._until(lambda _: self._observer.leader in self._fleet.names)
+        return self._observer.leader
 
 
 def live(view: Picture) -> set[str]:

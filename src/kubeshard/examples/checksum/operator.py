@@ -1,4 +1,4 @@
-"""The checksum controller as a process: a shard of its ring in one namespace.
+"""The checksum controller as a process, in one namespace: a shard of its ring, its sharder, both, or a singleton.
 
 RBAC, in the namespace: `get`, `list`, `watch`, `patch` on secrets, `list`, `watch`, `create`, `patch` on
 configmaps; and what a shard needs (`kubeshard.shard.Sharding`).
@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kubeshard import Client, ConfigMap, Controller, Manager, Sharding, Watch, changed
+from kubeshard import Client, ConfigMap, Controller, LeaderElection, Manager, Sharding, Watch, changed
 from kubeshard.cache.scope import Scope
 from kubeshard.core.builtin import Secret
+from kubeshard.core.selectors import LabelSelector
 from kubeshard.examples.checksum.reconciler import SecretChecksums
 from kubeshard.manager.connecting import connected
 from kubeshard.runtime.world import World
+from kubeshard.shard.sharding import Mode
 
 WORKERS = 5
 GRACEFUL_TIMEOUT = 5.0
@@ -29,15 +31,23 @@ def build_checksum_controller(
     namespace: str = "default",
     shard_name: str | None = None,
     lease_namespace: str | None = None,
+    mode: Mode | None = "shard",
 ) -> Manager:
-    """The manager of one shard. The client stays the caller's. Raises ConfigurationError for names that cannot
-    work.
+    """The manager of one process; `mode` None: of a singleton, which needs `lease_namespace`. The client stays the
+    caller's. Raises ConfigurationError for names that cannot work.
     """
+    sharding, election = None, None
+    if mode is not None:
+        of_one = LabelSelector(match_labels={"kubernetes.io/metadata.name": namespace})
+        sharding = Sharding(ring, shard_name, lease_namespace, mode=mode, namespace_selector=of_one)
+    elif lease_namespace:
+        election = LeaderElection(name=ring, namespace=lease_namespace, identity=shard_name or "")
     return Manager(
         [secret_checksums()],
         client=client,
         default_scope=Scope(frozenset({namespace})),
-        sharding=Sharding(ring, shard_name, lease_namespace),
+        sharding=sharding,
+        leader_election=election,
         metrics_address=None,
         health_address=None,
         graceful_timeout=GRACEFUL_TIMEOUT,
@@ -62,7 +72,9 @@ def secret_checksums() -> Controller[Secret]:
     return Controller(
         name="secret-checksums",
         reconciler=SecretChecksums(),
-        primary=Watch(Secret, when=changed(lambda secret: (secret.data, secret.metadata.labels))),
-        owns=(Watch(ConfigMap, when=changed(lambda config_map: config_map.data)),),
+        primary=Watch(
+            Secret, when=changed(lambda secret: (secret.data, secret.metadata.labels)), sharded=True
+        ),
+        owns=(Watch(ConfigMap, when=changed(lambda config_map: config_map.data), sharded=True),),
         workers=WORKERS,
     )

@@ -13,6 +13,7 @@ from kubeshard.examples.webhosting.manifests import NAMESPACE
 from kubeshard.examples.webhosting.workload import IngressTLS
 from kubeshard.manager.config_file import ComponentConfig, boolean, load_component
 from kubeshard.runtime.environ import pod_namespace
+from kubeshard.shard.sharding import MODES, Mode
 
 API_VERSION = "config.webhosting.timebertt.dev/v1alpha1"
 KIND = "WebhostingOperatorConfig"
@@ -37,8 +38,8 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """File and environment together."""
 
     config: OperatorConfig
-    sharded: bool
-    """Whether this process is one of several shards of the ring, or the elected one of a singleton."""
+    sharding: Mode | None
+    """What this process is in the ring; None: the elected one of a singleton."""
     workers: int
     shard_name: str
     """`""`: the pod's or the host's name."""
@@ -50,25 +51,40 @@ def load_settings(
     path: str | Path | None, environment: Mapping[str, str]
 ) -> tuple[OperatorSettings, tuple[str, ...]]:
     """File (defaults without one) and `ENABLE_SHARDING`, `WEBSITE_CONCURRENT_SYNCS`, `SHARD_NAME` of the
-    environment, beside what all components know (`manager.config_file`). And a sentence for each unknown
-    field. Raises ConfigurationError naming the field or variable.
+    environment, beside what all components know (`manager.config_file`), and the variables of the reference's first
+    generation: `SHARDING_ENABLED`, `SHARD_MODE`, `SHARD_ID`. And a sentence for each unknown field. Raises
+    ConfigurationError naming the field or variable.
     """
     config, unknown = load_component(
         path, OperatorConfig, api_version=API_VERSION, kind=KIND, environment=environment
     )
-    sharded = boolean(environment, "ENABLE_SHARDING", False)
-    if sharded and not config.leader_election.leader_elect:
+    sharding = _sharding(environment)
+    if sharding and not config.leader_election.leader_elect:
         raise ConfigurationError(
             "ENABLE_SHARDING needs the shard's Lease: leave LEADER_ELECT and leaderElection.leaderElect true"
         )
     settings = OperatorSettings(
         config=config,
-        sharded=sharded,
+        sharding=sharding,
         workers=_positive(environment, "WEBSITE_CONCURRENT_SYNCS", DEFAULT_WORKERS),
-        shard_name=environment.get("SHARD_NAME", ""),
+        shard_name=environment.get("SHARD_NAME") or environment.get("SHARD_ID", ""),
         namespace=config.leader_election.resource_namespace or pod_namespace() or NAMESPACE,
     )
     return settings, unknown
+
+
+def _sharding(environment: Mapping[str, str]) -> Mode | None:
+    """`ENABLE_SHARDING` means a sharder service, `SHARDING_ENABLED` none, unless `SHARD_MODE` says otherwise."""
+    served = boolean(environment, "ENABLE_SHARDING", False)
+    if not served and not boolean(environment, "SHARDING_ENABLED", False):
+        return None
+    given = environment.get("SHARD_MODE", "").strip()
+    for mode in MODES:
+        if given == mode:
+            return mode
+    if given:
+        raise ConfigurationError(f"environment variable SHARD_MODE={given!r}: expected {', '.join(MODES)}")
+    return "shard" if served else "both"
 
 
 def _positive(environment: Mapping[str, str], name: str, default: int) -> int:

@@ -35,12 +35,12 @@ def website_controller(
     return Controller(
         name="website",
         reconciler=WebsiteReconciler(ingress),
-        primary=Watch(Website, when=generation_changed | annotations_changed | status_changed),
+        primary=Watch(Website, when=generation_changed | annotations_changed | status_changed, sharded=True),
         owns=(
-            Watch(Deployment, when=generation_changed | changed(is_ready)),
-            Watch(ServerFiles, when=changed(lambda files: files.data)),
-            Watch(Service, when=generation_changed),
-            Watch(Ingress, when=generation_changed),
+            Watch(Deployment, when=generation_changed | changed(is_ready), sharded=True),
+            Watch(ServerFiles, when=changed(lambda files: files.data), sharded=True),
+            Watch(Service, when=generation_changed, sharded=True),
+            Watch(Ingress, when=generation_changed, sharded=True),
         ),
         maps=(Watch(Theme, to=websites_using, when=generation_changed),),
         indexes=(Index(Website, BY_THEME, lambda website: (website.spec.theme,)),),

@@ -1,6 +1,6 @@
-"""The webhosting operator as a process: a shard of its ring, or the elected instance of a singleton.
+"""The webhosting operator as a process: a shard of its ring, its sharder, both, or the elected one of a singleton.
 
-RBAC: `manifests.rbac`.
+RBAC: `manifests.rbac`; for who may be the sharder also `manifests.sharder_rbac`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from kubeshard import ALL, Client, Manager, Sharding
-from kubeshard.examples.webhosting.api import OPERATOR, RING, Theme, Website
+from kubeshard.core.selectors import LabelSelector
+from kubeshard.examples.webhosting.api import OPERATOR, PROJECT_LABEL, RING, Theme, Website
 from kubeshard.examples.webhosting.config import OperatorSettings
 from kubeshard.examples.webhosting.controller import website_controller
 from kubeshard.examples.webhosting.metrics import StateMetrics
@@ -17,6 +18,7 @@ from kubeshard.manager.connecting import connected
 from kubeshard.manager.metrics_certificate import self_signed
 from kubeshard.manager.runnable import Runnable
 from kubeshard.runtime.world import World
+from kubeshard.shard.sharding import Mode
 from kubeshard.shard.timing import scaled
 
 
@@ -35,9 +37,9 @@ def build_operator(settings: OperatorSettings, client: Client) -> Manager:
     manager = Manager(
         [website_controller(config.ingress, workers=settings.workers)],
         client=client,
-        sharding=_membership(settings) if settings.sharded else None,
+        sharding=_membership(settings, settings.sharding) if settings.sharding else None,
         leader_election=None
-        if settings.sharded
+        if settings.sharding
         else election.election(OPERATOR, settings.namespace, client.world.rng),
         runnables=[Runnable("state-metrics", export_state)],
         metrics_address=config.metrics_address,
@@ -61,10 +63,12 @@ async def connected_operator(
         yield build_operator(settings, client)
 
 
-def _membership(settings: OperatorSettings) -> Sharding:
+def _membership(settings: OperatorSettings, mode: Mode) -> Sharding:
     return Sharding(
         RING,
         settings.shard_name or None,
         settings.namespace,
+        mode=mode,
+        namespace_selector=LabelSelector(match_labels={PROJECT_LABEL: "true"}),
         timing=scaled(settings.config.leader_election.lease_duration),
     )

@@ -1,0 +1,197 @@
+"""The resources of a ring: those of its ControllerRing, where there is one, or those that controllers declare with
+`sharded=True` in their watches.
+
+| watch | resource of the ring |
+|---|---|
+| `primary` | main: each object has a shard of its own |
+| in `owns` or `maps` | controlled by the primary kind: each object is where the object that controls it is |
+| both, perhaps in different controllers | main |
+
+Guaranteed: the same declarations give the same resources in every process, in whichever order they come. A declaration
+with which a ControllerRing does not agree is refused where controllers could not work by it.
+
+RBAC: `get` on `controllerrings`, unless the resources are given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from kubeshard.client.client import Client
+from kubeshard.client.discovery import KindNotServed
+from kubeshard.controller.controller import Controller
+from kubeshard.core.errors import (
+    ApiError,
+    ConfigurationError,
+    Forbidden,
+    NotFound,
+    Throttled,
+    Timeout,
+    Unavailable,
+)
+from kubeshard.core.kinds import GroupKind, GroupResource, Kind
+from kubeshard.runtime.logs import get_logger
+from kubeshard.sharding.api import ControllerRing, RingGroupResource, RingResource
+from kubeshard.sharding.classification import RingResources
+
+T = TypeVar("T")
+
+RING_PATIENCE = 5.0
+"""Seconds between two looks for a ring that does not exist yet."""
+
+_log = get_logger("kubeshard.shard")
+
+
+def declared_resources(controllers: Iterable[Controller[Any]]) -> tuple[RingResource, ...]:
+    """Empty where no watch is `sharded`. Raises ConfigurationError for what no ring can be."""
+    controlled: dict[GroupResource, set[GroupResource]] = {}
+    for controller in controllers:
+        primary, *others = ((watch.form.kind.group_resource, watch.sharded) for watch in controller.watches)
+        followers = {resource for resource, sharded in others if sharded}
+        if primary[1]:
+            controlled.setdefault(primary[0], set()).update(followers)
+        elif followers:
+            raise ConfigurationError(
+                f"controller {controller.name}: {_listed(followers)} cannot be sharded without {primary[0]}: say "
+                "sharded=True in the primary watch, too"
+            )
+    declared = tuple(
+        RingResource(
+            group=main.group,
+            resource=main.resource,
+            controlled_resources=tuple(
+                RingGroupResource(group=each.group, resource=each.resource)
+                for each in sorted(controlled[main] - controlled.keys())
+            ),
+        )
+        for main in sorted(controlled)
+    )
+    if refused := [problem.message for problem in RingResources(declared).problems if not problem.conflict]:
+        raise ConfigurationError("; ".join(refused))
+    return declared
+
+
+async def find_resources(
+    client: Client,
+    ring: str,
+    controllers: Sequence[Controller[Any]],
+    given: tuple[RingResource, ...] | None = None,
+) -> RingResources:
+    """`given`, those of the ControllerRing, or the declared ones where there is none; where there is nothing at all,
+    the ControllerRing is waited for. Raises ConfigurationError.
+    """
+    declared = declared_resources(controllers) if given is None else ()
+    if given is not None:
+        found = given
+    elif not declared:
+        found = await _waiting(ring, lambda: _read_ring(client, ring))
+    elif (read := await _waiting(ring, lambda: _read_ring_if_any(client, ring))) is None:
+        found = declared
+        _log.info("There is no ControllerRing; the ring is what the controllers declare", ring=ring)
+    else:
+        found = read
+        for missing in check_agreement(ring, RingResources(declared), RingResources(found)):
+            _log.warning("The ControllerRing differs from what controllers declare", problem=missing)
+    resources = RingResources(found)
+    for problem in resources.problems:
+        _log.warning("ControllerRing has a mistake", ring=ring, problem=problem.message)
+    return resources
+
+
+async def find_kinds(
+    client: Client, ring: str, resources: RingResources, controllers: Sequence[Controller[Any]]
+) -> dict[GroupKind, Kind]:
+    """The kinds behind the resources: those that controllers watch are known, the others are asked for."""
+    return await _waiting(ring, lambda: _kinds(client, resources, controllers))
+
+
+def check_agreement(ring: str, declared: RingResources, given: RingResources) -> tuple[str, ...]:
+    """What the ControllerRing `given` lacks though it is declared, where controllers can work all the same.
+
+    Raises ConfigurationError where they cannot: a main resource that is missing, or another role.
+    """
+    missing = []
+    for entry in declared.entries:
+        if entry.resource in given and given.entry(entry.resource).main == entry.main:
+            continue
+        if entry.resource not in given and not entry.main:
+            missing.append(f"{entry.resource} is declared as sharded, but not in the ControllerRing")
+            continue
+        role = "a main resource" if entry.main else "a controlled resource"
+        raise ConfigurationError(
+            f"{entry.resource} is declared as {role}, which it is not in ControllerRing {ring!r}: correct the "
+            "ControllerRing, or the watches that say sharded=True"
+        )
+    return tuple(missing)
+
+
+async def _read_ring(client: Client, ring: str) -> tuple[RingResource, ...]:
+    try:
+        return (await client.get(ControllerRing, ring)).spec.resources
+    except Forbidden as error:
+        raise ConfigurationError(
+            f"reading ControllerRing {ring!r} is forbidden: grant get on controllerrings, or pass resources"
+        ) from error
+
+
+async def _read_ring_if_any(client: Client, ring: str) -> tuple[RingResource, ...] | None:
+    try:
+        return await _read_ring(client, ring)
+    except NotFound:
+        return None
+
+
+async def _waiting(ring: str, asking: Callable[[], Awaitable[T]]) -> T:
+    """The server's answer, as soon as there is one. Says what it waits for whenever that changes."""
+    told = ""
+    while True:
+        try:
+            return await asking()
+        except ApiError as error:
+            problem = _problem(error)
+            if problem != told:
+                _log.warning("Waiting for the ControllerRing", ring=ring, problem=problem, error=error)
+                told = problem
+        await asyncio.sleep(RING_PATIENCE)
+
+
+def _problem(error: ApiError) -> str:
+    match error:
+        case NotFound():
+            return "it does not exist: create it, or correct the name, or say sharded=True in the controllers' watches"
+        case Throttled() | Timeout() | Unavailable():
+            return (
+                "the API server does not answer: check its address, the network, and the certificate authority "
+                "of the kubeconfig"
+            )
+        case _:
+            return str(error)
+
+
+async def _kinds(
+    client: Client, resources: RingResources, controllers: Sequence[Controller[Any]]
+) -> dict[GroupKind, Kind]:
+    declared = {
+        watch.form.kind.group_resource: watch.form.kind
+        for controller in controllers
+        for watch in controller.watches
+    }
+    kinds = {}
+    for entry in resources.entries:
+        kind = declared.get(entry.resource)
+        if kind is None:
+            try:
+                kind = await client.discovery.kind(entry.resource.group, resource=entry.resource.resource)
+            except KindNotServed:
+                _log.warning(
+                    "The API server does not serve a resource of the ring", resource=str(entry.resource)
+                )
+                continue
+        kinds[kind.group_kind] = kind
+    return kinds
+
+
+def _listed(resources: Iterable[GroupResource]) -> str:
+    return ", ".join(map(str, sorted(resources)))

@@ -1,0 +1,284 @@
+"""The sharder of one ring inside the ring's own controllers: every instance is a candidate, the elected one is it.
+
+    every candidate   caches (shard Leases, Namespaces, the ring's ControllerRing if there is one), lease observer
+    the leader        what the leader of the sharder service runs: shardlease controller, lanes of the ring
+
+There is no webhook: objects are assigned by the watch on unassigned ones, soon after they were created. Nothing that
+is kept grows with the number of objects.
+
+The ring is what the ControllerRing says, where there is one, and else what the controllers declare; that is looked at
+all the time. So a sharder service that works on the same ring decides the same, and both may run at once, as two
+sharders may anyway: each write is a compare-and-swap on what was decided on.
+
+Who loses the leadership ends the sharder, not the process, and is a candidate again: what was under way is refused
+from that moment on, and what has left already takes effect only on an object that nobody has changed since.
+
+RBAC: get, list, watch on namespaces, and on the ControllerRing unless the ring's resources are given; list, watch,
+create, update, patch, delete on leases in all namespaces; get, list, watch, patch on the ring's resources in all
+namespaces; create, patch on events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from kubeshard.cache.cache import Cache
+from kubeshard.cache.deltas import Added, Deleted, Delta
+from kubeshard.cache.informer import Informer
+from kubeshard.cache.scope import Scope
+from kubeshard.client.client import Client
+from kubeshard.controller.cluster import Cluster
+from kubeshard.controller.context import EventSink
+from kubeshard.controller.runner import ControllerRunner
+from kubeshard.controller.syncing import is_served, trouble, until_filled
+from kubeshard.core.builtin import Lease, Namespace
+from kubeshard.core.objects import Key
+from kubeshard.core.selectors import FieldSelector, LabelSelector
+from kubeshard.manager.leader_election import LeaderElection, LeaderElector
+from kubeshard.manager.membership import HealthGate
+from kubeshard.manager.metrics import Metrics
+from kubeshard.manager.rights import LeaderFence, RightLost, holding
+from kubeshard.manager.runnable import Shift, Stop
+from kubeshard.runtime.logs import get_logger
+from kubeshard.sharder.assignment_controller import Assignments, assignments
+from kubeshard.sharder.config import SharderControllerConfig, WebhookConfig
+from kubeshard.sharder.kinds import ResourceKinds
+from kubeshard.sharder.lease_controller import lease_controller
+from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
+from kubeshard.sharder.metrics import SharderMetrics, StateCollector
+from kubeshard.sharder.reports import findings
+from kubeshard.sharder.ring import Ring, Surroundings
+from kubeshard.sharder.rings import Rings
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.leases import MAX_SHARDS
+from kubeshard.tenure.tenure import Gate
+
+PATIENCE_FOR_LOGS = 10.0
+
+_log = get_logger("kubeshard.sharder")
+
+
+def default_selector() -> LabelSelector:
+    """Of rings without a namespace selector: as the sharder service has it."""
+    return WebhookConfig().namespace_selector
+
+
+class InManagerSharder:
+    """A candidate (`kubeshard.manager.runnable.Work`), run once. `declared` is the ring while there is no
+    ControllerRing; None: then there is nothing to do. `looks_for_ring` False: `declared` counts, whatever there is.
+    """
+
+    name = "sharder"
+
+    def __init__(
+        self,
+        ring: str,
+        declared: ControllerRing | None,
+        client: Client,
+        election: LeaderElection,
+        *,
+        events: EventSink,
+        metrics: Metrics,
+        health: HealthGate,
+        looks_for_ring: bool = True,
+    ) -> None:
+        self._client = client.with_user_agent("sharder").with_field_manager("sharder")
+        self._election = election
+        self._events = events
+        self._metrics = metrics
+        self._health = health
+        self._clock = client.world.clock
+        self._cache = cache = Cache(self._client)
+        self._observer = LeaseObserver(self._client, self._clock)
+        self._kinds = ResourceKinds(self._client)
+        namespaces = cache.declare(Namespace)
+        self._rings = Rings(
+            Surroundings(
+                shards=self._observer,
+                kinds=self._kinds,
+                namespace=lambda name: namespaces.store.get(Key("", name)) or cache.get(Namespace, name),
+                metrics=SharderMetrics(metrics.registry),
+                clock=self._clock,
+                default_selector=default_selector(),
+            )
+        )
+        self._observer.declare(cache)
+        self._rings.declare_namespaces(cache)
+        self._source = _RingSource(ring, declared, self._rings, cache if looks_for_ring else None)
+        metrics.registry.register(StateCollector(cache))
+        self._needed: Sequence[Informer[Any]] = (namespaces, cache.declare(Lease, SHARD_LEASES))
+        self._fence = LeaderFence()
+        self._stop = Stop(grace=-1)  # bounded by whoever waits for `drain`
+        self._leads = False
+        self._ended = asyncio.Event()
+
+    async def run(self, gates: Sequence[Gate] = ()) -> None:
+        """Until cancelled, or drained. Raises what a part of the sharder raises."""
+        try:
+            async with self._cache.running(), asyncio.TaskGroup() as tasks:
+                observing = tasks.create_task(self._observer.run(), name="lease observer")
+                campaign = tasks.create_task(self._campaign(gates), name="campaign")
+                await self._stop.wait()
+                if not self._leads:
+                    campaign.cancel()
+                await asyncio.wait([campaign])
+                observing.cancel()
+        finally:
+            self._ended.set()
+        if self._stop.error is not None:
+            raise self._stop.error
+
+    async def drain(self) -> None:
+        """Gives the leadership back, so that another instance is the sharder while this one ends its work."""
+        self._stop.request()
+        await self._ended.wait()
+
+    async def _campaign(self, gates: Sequence[Gate]) -> None:
+        """Leads, each time that it is elected, until the stop."""
+        await self._source.known(self._clock.monotonic)
+        await until_filled(self._needed)
+        async with asyncio.TaskGroup() as tasks:
+            learning = tasks.create_task(self._kinds.keep_learning(self._rings), name="ring kinds")
+            await self._kinds.tried()
+            while not self._stop.requested:
+                try:
+                    await self._lead(gates)
+                except* RightLost as lost:
+                    _log.warning(
+                        "Not the sharder of the ring any more; a candidate again", error=lost.exceptions[0]
+                    )
+            learning.cancel()
+
+    async def _lead(self, gates: Sequence[Gate]) -> None:
+        """One term, from the candidacy on. Raises RightLost, in a group, when the leadership was lost."""
+        elector = LeaderElector(self._client, self._election, self._metrics)
+        shift = self._shift()
+        try:
+            held = elector.held(self._health, self._cache.distrust)
+            async with holding(held, "leadership of the ring", lambda _: None) as leadership:
+                self._fence.leadership, self._leads = leadership, True
+                _log.info("This instance is the sharder of the ring", ring=self._source.name)
+                if await shift.run((*gates, leadership.gate)):
+                    leadership.stopped_cleanly()
+        finally:
+            self._fence.leadership, self._leads = None, False
+
+    def _shift(self) -> Shift:
+        """What the leader runs, for one term."""
+        client = self._client.fenced(self._fence)
+        controller = lease_controller(self._rings, self._observer, self._clock)
+        runner = ControllerRunner(
+            controller,
+            Cluster(client, self._cache, self._events),
+            metrics=self._metrics.controller(controller.name, controller.workers),
+            queue_metrics=self._metrics.queue(controller.name),
+        )
+        self._metrics.watch_queue(runner.queue)
+        config = SharderControllerConfig()
+        parts = assignments(self._rings, self._observer, self._kinds, client, self._cache, config)
+        return Shift("sharder", [runner, _Assigning(parts, self._rings, self._observer)], self._stop)
+
+
+class _RingSource:
+    """Tells `rings` of the one ring that there is, as it is now."""
+
+    def __init__(self, name: str, declared: ControllerRing | None, rings: Rings, cache: Cache | None) -> None:
+        self.name = name
+        self._declared = declared
+        self._rings = rings
+        self._informer: Informer[ControllerRing] | None = None
+        if cache is not None:
+            only = Scope(fields=FieldSelector.equals("metadata.name", name))
+            self._informer = cache.declare(ControllerRing, only)
+            self._informer.add_handler(self._heard)
+
+    async def known(self, now: Callable[[], float]) -> None:
+        """Returns when it is known whether there is a ControllerRing; for ever if need be."""
+        informer, told = self._informer, ""
+        while informer is not None and not informer.has_synced and is_served(informer):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE_FOR_LOGS):
+                    await until_filled([informer])
+            if (found := trouble(informer, now())) and found.cause not in (told, "not served"):
+                told = found.cause
+                _log.warning(
+                    "Cannot read the ControllerRing; nobody is assigned objects by this instance until then",
+                    ring=self.name,
+                    error=found.error,
+                    advice=found.advice,
+                )
+        if self._rings.get(self.name) is None:
+            self._follow_declaration()
+
+    def _heard(self, delta: Delta[ControllerRing]) -> None:
+        self._rings.heard(delta)
+        if isinstance(delta, Deleted):
+            self._follow_declaration()
+
+    def _follow_declaration(self) -> None:
+        if self._declared is None:
+            _log.warning(
+                "There is no ControllerRing, and no controller declares a sharded kind", ring=self.name
+            )
+        else:
+            _log.info("The ring is what the controllers declare", ring=self.name)
+            self._rings.heard(Added(self._declared))
+
+
+class _Assigning:
+    """The lanes of the ring as a Work, without a ControllerRing that could be reconciled."""
+
+    name = "assignments"
+
+    def __init__(self, assigning: Assignments, rings: Rings, observer: LeaseObserver) -> None:
+        self._assigning = assigning
+        self._rings = rings
+        self._observer = observer
+        self._news = asyncio.Event()
+        self._told: dict[str, str] = {}
+
+    async def run(self, gates: Sequence[Gate] = ()) -> None:
+        """Until cancelled."""
+        self._rings.listen(lambda _: self._news.set())
+        try:
+            with self._rings.subscribed(lambda _: self._news.set()):
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._assigning.run(self._enqueue), name="lanes")
+                    while True:
+                        self._news.clear()
+                        wait = min(map(self._tend, self._rings), default=math.inf)
+                        with suppress(TimeoutError):
+                            async with asyncio.timeout(wait if wait < math.inf else None):
+                                await self._news.wait()
+        finally:
+            self._rings.listen(None)
+
+    async def drain(self) -> None:
+        """Nothing: a patch that has left takes effect, or not, whoever leads."""
+
+    def _enqueue(self, key: Key, reason: str = "", *, after: float = 0.0) -> None:
+        self._news.set()
+
+    def _tend(self, ring: Ring) -> float:
+        wait = self._assigning.tend(ring)
+        self._tell(ring)
+        return wait
+
+    def _tell(self, ring: Ring) -> None:
+        """In the log what the sharder service would write into the ring's conditions."""
+        shards = self._observer.shards(ring.name)
+        present = [shard for shard in shards if not shard.deleted]
+        found = {
+            condition.type: condition.message
+            for condition in findings(ring.report, ring.resources, present, max_shards=MAX_SHARDS)
+        }
+        for type_, message in found.items():
+            if self._told.get(type_) != message:
+                _log.warning("Something is wrong with the ring", ring=ring.name, what=type_, problem=message)
+        for type_ in self._told.keys() - found.keys():
+            _log.info("Something is right again with the ring", ring=ring.name, what=type_)
+        self._told = found

@@ -1,0 +1,383 @@
+"""A ring whose elected instance is the sharder: no service, no webhook, no ControllerRing; and the same ring while a
+sharder service works on it, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from world import Process, Thing, World, simulate
+
+from kubeshard.controller import Context, Controller, Reconciler, Result
+from kubeshard.controller.dependents import ensure
+from kubeshard.core import ConfigMap, ObjectMeta
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.sharding import ControllerRing, HashRing
+
+pytestmark = pytest.mark.regression
+
+SHARDS = ("s0", "s1", "s2")
+LEASES = GroupResource("coordination.k8s.io", "leases")
+WEBHOOKS = GroupResource("admissionregistration.k8s.io", "mutatingwebhookconfigurations")
+
+
+class Team:
+    """Shards that take their time over each object, and who worked together on one."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.working: dict[str, set[str]] = {}
+        self.together: list[tuple[float, str, str]] = []
+        self.assigned: list[str] = []
+        """Of each write of a sharder to an object that took effect: in which process."""
+        world.observers.append(self._see)
+
+    def shard(self, name: str, process: str = "", *, mode: str = "both", **more: Any) -> Process:
+        process = process or name
+        work = Slow(self, process)
+        return self.world.shard(name, work, process=process, workers=20, sharding={"mode": mode}, **more)
+
+    @property
+    def leader(self) -> str:
+        """Who holds the Lease of the ring's sharder; "" for nobody."""
+        lease = self.world.objects("coordination.k8s.io", "leases").get(Key("ops", "sharder-r"))
+        return str(lease["spec"]["holderIdentity"]).rpartition("_")[0] if lease else ""
+
+    def settled(self, *shards: str) -> bool:
+        """Whether every Thing and its child are where the ring of these shards wants them."""
+        ring, children = HashRing(sorted(shards)), self.world.owners("", "configmaps")
+        owners = self.world.owners()
+        return not self.world.draining() and all(
+            owner == ring.owner(f"sim.example/Thing/team/{name}") and children.get(f"c-{name}") == owner
+            for name, owner in owners.items()
+        )
+
+    async def until_settled(self, *shards: str, within: float = 60) -> float:
+        took = await self.world.until(lambda: self.settled(*shards), within)
+        assert self.together == []
+        return took
+
+    def _see(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
+        inside = request.headers.get("User-Agent", "").endswith("/sharder")
+        if (
+            inside
+            and answer is not None
+            and answer.status < 300
+            and request.method == "PATCH"
+            and ("/things/" in request.target or "/configmaps/" in request.target)
+        ):
+            self.assigned.append(process.name)
+
+
+class Slow(Reconciler[Thing]):
+    def __init__(self, team: Team, process: str) -> None:
+        self._team = team
+        self._process = process
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        world, name = self._team.world, obj.metadata.name
+        at_work = self._team.working.setdefault(name, set())
+        if others := {other for other in at_work if not world.processes[other].dead}:
+            self._team.together.append((world.loop.time(), name, f"{self._process} and {others}"))
+        at_work.add(self._process)
+        try:
+            await asyncio.sleep(world.rng.uniform(0.1, 3.0))
+            metadata = ObjectMeta(name=f"c-{name}", namespace=obj.metadata.namespace)
+            await ensure(ctx, ConfigMap(metadata=metadata, data={"by": self._process}), owner=obj)
+        finally:
+            at_work.discard(self._process)
+        return None
+
+
+@asynccontextmanager
+async def working(seed: int = 1, count: int = 24) -> AsyncIterator[Team]:
+    """Three shards, of which one is the sharder, and so many Things that are where they belong."""
+    async with World(seed=seed) as world:
+        team = Team(world)
+        await world.install()
+        for name in SHARDS:
+            team.shard(name)
+        await world.make_things(count)
+        await team.until_settled(*SHARDS)
+        await world.until(lambda: team.leader, within=1)
+        yield team
+
+
+def test_objects_are_assigned_without_service_webhook_and_controllerring() -> None:
+    async def scene() -> None:
+        async with working() as team:
+            world = team.world
+            assert set(world.owners().values()) == set(SHARDS)
+            assert not world.objects(WEBHOOKS.group, WEBHOOKS.resource)
+            assert set(team.assigned) == {team.leader}
+            await world.make_things(10, prefix="later")
+            assert await world.until(lambda: world.all_owned(*SHARDS), within=2) < 1
+
+    simulate(scene)
+
+
+def test_a_shard_that_joins_gets_its_objects_when_their_shards_have_let_go() -> None:
+    async def scene() -> None:
+        async with working() as team:
+            team.shard("s3")
+            await team.until_settled(*SHARDS, "s3")
+            assert "s3" in team.world.owners().values()
+
+    simulate(scene)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_shard_that_is_killed_is_replaced_two_lease_durations_later_even_if_it_was_the_sharder(
+    leads: bool,
+) -> None:
+    async def scene() -> None:
+        async with working() as team:
+            name = team.leader if leads else next(name for name in SHARDS if name != team.leader)
+            team.world.processes[name].kill()
+            left = [shard for shard in SHARDS if shard != name]
+            assert 25 < await team.until_settled(*left) < 38
+            assert team.leader in left
+
+    simulate(scene)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_shard_that_stops_hands_over_at_once_even_if_it_is_the_sharder(leads: bool) -> None:
+    async def scene() -> None:
+        async with working() as team:
+            name = team.leader if leads else next(name for name in SHARDS if name != team.leader)
+            process = team.world.processes[name]
+            await process.stop()
+            assert process.dead == "stopped"
+            left = [shard for shard in SHARDS if shard != name]
+            assert await team.until_settled(*left) < 10
+            assert team.leader in left
+
+    simulate(scene)
+
+
+def test_a_sharder_that_dies_while_objects_drain_is_succeeded_and_nothing_is_left_draining() -> None:
+    async def scene() -> None:
+        async with working(seed=4, count=40) as team:
+            team.shard("s3")
+            await team.world.until(team.world.draining, within=20, step=0.01)
+            leader = team.leader
+            team.world.processes[leader].kill()
+            left = [shard for shard in (*SHARDS, "s3") if shard != leader]
+            await team.until_settled(*left)
+
+    simulate(scene)
+
+
+def test_a_sharder_that_was_stopped_for_a_while_does_no_harm_when_it_goes_on() -> None:
+    """In the middle of a hand-over. Its shard's Lease is over long before it goes on, and so is its process."""
+
+    async def scene() -> None:
+        async with working(seed=5, count=40) as team:
+            team.shard("s3")
+            await team.world.until(team.world.draining, within=20, step=0.01)
+            leader = team.leader
+            process = team.world.processes[leader]
+            process.pause()
+            await team.world.until(lambda: team.leader not in ("", leader), within=60)
+            await asyncio.sleep(20)
+            process.resume()
+            await asyncio.sleep(1)
+            assert process.dead
+            left = [shard for shard in (*SHARDS, "s3") if shard != leader]
+            await team.until_settled(*left)
+
+    simulate(scene)
+
+
+@pytest.mark.parametrize("seed", [11, 12, 13])
+def test_a_sharder_without_shard_that_was_stopped_sends_what_it_had_in_hand_when_others_lead_and_nothing_breaks(
+    seed: int,
+) -> None:
+    """No kernel's watchdog ends it: it holds no shard's Lease."""
+
+    async def scene() -> None:
+        async with World(seed=seed) as world:
+            team = Team(world)
+            await world.install()
+            for name in SHARDS:
+                team.shard(name, mode="shard")
+            for name in ("m0", "m1"):
+                team.shard(name, mode="sharder")
+            await world.make_things(40)
+            await team.until_settled(*SHARDS)
+            team.shard("s3", mode="shard")
+            await world.until(world.draining, within=20, step=0.01)
+            leader = team.leader
+            process = world.processes[leader]
+            process.pause()
+            await world.until(lambda: team.leader not in ("", leader), within=60)
+            world.processes["s3"].kill()
+            await asyncio.sleep(world.rng.uniform(0, 60))
+            process.resume()
+            await team.until_settled(*SHARDS, within=100)
+            assert not process.dead
+
+    simulate(scene)
+
+
+def test_who_loses_the_leadership_only_goes_on_as_a_shard_and_becomes_the_sharder_again() -> None:
+    """Its leader's Lease cannot be written, its shard's Lease can."""
+
+    async def scene() -> None:
+        async with working() as team:
+            world, leader = team.world, team.leader
+            process = world.processes[leader]
+            refused = asyncio.Event()
+
+            async def refuse(request: HttpRequest) -> HttpResponse | None:
+                if "sharder-r" in request.target and request.method == "PUT" and not refused.is_set():
+                    return HttpResponse(500, {"content-type": "application/json"}, b"{}")
+                return None
+
+            for network in process.networks:
+                network.before = refuse
+            await world.until(lambda: team.leader not in ("", leader), within=40)
+            refused.set()
+            await world.make_things(10, prefix="later")
+            await team.until_settled(*SHARDS)
+            assert not process.dead
+            for name in SHARDS:
+                if name != leader:
+                    world.processes[name].kill()
+            await team.until_settled(leader)
+            assert team.leader == leader
+
+    simulate(scene)
+
+
+def test_two_leaders_at_once_move_nothing_twice_and_no_object_is_in_two_hands() -> None:
+    """Somebody deletes the leader's Lease, and another instance takes it before the leader has noticed."""
+
+    async def scene() -> None:
+        async with working(seed=6) as team:
+            world = team.world
+            async with world.admin() as admin:
+                await admin.raw("DELETE", "/apis/coordination.k8s.io/v1/namespaces/ops/leases/sharder-r")
+            team.shard("s3")
+            await team.until_settled(*SHARDS, "s3")
+            async with world.admin() as admin:
+                await admin.raw("DELETE", "/apis/coordination.k8s.io/v1/namespaces/ops/leases/sharder-r")
+            world.processes["s3"].kill()
+            await team.until_settled(*SHARDS)
+            assert all(not world.processes[name].dead for name in SHARDS)
+
+    simulate(scene)
+
+
+def test_after_an_outage_of_the_api_server_everything_goes_on() -> None:
+    async def scene() -> None:
+        async with working(seed=7) as team:
+            world = team.world
+            for name in SHARDS:
+                world.processes[name].cut_off()
+            await asyncio.sleep(5)
+            for name in SHARDS:
+                world.processes[name].cut_off(down=False)
+            await world.make_things(10, prefix="later")
+            await team.until_settled(*SHARDS)
+            assert not any(world.processes[name].dead for name in SHARDS)
+
+    simulate(scene)
+
+
+def test_a_service_that_comes_and_goes_moves_nothing_of_a_settled_ring() -> None:
+    """In-manager, both at once, and in-manager again. The ring's objects are not written at all."""
+
+    async def scene() -> None:
+        async with working() as team:
+            world = team.world
+            await asyncio.sleep(60)
+            versions = {key: obj["metadata"]["resourceVersion"] for key, obj in things(world)}
+            await world.make_ring()
+            service = world.sharder("x0")
+            await asyncio.sleep(400)
+            await service.stop()
+            async with world.admin() as admin:
+                await admin.delete(ControllerRing, "r")
+            await asyncio.sleep(400)
+            assert {key: obj["metadata"]["resourceVersion"] for key, obj in things(world)} == versions
+            await world.make_things(5, prefix="later")
+            await team.until_settled(*SHARDS)
+
+    simulate(scene)
+
+
+@pytest.mark.parametrize("who", ["s", "x"])
+def test_a_service_and_an_elected_shard_at_once_hand_over_as_one_of_them_would(who: str) -> None:
+    async def scene() -> None:
+        async with working(seed=8) as team:
+            world = team.world
+            await world.make_ring()
+            service = world.sharder("x0")
+            await asyncio.sleep(30)
+            team.shard("s3")
+            await team.until_settled(*SHARDS, "s3")
+            if who == "x":
+                service.kill()
+            world.processes["s3"].kill()
+            await world.make_things(10, prefix="later")
+            await team.until_settled(*SHARDS)
+
+    simulate(scene)
+
+
+def test_instances_that_are_no_candidates_never_lead_and_those_that_are_no_shards_own_nothing() -> None:
+    async def scene() -> None:
+        async with World() as world:
+            team = Team(world)
+            await world.install()
+            for name in ("s0", "s1"):
+                team.shard(name, mode="shard")
+            await world.make_things(10)
+            await asyncio.sleep(60)
+            assert team.leader == ""
+            assert set(world.owners().values()) == {""}
+            team.shard("x-ray", mode="sharder")
+            await team.until_settled("s0", "s1")
+            assert team.leader == "x-ray"
+            assert Key("ops", "x-ray") not in world.objects(LEASES.group, LEASES.resource)
+            await world.processes["x-ray"].stop()
+            assert team.leader == ""
+
+    simulate(scene)
+
+
+def test_what_is_not_sharded_runs_in_one_instance_and_sees_nobody_elses_leadership() -> None:
+    runs: list[str] = []
+
+    async def scene() -> None:
+        async with World() as world:
+            team = Team(world)
+            await world.install()
+
+            def unsharded(name: str) -> Controller[Any]:
+                async def reconcile(ctx: Context, obj: ControllerRing) -> None:
+                    runs.append(name)
+
+                return Controller(name="rings", reconciler=reconcile, primary=ControllerRing)
+
+            for name in SHARDS:
+                team.shard(name, controllers=[unsharded(name)])
+            await world.until(lambda: team.leader, within=20)
+            await world.make_ring("other")
+            await world.until(lambda: runs, within=20)
+            await asyncio.sleep(60)
+            assert len(set(runs)) == 1
+
+    simulate(scene)
+
+
+def things(world: World) -> list[tuple[Key, dict[str, Any]]]:
+    return [*world.objects("sim.example", "things").items(), *world.objects("", "configmaps").items()]
