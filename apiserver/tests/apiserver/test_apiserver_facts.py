@@ -3,7 +3,7 @@
 import pytest
 
 from kubeshard_apiserver.resources import pod_names
-from kubeshard_apiserver.resources.facts import changed_errors, fact_errors, facts
+from kubeshard_apiserver.resources.facts import RULES, changed_errors, fact_errors, facts
 from kubeshard_apiserver.schema.catalog import struct
 
 
@@ -13,6 +13,7 @@ def test_every_fact_is_about_a_field_of_its_type(type_):
     for fact in facts()[type_]:
         assert fields.keys() >= set(fact.fields.split())
         assert not fact.form or callable(getattr(pod_names, fact.form))
+        assert not fact.rule or fact.rule in RULES
         assert not fact.of or fact.of in facts()
 
 
@@ -29,6 +30,42 @@ def test_a_fact_of_a_list_holds_for_each_of_its_items_in_order():
 def test_of_a_missing_field_nothing_is_said_but_that_it_is_required():
     (error,) = fact_errors("core.v1.ContainerPort", "ports[0]", {"protocol": "TCP"})
     assert str(error) == "ports[0].containerPort: Required value"
+
+
+def test_a_unique_field_differs_from_those_of_the_items_before_it_and_from_no_other_list():
+    items = [{"name": "a"}, {"name": "b"}, {"name": "a"}]
+    (error,) = fact_errors("core.v1.PodSpec#claims", "spec", {"resourceClaims": items})
+    assert str(error) == 'spec.resourceClaims[2].name: Duplicate value: "a"'
+    assert not fact_errors("core.v1.PodSpec#claims", "spec", {"resourceClaims": items[:2]})
+
+
+def test_a_list_has_unique_items_of_its_own_in_every_struct():
+    terms = [{"key": "a", "values": ["x"]}, {"key": "b", "values": ["x", "y", "x"]}]
+    (error,) = fact_errors("core.v1.TopologySelectorTerm", "", {"matchLabelExpressions": terms})
+    assert error.path == "matchLabelExpressions[1].values[2]"
+
+
+def test_of_a_list_with_too_many_items_nothing_else_is_said():
+    ports = [{"name": "same"}] * 20001
+    (error,) = fact_errors("discovery.v1.EndpointSlice", "", {"addressType": "IPv4", "ports": ports})
+    assert str(error) == "ports: Too many: 20001: must have at most 20000 items"
+    kinds = {"policyTypes": ["Ingress", "Egress", "x"]}
+    (error,) = fact_errors("networking.v1.NetworkPolicySpec", "spec", kinds)
+    assert error.message.endswith("may not specify more than two policyTypes")
+
+
+def test_a_fact_that_stops_is_the_last_word_on_its_struct():
+    assert [
+        error.path
+        for path in ("", "/..")
+        for error in fact_errors("core.v1.HostPathVolumeSource", "hostPath", {"path": path, "type": "x"})
+    ] == ["hostPath.path", "hostPath.path", "hostPath.type"]
+
+
+def test_a_blank_text_is_right_only_where_that_is_said():
+    assert not fact_errors("apps.v1.StatefulSetSpec#service", "spec", {"serviceName": ""})
+    assert fact_errors("apps.v1.StatefulSetSpec#service", "spec", {"serviceName": "A"})
+    assert fact_errors("discovery.v1.Endpoint", "endpoints[0]", {"hostname": ""})
 
 
 def test_a_whole_object_has_paths_without_a_beginning():

@@ -13,7 +13,7 @@ from kubeshard_apiserver.controllers.ownership import Node, controller_of, refer
 from kubeshard_apiserver.controllers.pods import controller_reference
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.objects import Object, is_deleting, key_of, labels_of, with_metadata
-from kubeshard_apiserver.resources.pod_selectors import selects
+from kubeshard_apiserver.resources.value_rules import selects
 from kubeshard_apiserver.steps import Steps
 
 

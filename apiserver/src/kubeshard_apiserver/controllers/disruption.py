@@ -23,8 +23,8 @@ from kubeshard_apiserver.controllers.recording import Recorder
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.objects import Object, is_deleting, labels_of
 from kubeshard_apiserver.resources.custom import CustomResources
-from kubeshard_apiserver.resources.pod_selectors import selects
 from kubeshard_apiserver.resources.scale_paths import ScalePaths, value_at
+from kubeshard_apiserver.resources.value_rules import selects
 from kubeshard_apiserver.steps import Steps
 
 BUDGETS = GroupResource("policy", "poddisruptionbudgets")

@@ -17,8 +17,8 @@ from kubeshard.core.objects import Key
 from kubeshard_apiserver.front.special import Question
 from kubeshard_apiserver.model import Answer, Target, WriteOptions
 from kubeshard_apiserver.objects import Object, is_deleting, labels_of, with_metadata
-from kubeshard_apiserver.resources.pod_selectors import selects
 from kubeshard_apiserver.resources.registry import Resource
+from kubeshard_apiserver.resources.value_rules import selects
 from kubeshard_apiserver.status import (
     bad_request,
     forbidden,

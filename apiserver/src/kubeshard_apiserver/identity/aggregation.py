@@ -17,7 +17,7 @@ from kubeshard_apiserver.access.user import AUTHENTICATED, User, account_groups,
 from kubeshard_apiserver.identity.rbac import CLUSTER_ROLES, GROUP
 from kubeshard_apiserver.model import Target, WriteOptions
 from kubeshard_apiserver.objects import Object, labels_of
-from kubeshard_apiserver.resources.pod_selectors import selects
+from kubeshard_apiserver.resources.value_rules import selects
 from kubeshard_apiserver.server import ApiServer
 
 log = get_logger("kubeshard_apiserver")

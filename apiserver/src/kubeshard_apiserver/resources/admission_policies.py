@@ -15,27 +15,20 @@ from kubeshard_apiserver.resources.admission_rules import (
     condition_errors,
     default_matching,
     expression_errors,
-    one_of,
-    path_segment_errors,
     rule_errors,
-    selector_errors,
 )
-from kubeshard_apiserver.resources.pod_names import dns_subdomain, qualified_name, wrong
-from kubeshard_apiserver.resources.pod_selectors import label_selector_errors
+from kubeshard_apiserver.resources.facts import fact_errors
+from kubeshard_apiserver.resources.pod_names import dns_1035_label, dns_subdomain, qualified_name, wrong
 from kubeshard_apiserver.resources.typed import Typed
-from kubeshard_apiserver.resources.webhook_configurations import dns_1035_label
+from kubeshard_apiserver.resources.value_rules import label_selector_errors
 from kubeshard_apiserver.status import (
     FieldError,
-    duplicate,
     forbidden_field,
     invalid_value,
     required,
-    unsupported,
 )
 
-_REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
-_ACTIONS = ("Audit", "Deny", "Warn")
-_NOT_FOUND = ("Deny", "Allow")
+_BINDING = "admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec"
 _IDENTIFIER = re.compile("[_a-zA-Z][_a-zA-Z0-9]*")
 _RESERVED = frozenset(
     ["as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let", "loop",
@@ -53,7 +46,7 @@ class AdmissionPolicies(Typed):
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
         names = (*NAMES, "params") if spec.get("paramKind") is not None else NAMES
-        errors = one_of("spec.failurePolicy", spec.get("failurePolicy"), ("Fail", "Ignore"))
+        errors = fact_errors("admissionregistration.v1.ValidatingAdmissionPolicySpec", "spec", spec)
         errors += _param_kind_errors("spec.paramKind", spec.get("paramKind"))
         errors += _constraint_errors("spec.matchConstraints", spec.get("matchConstraints"))
         errors += condition_errors("spec.matchConditions", spec.get("matchConditions"), names)
@@ -80,18 +73,12 @@ class PolicyBindings(Typed):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
-        policy, actions = spec.get("policyName") or "", spec.get("validationActions") or []
-        errors = wrong("spec.policyName", policy, dns_subdomain) if policy else [required("spec.policyName")]
+        errors = fact_errors(_BINDING, "spec", spec)
         errors += _param_ref_errors("spec.paramRef", spec.get("paramRef"))
         if (match := spec.get("matchResources")) is not None:
             errors += _match_errors("spec.matchResources", match)
-        if not actions:
-            errors.append(required("spec.validationActions", "at least one validation action is required"))
-        for index, action in enumerate(actions):
-            at = f"spec.validationActions[{index}]"
-            errors += one_of(at, action, _ACTIONS)
-            if action in actions[:index]:
-                errors.append(duplicate(at, action))
+        actions = spec.get("validationActions") or []
+        errors += fact_errors(f"{_BINDING}#actions", "spec", spec)
         if {"Deny", "Warn"} <= set(actions):
             problem = "must not contain both Deny and Warn (repeating the same validation failure information in the "
             problem += "API response and headers serves no purpose)"
@@ -109,8 +96,7 @@ def _constraint_errors(path: str, match: Given | None) -> list[FieldError]:
 
 
 def _match_errors(path: str, match: Given) -> list[FieldError]:
-    errors = one_of(f"{path}.matchPolicy", match.get("matchPolicy"), ("Equivalent", "Exact"))
-    errors += selector_errors(path, match)
+    errors = fact_errors("admissionregistration.v1.MatchResources", path, match)
     for field in ("resourceRules", "excludeResourceRules"):
         errors += rule_errors(f"{path}.{field}", match.get(field))
     return errors
@@ -143,10 +129,9 @@ def _param_kind_errors(path: str, given: Given | None) -> list[FieldError]:
 def _param_ref_errors(path: str, ref: Given | None) -> list[FieldError]:
     if ref is None:
         return []
-    name, selector, action = ref.get("name"), ref.get("selector"), ref.get("parameterNotFoundAction")
-    errors: list[FieldError] = []
+    name, selector = ref.get("name"), ref.get("selector")
+    errors = fact_errors("admissionregistration.v1.ParamRef", path, ref)
     if name:
-        errors += path_segment_errors(f"{path}.name", name)
         if selector is not None:
             problem = "name and selector are mutually exclusive"
             errors += [forbidden_field(f"{path}.{field}", problem) for field in ("name", "selector")]
@@ -154,9 +139,7 @@ def _param_ref_errors(path: str, ref: Given | None) -> list[FieldError]:
         errors += label_selector_errors(f"{path}.selector", selector)
     else:
         errors.append(required(path, "one of name or selector must be specified"))
-    if not action:
-        return [*errors, required(f"{path}.parameterNotFoundAction")]
-    return errors + one_of(f"{path}.parameterNotFoundAction", action, _NOT_FOUND)
+    return errors + fact_errors("admissionregistration.v1.ParamRef#missing", path, ref)
 
 
 def _variable_errors(path: str, variable: Given, names: tuple[str, ...]) -> list[FieldError]:
@@ -198,10 +181,7 @@ def _validation_errors(path: str, validation: Given, names: tuple[str, ...]) -> 
         errors.append(invalid_value(f"{path}.message", message, "must be non-empty if specified"))
     elif "\n" in message.strip():
         errors.append(invalid_value(f"{path}.message", message, "must not contain line breaks"))
-    reason = validation.get("reason")
-    if reason is not None and reason not in _REASONS:
-        errors.append(unsupported(f"{path}.reason", reason, _REASONS))
-    return errors
+    return errors + fact_errors("admissionregistration.v1.Validation", path, validation)
 
 
 def _annotation_errors(path: str, key: str, annotation: Given, names: tuple[str, ...]) -> list[FieldError]:

@@ -11,8 +11,8 @@ from typing import Any
 from kubeshard.core.errors import ConfigurationError
 from kubeshard_apiserver.cel import CelError, compile_expression
 from kubeshard_apiserver.resources.admission_names import asks_for_presence, undefined_field
+from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.pod_names import qualified_name, wrong
-from kubeshard_apiserver.resources.pod_selectors import label_selector_errors
 from kubeshard_apiserver.status import (
     FieldError,
     duplicate,
@@ -20,19 +20,11 @@ from kubeshard_apiserver.status import (
     invalid_value,
     required,
     too_many,
-    unsupported,
 )
 
 Given = Mapping[str, Any]
 
-_OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
-_SCOPES = ("*", "Cluster", "Namespaced")
 _MOST_CONDITIONS = 64
-
-
-def one_of(path: str, value: str | None, choices: Sequence[str]) -> list[FieldError]:
-    """What is not given has been defaulted, or need not be."""
-    return [] if value is None or value in choices else [unsupported(path, value, choices)]
 
 
 def default_matching(match: dict[str, Any]) -> None:
@@ -46,14 +38,6 @@ def default_matching(match: dict[str, Any]) -> None:
 def default_scopes(rules: Sequence[dict[str, Any]] | None) -> None:
     for rule in rules or ():
         rule.setdefault("scope", "*")
-
-
-def selector_errors(path: str, match: Given) -> list[FieldError]:
-    return [
-        error
-        for name in ("namespaceSelector", "objectSelector")
-        for error in label_selector_errors(f"{path}.{name}", match.get(name))
-    ]
 
 
 def rule_errors(path: str, rules: Sequence[Given] | None) -> list[FieldError]:
@@ -116,30 +100,12 @@ def _rule_errors(path: str, rule: Given) -> list[FieldError]:
     operations, groups = rule.get("operations") or (), rule.get("apiGroups") or ()
     versions, resources = rule.get("apiVersions") or (), rule.get("resources") or ()
     errors = _listed(f"{path}.operations", operations, "operations")
-    errors += [
-        unsupported(f"{path}.operations[{index}]", operation, _OPERATIONS)
-        for index, operation in enumerate(operations)
-        if operation not in _OPERATIONS
-    ]
+    errors += fact_errors("admissionregistration.v1.RuleWithOperations", path, rule)
     errors += _listed(f"{path}.apiGroups", groups, "API groups")
     errors += _listed(f"{path}.apiVersions", versions, "API versions")
     errors += [required(f"{path}.apiVersions[{index}]") for index, given in enumerate(versions) if not given]
     errors += _resource_errors(f"{path}.resources", resources)
-    errors += one_of(f"{path}.scope", rule.get("scope"), _SCOPES)
-    names = rule.get("resourceNames") or ()
-    for index, name in enumerate(names):
-        at = f"{path}.resourceNames[{index}]"
-        errors += path_segment_errors(at, name)
-        if name in names[:index]:
-            errors.append(duplicate(at, name))
-    return errors
-
-
-def path_segment_errors(path: str, name: str) -> list[FieldError]:
-    """Any name that can stand in a path."""
-    if name in (".", ".."):
-        return [invalid_value(path, name, f"may not be '{name}'")]
-    return [invalid_value(path, name, f"may not contain '{char}'") for char in "/%" if char in name]
+    return errors + fact_errors("admissionregistration.v1.NamedRuleWithOperations", path, rule)
 
 
 def _listed(path: str, values: Sequence[str], what: str) -> list[FieldError]:

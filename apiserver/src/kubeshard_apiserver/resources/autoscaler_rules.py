@@ -7,14 +7,11 @@ from typing import Any
 
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.facts import fact_errors
-from kubeshard_apiserver.resources.quantity_rules import container_resource_name_errors
-from kubeshard_apiserver.schema.quantities import amount_of
 from kubeshard_apiserver.status import (
     FieldError,
     forbidden_field,
     invalid_value,
     required,
-    unsupported,
 )
 
 Given = Mapping[str, Any]
@@ -27,8 +24,7 @@ _SOURCES = {
 }
 """By type: the field where the metric is."""
 _IN_ORDER = ("object", "external", "pods", "resource", "containerResource")
-_IDENTIFIER = "autoscaling.v2.MetricIdentifier"
-_TARGETS = ("Utilization", "Value", "AverageValue")
+_MEASURED = "autoscaling.v2.PodsMetricSource"
 _PERCENT = {"type": "Percent", "value": 100, "periodSeconds": 15}
 _UP = {
     "stabilizationWindowSeconds": 0,
@@ -59,10 +55,7 @@ def autoscaler_errors(spec: Given, old: Given | None) -> list[FieldError]:
     if fewest is not None and fewest < lowest:
         problem = f"must be greater than or equal to {lowest}"
         errors.append(invalid_value("spec.minReplicas", fewest, problem))
-    if most == 0:
-        errors.append(required("spec.maxReplicas", "must be set and greater than 0"))
-    elif most < 0:
-        errors.append(invalid_value("spec.maxReplicas", most, "must be greater than or equal to 1"))
+    errors += fact_errors("autoscaling.v2.HorizontalPodAutoscalerSpec", "spec", spec)
     if fewest is not None and most < fewest:
         problem = "must be greater than or equal to `minReplicas`"
         errors.append(invalid_value("spec.maxReplicas", most, problem))
@@ -76,10 +69,7 @@ def autoscaler_errors(spec: Given, old: Given | None) -> list[FieldError]:
     if fewest == 0 and not {metric.get("type") for metric in metrics} & {"Object", "External"}:
         problem = "must specify at least one Object or External metric to support scaling to zero replicas"
         errors.append(forbidden_field("spec.metrics", problem))
-    for field in ("scaleUp", "scaleDown"):
-        rules = (spec.get("behavior") or {}).get(field)
-        errors += [] if rules is None else _rules(f"spec.behavior.{field}", rules)
-    return errors
+    return errors + fact_errors("autoscaling.v2.HorizontalPodAutoscalerSpec#behavior", "spec", spec)
 
 
 def _reference(path: str, reference: Given, *, checks: bool, needs_group: bool) -> list[FieldError]:
@@ -97,9 +87,7 @@ def _reference(path: str, reference: Given, *, checks: bool, needs_group: bool) 
 
 def _metric(path: str, metric: Given) -> list[FieldError]:
     kind = metric.get("type", "")
-    errors = [] if kind else [required(f"{path}.type", "must specify a metric source type")]
-    if kind not in _SOURCES:
-        errors.append(unsupported(f"{path}.type", kind, _SOURCES))
+    errors = fact_errors("autoscaling.v2.MetricSpec", path, metric)
     given = [field for field in _IN_ORDER if metric.get(field) is not None]
     for field in given[:1]:
         errors += _RULES[field](f"{path}.{field}", metric[field])
@@ -115,16 +103,14 @@ def _metric(path: str, metric: Given) -> list[FieldError]:
 
 def _object(path: str, source: Given) -> list[FieldError]:
     errors = _reference(f"{path}.describedObject", source["describedObject"], checks=True, needs_group=False)
-    errors += fact_errors(_IDENTIFIER, f"{path}.metric", source["metric"]) + _target(
-        f"{path}.target", source["target"]
-    )
+    errors += fact_errors(_MEASURED, path, source)
     problem = "must set either a target value or averageValue"
     return errors + _one_of(path, source["target"], ("value", "averageValue"), "averageValue", problem)
 
 
 def _external(path: str, source: Given) -> list[FieldError]:
     target, fields = source["target"], ("value", "averageValue")
-    errors = fact_errors(_IDENTIFIER, f"{path}.metric", source["metric"]) + _target(f"{path}.target", target)
+    errors = fact_errors(_MEASURED, path, source)
     problem = "must set either a target value for metric or a per-pod target"
     errors += _one_of(path, target, fields, "averageValue", problem)
     if all(target.get(field) is not None for field in fields):
@@ -134,9 +120,7 @@ def _external(path: str, source: Given) -> list[FieldError]:
 
 
 def _pods(path: str, source: Given) -> list[FieldError]:
-    errors = fact_errors(_IDENTIFIER, f"{path}.metric", source["metric"]) + _target(
-        f"{path}.target", source["target"]
-    )
+    errors = fact_errors(_MEASURED, path, source)
     problem = "must specify a positive target averageValue"
     return errors + _one_of(path, source["target"], ("averageValue",), "averageValue", problem)
 
@@ -147,18 +131,14 @@ def _resource(path: str, source: Given) -> list[FieldError]:
 
 
 def _container(path: str, source: Given) -> list[FieldError]:
-    errors = fact_errors("autoscaling.v2.ResourceMetricSource", path, source)
-    if name := source.get("name"):
-        errors += container_resource_name_errors(f"{path}.name", name)
-    errors += fact_errors("autoscaling.v2.ContainerResourceMetricSource", path, source)
+    errors = fact_errors("autoscaling.v2.ContainerResourceMetricSource", path, source)
     return errors + _usage(path, source["target"])
 
 
 def _usage(path: str, target: Given) -> list[FieldError]:
     fields = ("averageUtilization", "averageValue")
     problem = "must set either a target raw value or a target utilization"
-    errors = _target(f"{path}.target", target)
-    errors += _one_of(path, target, fields, "averageUtilization", problem)
+    errors = _one_of(path, target, fields, "averageUtilization", problem)
     if all(target.get(field) is not None for field in fields):
         problem = "may not set both a target raw value and a target utilization"
         errors.append(forbidden_field(f"{path}.target.averageValue", problem))
@@ -169,31 +149,6 @@ def _one_of(path: str, target: Given, fields: tuple[str, ...], where: str, probl
     if any(target.get(field) is not None for field in fields):
         return []
     return [required(f"{path}.target.{where}", problem)]
-
-
-def _target(path: str, target: Given) -> list[FieldError]:
-    kind = target.get("type", "")
-    errors = [] if kind else [required(f"{path}.type", "must specify a metric target type")]
-    if kind not in _TARGETS:
-        problem = "must be either Utilization, Value, or AverageValue"
-        errors.append(invalid_value(f"{path}.type", kind, problem))
-    errors += [
-        invalid_value(f"{path}.{field}", target[field], "must be positive")
-        for field in ("value", "averageValue")
-        if target.get(field) is not None and amount_of(target[field]) <= 0
-    ]
-    share = target.get("averageUtilization")
-    if share is not None and share < 1:
-        errors.append(invalid_value(f"{path}.averageUtilization", share, "must be greater than 0"))
-    return errors
-
-
-def _rules(path: str, rules: Given) -> list[FieldError]:
-    errors, tolerance = fact_errors("autoscaling.v2.HPAScalingRules", path, rules), rules.get("tolerance")
-    if tolerance is not None and amount_of(tolerance) < 0:
-        problem = "must be greater than or equal to 0"
-        errors.append(invalid_value(f"{path}.tolerance", tolerance, problem))
-    return errors
 
 
 _RULES: Mapping[str, Callable[[str, Given], list[FieldError]]] = {

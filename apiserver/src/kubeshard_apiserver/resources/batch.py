@@ -15,7 +15,7 @@ from kubeshard_apiserver.resources.batch_schedule import schedule_errors, time_z
 from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
 from kubeshard_apiserver.resources.pod_defaults import default_template
 from kubeshard_apiserver.resources.pod_names import dns_label
-from kubeshard_apiserver.resources.pod_selectors import label_selector_errors, selects
+from kubeshard_apiserver.resources.value_rules import label_selector_errors, selects
 from kubeshard_apiserver.resources.workloads import Workload
 from kubeshard_apiserver.status import FieldError, immutable, invalid_value, required, unsupported
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from kubeshard_apiserver.resources.facts import fact_errors
@@ -19,11 +19,8 @@ from kubeshard_apiserver.status import (
 )
 
 Given = Mapping[str, Any]
-_MODES = ("NonIndexed", "Indexed")
 _REPLACEMENTS = ("Failed", "TerminatingOrFailed")
-_ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
-_OPERATORS = ("In", "NotIn")
-_MOST_PARALLEL, _MOST_RULES, _MOST_EXIT_CODES, _LONGEST_MANAGER = 100_000, 20, 255, 63
+_MOST_PARALLEL, _MOST_EXIT_CODES, _LONGEST_MANAGER = 100_000, 255, 63
 _TERMINAL = ("Failed", "Complete", "FailureTarget")
 
 
@@ -37,7 +34,7 @@ def job_spec_errors(path: str, spec: Given) -> list[FieldError]:
     errors += _mode_errors(path, spec)
     policy, replacement = spec.get("podFailurePolicy"), spec.get("podReplacementPolicy")
     if policy is not None:
-        errors += _failure_policy_errors(f"{path}.podFailurePolicy.rules", policy.get("rules") or (), spec)
+        errors += _failure_policy_errors(f"{path}.podFailurePolicy", policy, spec)
     known = _REPLACEMENTS if policy is None else _REPLACEMENTS[:1]
     if replacement not in (None, *known):
         errors.append(unsupported(f"{path}.podReplacementPolicy", replacement, known))
@@ -119,11 +116,10 @@ def _finished_errors(status: Given, *, idle: bool) -> list[FieldError]:
 
 
 def _mode_errors(path: str, spec: Given) -> list[FieldError]:
-    mode, errors = spec.get("completionMode"), []
-    if mode not in (None, *_MODES):
-        return [unsupported(f"{path}.completionMode", mode, _MODES)]
+    if errors := fact_errors("batch.v1.JobSpec#mode", path, spec):
+        return errors
     failing, completions = spec.get("maxFailedIndexes"), spec.get("completions")
-    if mode == "Indexed":
+    if spec.get("completionMode") == "Indexed":
         if completions is None:
             errors.append(required(f"{path}.completions", "when completion mode is Indexed"))
         elif failing is not None and failing > completions:
@@ -163,26 +159,20 @@ def _manager_errors(path: str, manager: str) -> list[FieldError]:
     return wrong(path, host, dns_subdomain) + errors
 
 
-def _failure_policy_errors(path: str, rules: Sequence[Given], spec: Given) -> list[FieldError]:
-    errors = [too_many(path, len(rules), _MOST_RULES)] if len(rules) > _MOST_RULES else []
+def _failure_policy_errors(path: str, policy: Given, spec: Given) -> list[FieldError]:
+    errors = fact_errors("batch.v1.PodFailurePolicy", path, policy)
     pod = spec["template"]["spec"]
     names = {one.get("name") for field in ("containers", "initContainers") for one in pod.get(field) or ()}
-    for index, rule in enumerate(rules):
-        at, action = f"{path}[{index}]", rule.get("action", "")
-        if not action:
-            listed = " ".join(f'"{known}"' for known in _ACTIONS)
-            errors.append(required(f"{at}.action", f"valid values: [{listed}]"))
-        elif action not in _ACTIONS:
-            errors.append(unsupported(f"{at}.action", action, _ACTIONS))
-        elif action == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
+    for index, rule in enumerate(policy.get("rules") or ()):
+        at, action = f"{path}.rules[{index}]", rule.get("action", "")
+        errors += fact_errors("batch.v1.PodFailurePolicyRule", at, rule)
+        if action == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
             problem = "requires the backoffLimitPerIndex to be set"
             errors.append(invalid_value(f"{at}.action", action, problem))
         codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions") or ()
         if codes is not None:
             errors += _exit_code_errors(f"{at}.onExitCodes", codes, names)
-        for position, condition in enumerate(conditions):
-            where = f"{at}.onPodConditions[{position}]"
-            errors += fact_errors("batch.v1.PodFailurePolicyOnPodConditionsPattern", where, condition)
+        errors += fact_errors("batch.v1.PodFailurePolicyRule#conditions", at, rule)
         if codes is not None and conditions:
             problem = "specifying both OnExitCodes and OnPodConditions is not supported"
             errors.append(_without_value(at, problem))
@@ -193,13 +183,8 @@ def _failure_policy_errors(path: str, rules: Sequence[Given], spec: Given) -> li
 
 
 def _exit_code_errors(path: str, codes: Given, names: set[Any]) -> list[FieldError]:
-    operator, values, errors = codes.get("operator", ""), codes.get("values") or [], []
-    if operator not in _OPERATORS:
-        listed = " ".join(f'"{known}"' for known in _OPERATORS)
-        at = f"{path}.operator"
-        errors.append(
-            unsupported(at, operator, _OPERATORS) if operator else required(at, f"valid values: [{listed}]")
-        )
+    operator, values = codes.get("operator", ""), codes.get("values") or []
+    errors = fact_errors("batch.v1.PodFailurePolicyOnExitCodesRequirement", path, codes)
     if (name := codes.get("containerName")) is not None and name not in names:
         problem = "must be one of the container or initContainer names in the pod template"
         errors.append(invalid_value(f"{path}.containerName", name, problem))

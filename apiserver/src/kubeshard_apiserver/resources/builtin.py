@@ -19,7 +19,6 @@ from kubeshard_apiserver.resources.definitions import Definitions
 from kubeshard_apiserver.resources.disruption import Budgets
 from kubeshard_apiserver.resources.endpoints import Endpoints, EndpointSlices
 from kubeshard_apiserver.resources.events import Events
-from kubeshard_apiserver.resources.leases import Leases
 from kubeshard_apiserver.resources.namespaces import Namespaces
 from kubeshard_apiserver.resources.networking import IngressClasses, Ingresses, NetworkPolicies
 from kubeshard_apiserver.resources.nodes import Nodes, RuntimeClasses
@@ -91,7 +90,6 @@ _RULES: Mapping[GroupKind, type[Typed]] = {
     GroupKind("apps", "ControllerRevision"): ControllerRevisions,
     GroupKind("batch", "Job"): Jobs,
     GroupKind("batch", "CronJob"): CronJobs,
-    GroupKind("coordination.k8s.io", "Lease"): Leases,
     GroupKind("apiextensions.k8s.io", "CustomResourceDefinition"): Definitions,
     GroupKind("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): WebhookConfigurations,
     GroupKind("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): WebhookConfigurations,

@@ -34,12 +34,6 @@ _LEGACY_SIGNER = "kubernetes.io/legacy-unknown"
 _DECIDED = ("Approved", "Denied")
 _ALWAYS_TRUE = (*_DECIDED, "Failed")
 _STATUSES = ("False", "True", "Unknown")
-_USAGES = (
-    "any", "cert sign", "client auth", "code signing", "content commitment", "crl sign", "data encipherment",
-    "decipher only", "digital signature", "email protection", "encipher only", "ipsec end system", "ipsec tunnel",
-    "ipsec user", "key agreement", "key encipherment", "microsoft sgc", "netscape sgc", "ocsp signing", "s/mime",
-    "server auth", "signing", "timestamping",
-)  # fmt: skip
 _PEM = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\s.*?-----END \1-----", re.DOTALL)
 
 
@@ -86,14 +80,7 @@ class SigningRequests(Typed):
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
         errors = _request_errors(spec.get("request") or "")
-        usages = spec.get("usages") or []
-        if not usages:
-            errors.append(required("spec.usages"))
-        for index, usage in enumerate(usages):
-            if usage not in _USAGES:
-                errors.append(unsupported(f"spec.usages[{index}]", usage, _USAGES))
-            if usage in usages[:index]:
-                errors.append(duplicate(f"spec.usages[{index}]", usage))
+        errors += fact_errors("certificates.v1.CertificateSigningRequestSpec#usages", "spec", spec)
         errors += _signer_errors(spec.get("signerName") or "")
         return errors + fact_errors("certificates.v1.CertificateSigningRequestSpec", "spec", spec)
 

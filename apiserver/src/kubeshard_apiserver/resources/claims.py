@@ -15,7 +15,6 @@ from kubeshard_apiserver.resources.limit_ranges import LIMIT_RANGES, check_claim
 from kubeshard_apiserver.resources.pod_defaults import default_claim_spec
 from kubeshard_apiserver.resources.pod_names import dns_subdomain, wrong
 from kubeshard_apiserver.resources.pod_resources import positive_quantity
-from kubeshard_apiserver.resources.pod_selectors import label_selector_errors
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.schema.quantities import amount_of
 from kubeshard_apiserver.status import (
@@ -108,27 +107,19 @@ def _same_source(spec: Object) -> None:
 
 
 def claim_spec_errors(path: str, spec: Given) -> list[FieldError]:
-    errors: list[FieldError] = []
     modes = spec.get("accessModes") or ()
-    if not modes:
-        errors.append(required(f"{path}.accessModes", "at least 1 access mode is required"))
-    errors += label_selector_errors(f"{path}.selector", spec.get("selector"))
-    errors += fact_errors("core.v1.PersistentVolumeClaimSpec#modes", path, spec)
+    errors = fact_errors("core.v1.PersistentVolumeClaimSpec#modes", path, spec)
     if "ReadWriteOncePod" in modes and {*modes} & {*ACCESS_MODES[:3]}:
         problem = "may not use ReadWriteOncePod with other access modes"
         errors.append(forbidden_field(f"{path}.accessModes", problem))
     storage = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     at = f"{path}.resources[storage]"
     errors += [required(at)] if storage is None else positive_quantity(at, storage)
-    if name := spec.get("storageClassName"):
-        errors += wrong(f"{path}.storageClassName", name, dns_subdomain)
     errors += fact_errors("core.v1.PersistentVolumeClaimSpec", path, spec)
     for field in ("dataSource", "dataSourceRef"):
         if (source := spec.get(field)) is not None:
             errors += _source_errors(f"{path}.{field}", source)
-    if name := spec.get("volumeAttributesClassName"):
-        errors += wrong(f"{path}.volumeAttributesClassName", name, dns_subdomain)
-    return errors
+    return errors + fact_errors("core.v1.PersistentVolumeClaimSpec#attributes", path, spec)
 
 
 def claim_update_errors(new: Given, old: Given) -> list[FieldError]:

@@ -9,11 +9,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from kubeshard_apiserver.resources.facts import fact_errors, list_errors
 from kubeshard_apiserver.resources.metadata import subdomain_name
 from kubeshard_apiserver.resources.scale_paths import scale_path_errors
 from kubeshard_apiserver.resources.webhook_configurations import (
     client_errors,
-    dns_1035_label,
     review_version_errors,
 )
 from kubeshard_apiserver.status import (
@@ -23,14 +23,10 @@ from kubeshard_apiserver.status import (
     invalid_value,
     required,
     too_many,
-    unsupported,
 )
 
 Version = Mapping[str, Any]
 
-_SCOPES = ("Cluster", "Namespaced")
-_COLUMN_TYPES = "boolean,date,integer,number,string"
-_COLUMN_FORMATS = "byte,date,date-time,double,float,int32,int64,password"
 _MOST_SELECTABLE = 8
 _APPROVED = "api-approved.kubernetes.io"
 _ABOUT_APPROVAL = "see https://github.com/kubernetes/enhancements/pull/1111"
@@ -45,11 +41,8 @@ def spec_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         yield invalid_value("spec.group", group, problem)
     elif "." not in group:
         yield invalid_value("spec.group", group, "should be a domain with at least one dot")
-    if spec["scope"] not in _SCOPES:
-        yield unsupported("spec.scope", spec["scope"], _SCOPES) if spec["scope"] else required("spec.scope")
-    for name in ("plural", "singular", "kind", "listKind"):
-        if not names.get(name):
-            yield required(f"spec.names.{name}")
+    yield from fact_errors("apiextensions.v1.CustomResourceDefinitionSpec", "spec", spec)
+    yield from fact_errors("apiextensions.v1.CustomResourceDefinitionNames#needed", "spec.names", names)
     yield from name_errors(names, "spec.names")
     yield from _conversion_errors(spec.get("conversion") or {})
     if spec.get("preserveUnknownFields"):
@@ -59,29 +52,14 @@ def spec_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def name_errors(names: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    for name in ("plural", "singular"):
-        if given := names.get(name):
-            yield from _label(f"{path}.{name}", given)
-    for name in ("kind", "listKind"):
-        if (given := names.get(name)) and (problems := dns_1035_label(given.lower())):
-            told = f"may have mixed case, but should otherwise match: {','.join(problems)}"
-            yield invalid_value(f"{path}.{name}", given, told)
-    for name in ("shortNames", "categories"):
-        for index, given in enumerate(names.get(name) or ()):
-            yield from _label(f"{path}.{name}[{index}]", given)
+    yield from fact_errors("apiextensions.v1.CustomResourceDefinitionNames", path, names)
     if names.get("kind") and names["kind"] == names.get("listKind"):
         yield invalid_value(f"{path}.listKind", names["listKind"], "kind and listKind may not be the same")
 
 
-def _label(path: str, given: str) -> Iterator[FieldError]:
-    if problems := dns_1035_label(given):
-        yield invalid_value(path, given, ",".join(problems))
-
-
 def version_list_errors(versions: Sequence[Version]) -> Iterator[FieldError]:
     names = [version.get("name") or "" for version in versions]
-    for index, name in enumerate(names):
-        yield from _label(f"spec.versions[{index}].name", name)
+    yield from list_errors("apiextensions.v1.CustomResourceDefinitionVersion", "spec.versions", versions)
     if len(set(names)) != len(names):
         yield invalid_value("spec.versions", list(versions), "must contain unique version names")
     if sum(bool(version.get("storage")) for version in versions) != 1:
@@ -167,15 +145,7 @@ def subresource_errors(subresources: Mapping[str, Any], path: str) -> Iterator[F
 def column_errors(columns: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     for index, column in enumerate(columns):
         where = f"{path}[{index}]"
-        if not column.get("name"):
-            yield required(f"{where}.name")
-        type_, problem = column.get("type") or "", f"must be one of {_COLUMN_TYPES}"
-        if not type_:
-            yield required(f"{where}.type", problem)
-        elif type_ not in _COLUMN_TYPES.split(","):
-            yield invalid_value(f"{where}.type", type_, problem)
-        if (format_ := column.get("format")) and format_ not in _COLUMN_FORMATS.split(","):
-            yield invalid_value(f"{where}.format", format_, f"must be one of {_COLUMN_FORMATS}")
+        yield from fact_errors("apiextensions.v1.CustomResourceColumnDefinition", where, column)
         json_path = column.get("jsonPath") or ""
         if not json_path:
             yield required(f"{where}.JSONPath")
@@ -217,10 +187,7 @@ def selectable_errors(
 def _conversion_errors(conversion: Mapping[str, Any]) -> Iterator[FieldError]:
     path, strategy = "spec.conversion", conversion.get("strategy") or ""
     webhook = conversion.get("webhook") or {}
-    if not strategy:
-        yield required(f"{path}.strategy")
-    elif strategy not in ("None", "Webhook"):
-        yield unsupported(f"{path}.strategy", strategy, ("None", "Webhook"))
+    yield from fact_errors("apiextensions.v1.CustomResourceConversion", path, conversion)
     if strategy == "Webhook":
         if webhook.get("clientConfig") is None:
             yield required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook")

@@ -5,11 +5,8 @@
 from __future__ import annotations
 
 from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.resources.condition_rules import condition_errors
 from kubeshard_apiserver.resources.facts import fact_errors
-from kubeshard_apiserver.resources.pod_selectors import label_selector_errors
 from kubeshard_apiserver.resources.typed import Typed
-from kubeshard_apiserver.resources.workload_rules import at_most_all, share_errors
 from kubeshard_apiserver.status import FieldError, invalid_value
 
 _SHARES = ("minAvailable", "maxUnavailable")
@@ -23,18 +20,12 @@ class Budgets(Typed):
         if len(given) == 2:
             problem = "minAvailable and maxUnavailable cannot be both set"
             errors.append(invalid_value("spec", _shown(spec), problem))
-        for field in given:
-            at = f"spec.{field}"
-            errors += share_errors(at, spec[field]) + at_most_all(at, spec[field])
-        errors += label_selector_errors("spec.selector", spec.get("selector"))
         return errors + fact_errors("policy.v1.PodDisruptionBudgetSpec", "spec", spec)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         if subresource != "status":
             return self.validate(new)
-        status = new["status"]
-        errors = condition_errors("status.conditions", status.get("conditions") or ())
-        return errors + fact_errors("policy.v1.PodDisruptionBudgetStatus", "status", status)
+        return fact_errors("policy.v1.PodDisruptionBudgetStatus", "status", new["status"])
 
 
 def _shown(spec: Object) -> Object:

@@ -11,7 +11,7 @@ from typing import Any
 from kubeshard.core.errors import Invalid
 from kubeshard.core.kinds import Kind
 from kubeshard_apiserver.resources.metadata import validate_metadata, without_empty
-from kubeshard_apiserver.resources.webhook_configurations import dns_1035_label
+from kubeshard_apiserver.resources.pod_names import dns_1035_label
 from kubeshard_apiserver.schema.catalog import object_meta
 from kubeshard_apiserver.schema.decoding import Run
 from kubeshard_apiserver.status import FieldError, bad_request, invalid_value, required

@@ -16,25 +16,20 @@ from kubeshard_apiserver.resources.addresses import (
     endpoint_errors,
     family_of,
 )
-from kubeshard_apiserver.resources.facts import fact_errors
+from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
 from kubeshard_apiserver.resources.pod_names import (
     dns_label,
     dns_subdomain,
-    label_value,
     wrong,
 )
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import (
     FieldError,
-    duplicate,
-    immutable,
     invalid_value,
     required,
-    too_many,
 )
 
 Given = Mapping[str, Any]
-_MOST_ENDPOINTS, _MOST_ADDRESSES, _MOST_PORTS, _MOST_HINTS = 1000, 100, 20000, 8
 
 
 class Endpoints(Typed):
@@ -72,15 +67,13 @@ class EndpointSlices(Typed):
         _drop_topology(new)
 
     def validate(self, obj: Object) -> list[FieldError]:
-        return _slice_errors(obj) + _endpoints(obj)
+        return fact_errors("discovery.v1.EndpointSlice", "", obj) + _endpoints(obj)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
-        errors = _slice_errors(new)
+        errors = fact_errors("discovery.v1.EndpointSlice", "", new)
         if new.get("endpoints") != old.get("endpoints"):
             errors += _endpoints(new)
-        if new["addressType"] != old["addressType"]:
-            errors.append(immutable("addressType", new["addressType"]))
-        return errors
+        return errors + changed_errors("", ("addressType",), new, old)
 
 
 def _drop_topology(obj: Object) -> None:
@@ -92,19 +85,11 @@ def _subset(path: str, subset: Given) -> list[FieldError]:
     errors: list[FieldError] = []
     if not subset.get("addresses") and not subset.get("notReadyAddresses"):
         errors.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
-    for field in ("addresses", "notReadyAddresses"):
-        for index, address in enumerate(subset.get(field) or ()):
-            errors += _address(f"{path}.{field}[{index}]", address)
+    errors += fact_errors("core.v1.EndpointSubset", path, subset)
     ports = subset.get("ports") or ()
     for index, port in enumerate(ports):
         errors += _port(f"{path}.ports[{index}]", port, is_named=len(ports) > 1)
     return errors
-
-
-def _address(path: str, address: Given) -> list[FieldError]:
-    errors = address_errors(f"{path}.ip", address.get("ip", ""))
-    errors += fact_errors("core.v1.EndpointAddress", path, address)
-    return errors + endpoint_errors(f"{path}.ip", address.get("ip", ""))
 
 
 def _port(path: str, port: Given, *, is_named: bool) -> list[FieldError]:
@@ -116,36 +101,16 @@ def _port(path: str, port: Given, *, is_named: bool) -> list[FieldError]:
     return errors + fact_errors("core.v1.EndpointPort", path, port)
 
 
-def _slice_errors(obj: Given) -> list[FieldError]:
-    errors, ports = fact_errors("discovery.v1.EndpointSlice", "", obj), obj.get("ports") or ()
-    if len(ports) > _MOST_PORTS:
-        return [*errors, too_many("ports", len(ports), _MOST_PORTS)]
-    names = [port["name"] for port in ports]
-    for index, port in enumerate(ports):
-        at = f"ports[{index}]"
-        if port["name"]:
-            errors += wrong(f"{at}.name", port["name"], dns_label)
-        if port["name"] in names[:index]:
-            errors.append(duplicate(f"{at}.name", port["name"]))
-        errors += fact_errors("discovery.v1.EndpointPort", at, port)
-    return errors
-
-
 def _endpoints(obj: Given) -> list[FieldError]:
-    kind, endpoints = obj["addressType"], obj.get("endpoints") or ()
-    if len(endpoints) > _MOST_ENDPOINTS:
-        return [too_many("endpoints", len(endpoints), _MOST_ENDPOINTS)]
-    errors: list[FieldError] = []
-    for index, endpoint in enumerate(endpoints):
-        at, addresses = f"endpoints[{index}]", endpoint.get("addresses") or ()
-        if not addresses:
-            errors.append(required(f"{at}.addresses", "must contain at least 1 address"))
-        elif len(addresses) > _MOST_ADDRESSES:
-            errors.append(too_many(f"{at}.addresses", len(addresses), _MOST_ADDRESSES))
-        for position, address in enumerate(addresses):
+    kind = obj["addressType"]
+    if errors := fact_errors("discovery.v1.EndpointSlice#endpoints", "", obj):
+        return errors
+    for index, endpoint in enumerate(obj.get("endpoints") or ()):
+        at = f"endpoints[{index}]"
+        errors += fact_errors("discovery.v1.Endpoint#addresses", at, endpoint)
+        for position, address in enumerate(endpoint.get("addresses") or ()):
             errors += _slice_address(f"{at}.addresses", position, address, kind)
         errors += fact_errors("discovery.v1.Endpoint", at, endpoint)
-        errors += _hints(f"{at}.hints", endpoint.get("hints") or {})
     return errors
 
 
@@ -173,17 +138,3 @@ def _domain_errors(path: str, name: str) -> list[FieldError]:
         problem = "should be a domain with at least two segments separated by dots"
         return [invalid_value(path, name, problem)]
     return [error for label in name.split(".") for error in wrong(path, label, dns_label)]
-
-
-def _hints(path: str, hints: Given) -> list[FieldError]:
-    errors: list[FieldError] = []
-    for field, rule in (("forZones", label_value), ("forNodes", dns_subdomain)):
-        names = [one.get("name", "") for one in hints.get(field) or ()]
-        if len(names) > _MOST_HINTS:
-            return [*errors, too_many(f"{path}.{field}", len(names), _MOST_HINTS)]
-        for index, name in enumerate(names):
-            at = f"{path}.{field}[{index}].name"
-            if name in names[:index]:
-                errors.append(duplicate(at, name))
-            errors += wrong(at, name, rule)
-    return errors

@@ -4,32 +4,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.addresses import block_errors, parsed_address, parsed_block
-from kubeshard_apiserver.resources.facts import fact_errors
+from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
 from kubeshard_apiserver.resources.pod_names import (
     dns_label,
-    dns_subdomain,
     port_name,
     port_number,
     wildcard_subdomain,
     wrong,
 )
-from kubeshard_apiserver.resources.pod_selectors import label_selector_errors
 from kubeshard_apiserver.resources.service_rules import entry_point_errors
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import (
     FieldError,
     forbidden_field,
-    immutable,
     invalid_value,
     required,
-    too_long,
     unsupported,
 )
 
@@ -38,9 +33,6 @@ INGRESS_CLASSES = GroupResource("networking.k8s.io", "ingressclasses")
 _CLASS = "kubernetes.io/ingress.class"
 _GENERAL = "ingressclass.kubernetes.io/is-default-class"
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
-_MOST_POLICY_TYPES = 2
-_HTTP_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
-_LONGEST_CONTROLLER = 250
 
 
 class Ingresses(Typed):
@@ -90,17 +82,12 @@ class IngressClasses(Typed):
             parameters.setdefault("scope", "Cluster")
 
     def validate(self, obj: Object) -> list[FieldError]:
-        controller = obj["spec"].get("controller", "")
-        errors: list[FieldError] = []
-        if len(controller) > _LONGEST_CONTROLLER:
-            errors.append(too_long("spec.controller", _LONGEST_CONTROLLER))
-        errors += domain_path_errors("spec.controller", controller)
+        errors = fact_errors("networking.v1.IngressClassSpec", "spec", obj["spec"])
         return errors + _parameters("spec.parameters", obj["spec"].get("parameters"))
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
-        controller = new["spec"].get("controller", "")
-        changed = controller != old["spec"].get("controller", "")
-        return ([immutable("spec.controller", controller)] if changed else []) + self.validate(new)
+        errors = changed_errors("spec", ("controller",), new["spec"], old["spec"], absent="")
+        return errors + self.validate(new)
 
 
 class NetworkPolicies(Typed):
@@ -117,21 +104,6 @@ class NetworkPolicies(Typed):
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         return _policy_errors(new["spec"], tuple(_blocks(old["spec"])))
-
-
-def domain_path_errors(path: str, text: str) -> list[FieldError]:
-    """Of a name in somebody's domain."""
-    if not text:
-        return [required(path)]
-    domain, slash, rest = text.partition("/")
-    if not slash or not domain or not rest:
-        problem = 'must be a domain-prefixed path (such as "acme.io/foo")'
-        return [invalid_value(path, text, problem)]
-    errors = wrong(path, domain, dns_subdomain)
-    if not _HTTP_PATH.fullmatch(rest):
-        problem = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')"
-        errors.append(invalid_value(path, rest, problem))
-    return errors
 
 
 def _ingress_errors(spec: Given) -> list[FieldError]:
@@ -203,7 +175,7 @@ def _backend(path: str, backend: Given) -> list[FieldError]:
 def _parameters(path: str, parameters: Given | None) -> list[FieldError]:
     if parameters is None:
         return []
-    errors = fact_errors("networking.v1.IngressClassParametersReference", path, parameters)
+    errors: list[FieldError] = []
     scope, namespace = parameters.get("scope"), parameters.get("namespace")
     if scope == "Cluster" and namespace is not None:
         errors.append(forbidden_field(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'"))
@@ -216,7 +188,7 @@ def _parameters(path: str, parameters: Given | None) -> list[FieldError]:
 
 def _policy_errors(spec: Given, before: tuple[str, ...]) -> list[FieldError]:
     """`before`: blocks that are there already."""
-    errors = label_selector_errors("spec.podSelector", spec["podSelector"])
+    errors = fact_errors("networking.v1.NetworkPolicySpec#pods", "spec", spec)
     for field, peers in (("ingress", "from"), ("egress", "to")):
         for index, rule in enumerate(spec.get(field) or ()):
             at = f"spec.{field}[{index}]"
@@ -224,10 +196,6 @@ def _policy_errors(spec: Given, before: tuple[str, ...]) -> list[FieldError]:
                 errors += _policy_port(f"{at}.ports[{position}]", port)
             for position, peer in enumerate(rule.get(peers) or ()):
                 errors += _peer(f"{at}.{peers}[{position}]", peer, before)
-    kinds = spec["policyTypes"]
-    if len(kinds) > _MOST_POLICY_TYPES:
-        problem = "may not specify more than two policyTypes"
-        return [*errors, invalid_value("spec.policyTypes", kinds, problem)]
     return errors + fact_errors("networking.v1.NetworkPolicySpec", "spec", spec)
 
 
@@ -249,9 +217,7 @@ def _policy_port(path: str, port: Given) -> list[FieldError]:
 
 def _peer(path: str, peer: Given, before: tuple[str, ...]) -> list[FieldError]:
     selectors = [field for field in ("podSelector", "namespaceSelector") if peer.get(field) is not None]
-    errors: list[FieldError] = []
-    for field in selectors:
-        errors += label_selector_errors(f"{path}.{field}", peer[field])
+    errors = fact_errors("networking.v1.NetworkPolicyPeer", path, peer)
     block = peer.get("ipBlock")
     if block is not None:
         errors += _block(f"{path}.ipBlock", block, before)

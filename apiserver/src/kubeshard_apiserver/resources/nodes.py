@@ -8,18 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.resources.addresses import block_errors, parsed_block
-from kubeshard_apiserver.resources.facts import fact_errors
-from kubeshard_apiserver.resources.pod_names import label_value, labels, qualified_name, wrong
+from kubeshard_apiserver.resources.addresses import parsed_block
+from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
+from kubeshard_apiserver.resources.pod_names import label_value, qualified_name, wrong
 from kubeshard_apiserver.resources.pod_resources import resource_errors
-from kubeshard_apiserver.resources.pod_selectors import toleration_errors
 from kubeshard_apiserver.resources.quantity_rules import quantity_errors
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import (
     FieldError,
     duplicate,
     forbidden_field,
-    immutable,
     invalid_value,
 )
 
@@ -53,8 +51,7 @@ class Nodes(Typed):
     def validate(self, obj: Object) -> list[FieldError]:
         blocks = obj["spec"].get("podCIDRs") or ()
         errors = _taints(obj["spec"].get("taints") or ()) + _amounts(obj["status"])
-        for index, block in enumerate(blocks):
-            errors += block_errors(f"spec.podCIDRs[{index}]", block)
+        errors += fact_errors("core.v1.NodeSpec", "spec", obj["spec"])
         families = {found.version for found in map(parsed_block, blocks) if found}
         if len(blocks) > 1 and (len(families) < 2 or len(blocks) > 2):
             problem = "may specify no more than one CIDR for each IP family"
@@ -94,13 +91,10 @@ class RuntimeClasses(Typed):
         errors = fact_errors("node.v1.RuntimeClass", "", obj)
         if overhead := obj.get("overhead"):
             errors += resource_errors("overhead", {"limits": overhead.get("podFixed")}, ())
-        scheduling = obj.get("scheduling") or {}
-        errors += labels("scheduling.nodeSelector", scheduling.get("nodeSelector"))
-        return errors + toleration_errors("scheduling.tolerations", scheduling.get("tolerations") or ())
+        return errors + fact_errors("node.v1.RuntimeClass#scheduling", "", obj)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
-        changed = new.get("handler") != old.get("handler")
-        return [immutable("handler", new.get("handler", ""))] if changed else []
+        return changed_errors("", ("handler",), new, old, absent="")
 
 
 def _taints(taints: Sequence[Given]) -> list[FieldError]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeshard_apiserver.resources import pod_names as names
-from kubeshard_apiserver.resources.facts import fact_errors
+from kubeshard_apiserver.resources.facts import fact_errors, list_errors
 from kubeshard_apiserver.resources.pod_fields import field_ref_errors, resource_ref_errors
 from kubeshard_apiserver.resources.pod_probes import lifecycle_errors, probe_errors
 from kubeshard_apiserver.resources.pod_resources import resource_errors
@@ -210,8 +210,6 @@ def _env_from_errors(path: str, sources: Sequence[Given]) -> list[FieldError]:
         at = f"{path}[{index}]"
         errors += fact_errors("core.v1.EnvFromSource", at, source)
         given = [kind for kind in ("configMapRef", "secretRef") if source.get(kind) is not None]
-        for kind in given:
-            errors += fact_errors("core.v1.ConfigMapEnvSource", f"{at}.{kind}", source[kind])
         if not given:
             errors.append(invalid_value(path, "", "must specify one of: `configMapRef` or `secretRef`"))
         elif len(given) > 1:
@@ -225,10 +223,7 @@ def _restart_errors(path: str, container: Given) -> list[FieldError]:
     if policy is None and rules:
         problem = "must specify restartPolicy when restart rules are used"
         errors.append(required(f"{path}.restartPolicy", problem))
-    for index, rule in enumerate(rules):
-        if rule.get("exitCodes") is None:
-            errors.append(required(f"{path}.restartPolicyRules[{index}].exitCodes", "must be specified"))
-    return errors
+    return errors + list_errors("core.v1.ContainerRestartRule", f"{path}.restartPolicyRules", rules)
 
 
 def _resize_errors(path: str, policies: Sequence[Given], pod: Surroundings) -> list[FieldError]:

@@ -21,6 +21,8 @@ _SOUND_QUALIFIED = re.compile(
     r"(?:(?=[^/]{1,253}/)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*/)?"
     r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 )
+_DNS_1035 = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
+_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 _LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _WILDCARD = re.compile(r"\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -110,6 +112,45 @@ def label_value(text: str) -> list[str]:
         "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
         "and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for "
         "validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
+    ]
+
+
+def dns_1035_label(text: str) -> list[str]:
+    problems = ["must be no more than 63 bytes"] if len(text) > 63 else []
+    if _DNS_1035.fullmatch(text):
+        return problems
+    return [
+        *problems,
+        "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
+        "character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation "
+        "is '[a-z]([-a-z0-9]*[a-z0-9])?')",
+    ]
+
+
+def definition_name(text: str) -> list[str]:
+    """Of a resource and of a version, in a definition."""
+    problems = dns_1035_label(text)
+    return [",".join(problems)] if problems else []
+
+
+def definition_kind(text: str) -> list[str]:
+    problems = dns_1035_label(text.lower())
+    return [f"may have mixed case, but should otherwise match: {','.join(problems)}"] if problems else []
+
+
+def driver_name(text: str) -> list[str]:
+    """Of the driver of a storage. An empty one is reported as missing, not as malformed."""
+    return dns_subdomain(text.lower()) if text else []
+
+
+def condition_reason(text: str) -> list[str]:
+    if _REASON.fullmatch(text):
+        return []
+    return [
+        "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric "
+        "characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or "
+        "'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is "
+        "'[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')"
     ]
 
 

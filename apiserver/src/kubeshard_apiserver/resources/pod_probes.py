@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kubeshard_apiserver.resources.facts import fact_errors
-from kubeshard_apiserver.resources.pod_names import (
-    header_name,
-    port_number_or_name,
-    wrong,
-)
+from kubeshard_apiserver.resources.pod_names import header_name, wrong
 from kubeshard_apiserver.status import FieldError, forbidden_field, invalid_value, required, unsupported
 
 Given = Mapping[str, Any]
@@ -63,24 +59,11 @@ def _handler(path: str, handler: Given, kinds: tuple[str, ...], grace: int | Non
     ]
 
 
-def _exec(path: str, action: Given, _grace: int | None) -> list[FieldError]:
-    return fact_errors("core.v1.ExecAction", path, action)
-
-
 def _http_get(path: str, action: Given, _grace: int | None) -> list[FieldError]:
-    errors = port_number_or_name(f"{path}.port", action.get("port", 0))
-    errors += fact_errors("core.v1.HTTPGetAction", path, action)
+    errors = fact_errors("core.v1.HTTPGetAction", path, action)
     for header in action.get("httpHeaders") or ():
         errors += wrong(f"{path}.httpHeaders", header.get("name", ""), header_name)
     return errors
-
-
-def _tcp_socket(path: str, action: Given, _grace: int | None) -> list[FieldError]:
-    return port_number_or_name(f"{path}.port", action.get("port", 0))
-
-
-def _grpc(path: str, action: Given, _grace: int | None) -> list[FieldError]:
-    return fact_errors("core.v1.GRPCAction", path, action)
 
 
 def _sleep(path: str, action: Given, grace: int | None) -> list[FieldError]:
@@ -91,4 +74,14 @@ def _sleep(path: str, action: Given, grace: int | None) -> list[FieldError]:
     return [invalid_value(path, seconds, problem)]
 
 
-_HANDLERS = {"exec": _exec, "httpGet": _http_get, "tcpSocket": _tcp_socket, "grpc": _grpc, "sleep": _sleep}
+def _of_facts(type_: str) -> Callable[[str, Given, int | None], list[FieldError]]:
+    return lambda path, action, _grace: fact_errors(type_, path, action)
+
+
+_HANDLERS = {
+    "exec": _of_facts("core.v1.ExecAction"),
+    "httpGet": _http_get,
+    "tcpSocket": _of_facts("core.v1.TCPSocketAction"),
+    "grpc": _of_facts("core.v1.GRPCAction"),
+    "sleep": _sleep,
+}

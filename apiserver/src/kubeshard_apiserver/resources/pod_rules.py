@@ -6,7 +6,7 @@ annotations that fields have replaced.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from kubeshard_apiserver.resources import pod_names as names
@@ -20,7 +20,7 @@ from kubeshard_apiserver.resources.pod_containers import (
 )
 from kubeshard_apiserver.resources.pod_resources import resource_errors
 from kubeshard_apiserver.resources.pod_security import pod_security_errors
-from kubeshard_apiserver.resources.pod_selectors import affinity_errors, spread_errors, toleration_errors
+from kubeshard_apiserver.resources.pod_selectors import affinity_errors, spread_errors
 from kubeshard_apiserver.resources.pod_volumes import volume_errors
 from kubeshard_apiserver.status import (
     FieldError,
@@ -31,7 +31,6 @@ from kubeshard_apiserver.status import (
 )
 
 Given = Mapping[str, Any]
-_MOST_NAMESERVERS, _MOST_SEARCHES = 3, 32
 
 
 def pod_errors(pod: Given) -> list[FieldError]:
@@ -76,7 +75,7 @@ def template_errors(path: str, template: Given) -> list[FieldError]:
 def pod_spec_errors(path: str, spec: Given, pod: str = "", *, is_pod: bool = False) -> list[FieldError]:
     volumes, errors = volume_errors(f"{path}.volumes", spec.get("volumes") or (), pod)
     claims = spec.get("resourceClaims") or ()
-    errors += _claim_errors(f"{path}.resourceClaims", claims)
+    errors += fact_errors("core.v1.PodSpec#claims", path, spec)
     surroundings = Surroundings(
         volumes,
         frozenset(claim["name"] for claim in claims if claim.get("name")),
@@ -94,16 +93,13 @@ def pod_spec_errors(path: str, spec: Given, pod: str = "", *, is_pod: bool = Fal
     errors += resource_errors(f"{path}.resources", spec.get("resources"), (), of_pod=True)
     errors += _host_network_errors(f"{path}.containers", spec, is_pod=is_pod)
     errors += fact_errors("core.v1.PodSpec#policies", path, spec)
-    errors += names.labels(f"{path}.nodeSelector", spec.get("nodeSelector"))
     errors += pod_security_errors(f"{path}.securityContext", spec.get("securityContext") or {})
     errors += affinity_errors(f"{path}.affinity", spec.get("affinity"))
     errors += _dns_errors(f"{path}.dnsConfig", spec)
     errors += _gate_errors(path, spec)
     spread = spec.get("topologySpreadConstraints") or ()
     errors += spread_errors(f"{path}.topologySpreadConstraints", spread)
-    errors += fact_errors("core.v1.PodSpec#names", path, spec)
-    errors += toleration_errors(f"{path}.tolerations", spec.get("tolerations") or ())
-    return errors + fact_errors("core.v1.PodSpec#aliases", path, spec)
+    return errors + fact_errors("core.v1.PodSpec#names", path, spec)
 
 
 def _host_network_errors(path: str, spec: Given, *, is_pod: bool) -> list[FieldError]:
@@ -120,22 +116,13 @@ def _host_network_errors(path: str, spec: Given, *, is_pod: bool) -> list[FieldE
 
 def _dns_errors(path: str, spec: Given) -> list[FieldError]:
     config = spec.get("dnsConfig")
-    servers: Sequence[str] = (config or {}).get("nameservers") or ()
     if spec.get("dnsPolicy") == "None":
         if config is None:
             return [required(path, "must provide `dnsConfig` when `dnsPolicy` is None")]
-        if not servers:
+        if not config.get("nameservers"):
             problem = "must provide at least one DNS nameserver when `dnsPolicy` is None"
             return [required(f"{path}.nameservers", problem)]
-    errors: list[FieldError] = []
-    if len(servers) > _MOST_NAMESERVERS:
-        problem = f"must not have more than {_MOST_NAMESERVERS} nameservers"
-        errors.append(invalid_value(f"{path}.nameservers", list(servers), problem))
-    searches = (config or {}).get("searches") or ()
-    if len(searches) > _MOST_SEARCHES:
-        problem = f"must not have more than {_MOST_SEARCHES} search paths"
-        errors.append(invalid_value(f"{path}.searches", list(searches), problem))
-    return errors
+    return fact_errors("core.v1.PodDNSConfig", path, config or {})
 
 
 def _gate_errors(path: str, spec: Given) -> list[FieldError]:
@@ -146,20 +133,5 @@ def _gate_errors(path: str, spec: Given) -> list[FieldError]:
         errors += names.wrong(at, name, names.qualified_name)
         if name in taken:
             errors.append(duplicate(at, name))
-        taken.add(name)
-    return errors
-
-
-def _claim_errors(path: str, claims: Sequence[Given]) -> list[FieldError]:
-    errors: list[FieldError] = []
-    taken: set[str] = set()
-    for index, claim in enumerate(claims):
-        at, name = f"{path}[{index}].name", claim.get("name", "")
-        if not name:
-            errors.append(required(at))
-        elif name in taken:
-            errors.append(duplicate(at, name))
-        else:
-            errors += names.wrong(at, name, names.dns_label)
         taken.add(name)
     return errors

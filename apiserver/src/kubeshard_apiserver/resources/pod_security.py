@@ -8,15 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from kubeshard_apiserver.resources.facts import fact_errors
-from kubeshard_apiserver.status import (
-    FieldError,
-    invalid_value,
-    required,
-    unsupported,
-)
+from kubeshard_apiserver.status import FieldError, invalid_value, required
 
 Given = Mapping[str, Any]
-_PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
+_PROFILES = (
+    ("seccompProfile", "SeccompProfile", "seccomp"),
+    ("appArmorProfile", "AppArmorProfile", "AppArmor"),
+)
 
 
 def pod_security_errors(path: str, security: Given) -> list[FieldError]:
@@ -33,15 +31,12 @@ def container_security_errors(path: str, security: Given) -> list[FieldError]:
 
 def _profiles(path: str, security: Given) -> list[FieldError]:
     errors: list[FieldError] = []
-    for field, told in (("seccompProfile", "seccomp"), ("appArmorProfile", "AppArmor")):
+    for field, type_, told in _PROFILES:
         profile, at = security.get(field), f"{path}.{field}"
         if profile is None:
             continue
         kind, name = profile.get("type", ""), profile.get("localhostProfile")
-        if not kind:
-            errors.append(required(f"{at}.type", f"type is required when {field} is set"))
-        elif kind not in _PROFILES:
-            errors.append(unsupported(f"{at}.type", kind, _PROFILES))
+        errors += fact_errors(f"core.v1.{type_}", at, profile)
         if kind == "Localhost" and not name:
             problem = f"must be set when {told} type is Localhost"
             errors.append(required(f"{at}.localhostProfile", problem))

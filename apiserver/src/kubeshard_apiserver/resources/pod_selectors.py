@@ -1,4 +1,4 @@
-"""Label selectors in specs, and what a pod says about where it may run.
+"""What a pod says about where it may run.
 
 Source: k8s.io/apimachinery `apis/meta/v1/validation`; k8s.io/kubernetes `pkg/apis/core/validation`.
 """
@@ -13,58 +13,22 @@ from kubeshard_apiserver.resources.pod_names import (
     dns_label,
     dns_subdomain,
     label_value,
-    labels,
     qualified_name,
     wrong,
 )
+from kubeshard_apiserver.resources.value_rules import label_selector_errors, operand_errors
 from kubeshard_apiserver.status import (
     FieldError,
     duplicate,
     forbidden_field,
     invalid_value,
     required,
-    unsupported,
 )
 
 Given = Mapping[str, Any]
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _WEIGHTED = "core.v1.WeightedPodAffinityTerm"
-
-
-def label_selector_errors(path: str, selector: Given | None) -> list[FieldError]:
-    if selector is None:
-        return []
-    errors = labels(f"{path}.matchLabels", selector.get("matchLabels"))
-    for index, expression in enumerate(selector.get("matchExpressions") or ()):
-        at, operator = f"{path}.matchExpressions[{index}]", expression.get("operator", "")
-        values = expression.get("values") or ()
-        errors += _operands(at, operator, values)
-        errors += wrong(f"{at}.key", expression.get("key", ""), qualified_name)
-        for position, value in enumerate(values):
-            errors += wrong(f"{at}.values[{position}]", value, label_value)
-    return errors
-
-
-def selects(selector: Given | None, given: Mapping[str, str] | None) -> bool:
-    """Whether a sound selector of a workload selects these labels; none selects nothing."""
-    if selector is None:
-        return False
-    has = given or {}
-    if any(has.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    for expression in selector.get("matchExpressions") or ():
-        key, values = expression.get("key", ""), expression.get("values") or ()
-        holds = {
-            "In": has.get(key) in values,
-            "NotIn": has.get(key) not in values,
-            "Exists": key in has,
-            "DoesNotExist": key not in has,
-        }
-        if not holds.get(expression.get("operator", ""), False):
-            return False
-    return True
 
 
 def affinity_errors(path: str, affinity: Given | None) -> list[FieldError]:
@@ -90,37 +54,6 @@ def node_selector_errors(path: str, selector: Given) -> list[FieldError]:
         for index, term in enumerate(terms)
         for error in _node_term(f"{at}[{index}]", term, check_values=True)
     ]
-
-
-def toleration_errors(path: str, tolerations: Sequence[Given]) -> list[FieldError]:
-    errors: list[FieldError] = []
-    for index, toleration in enumerate(tolerations):
-        at, key = f"{path}[{index}]", toleration.get("key", "")
-        operator, value = toleration.get("operator", ""), toleration.get("value", "")
-        effect = toleration.get("effect", "")
-        if key:
-            errors += wrong(f"{at}.key", key, qualified_name)
-        elif operator != "Exists":
-            problem = (
-                'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-            )
-            errors.append(invalid_value(f"{at}.operator", operator, problem))
-        if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
-            problem = "effect must be 'NoExecute' when `tolerationSeconds` is set"
-            errors.append(invalid_value(f"{at}.effect", effect, problem))
-        if operator in ("Equal", ""):
-            if problems := label_value(value):
-                errors.append(invalid_value(f"{at}.operator", value, ";".join(problems)))
-        elif operator == "Exists":
-            if value:
-                problem = "value must be empty when `operator` is 'Exists'"
-                errors.append(invalid_value(f"{at}.operator", value, problem))
-        else:
-            known = ("Equal", "Exists", "Lt", "Gt") if operator in ("Lt", "Gt") else ("Equal", "Exists")
-            errors.append(unsupported(f"{at}.operator", operator, known))
-        if effect and effect not in _EFFECTS:
-            errors.append(unsupported(f"{at}.effect", effect, _EFFECTS))
-    return errors
 
 
 def spread_errors(path: str, constraints: Sequence[Given]) -> list[FieldError]:
@@ -163,7 +96,7 @@ def _node_term(path: str, term: Given, *, check_values: bool) -> list[FieldError
                 problem = "must be specified single value when `operator` is 'Lt' or 'Gt'"
                 errors.append(required(f"{at}.values", problem))
         else:
-            errors += _operands(at, operator, values)
+            errors += operand_errors(at, operator, values)
         errors += wrong(f"{at}.key", expression.get("key", ""), qualified_name)
         for position, value in enumerate(values if check_values else ()):
             errors += wrong(f"{at}.values[{position}]", value, label_value)
@@ -189,15 +122,12 @@ def _node_field(path: str, expression: Given) -> list[FieldError]:
 
 
 def _pod_term(path: str, term: Given) -> list[FieldError]:
-    errors = label_selector_errors(f"{path}.labelSelector", term.get("labelSelector"))
-    errors += label_selector_errors(f"{path}.namespaceSelector", term.get("namespaceSelector"))
+    errors = fact_errors("core.v1.PodAffinityTerm", path, term)
     for name in term.get("namespaces") or ():
         errors += wrong(f"{path}.namespace", name, dns_label)
     for field in ("matchLabelKeys", "mismatchLabelKeys"):
         errors += _label_keys(f"{path}.{field}", term.get(field) or (), term)
-    if not term.get("topologyKey"):
-        errors.append(required(f"{path}.topologyKey", "can not be empty"))
-    return errors + wrong(f"{path}.topologyKey", term.get("topologyKey", ""), qualified_name)
+    return errors + fact_errors("core.v1.PodAffinityTerm#topology", path, term)
 
 
 def _label_keys(path: str, keys: Sequence[str], constraint: Given) -> list[FieldError]:
@@ -206,13 +136,3 @@ def _label_keys(path: str, keys: Sequence[str], constraint: Given) -> list[Field
     return [
         error for index, key in enumerate(keys) for error in wrong(f"{path}[{index}]", key, qualified_name)
     ]
-
-
-def _operands(path: str, operator: str, values: Sequence[str]) -> list[FieldError]:
-    if operator in ("In", "NotIn"):
-        problem = "must be specified when `operator` is 'In' or 'NotIn'"
-        return [] if values else [required(f"{path}.values", problem)]
-    if operator in ("Exists", "DoesNotExist"):
-        problem = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-        return [forbidden_field(f"{path}.values", problem)] if values else []
-    return [invalid_value(f"{path}.operator", operator, "not a valid selector operator")]

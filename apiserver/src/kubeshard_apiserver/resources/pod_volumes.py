@@ -37,9 +37,6 @@ _DOWNWARD_PATHS = (
     "metadata.namespace",
     "metadata.uid",
 )
-_HOST_PATH_TYPES = (
-    "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket",
-)  # fmt: skip
 _PROPAGATIONS = ("Bidirectional", "HostToContainer", "None")
 _RECURSIVE_READ_ONLY = ("Disabled", "Enabled", "IfPossible")
 _ONE_TYPE = "may not specify more than 1 volume type"
@@ -146,16 +143,6 @@ def _empty_dir(path: str, source: Given) -> list[FieldError]:
     return []
 
 
-def host_path_errors(path: str, source: Given) -> list[FieldError]:
-    host_path = source.get("path", "")
-    if not host_path:
-        return [required(f"{path}.path")]
-    errors = names.wrong(f"{path}.path", host_path, names.no_backsteps)
-    if source.get("type", "") not in _HOST_PATH_TYPES:
-        errors.append(unsupported(f"{path}.type", source["type"], _HOST_PATH_TYPES))
-    return errors
-
-
 def _downward(path: str, source: Given) -> list[FieldError]:
     errors = fact_errors("core.v1.DownwardAPIVolumeSource", path, source)
     for file in source.get("items") or ():
@@ -253,7 +240,6 @@ def _propagation_errors(path: str, mount: Given, privileged: bool) -> list[Field
 
 _RULES: Mapping[str, Callable[[str, Given], list[FieldError]]] = {
     "emptyDir": _empty_dir,
-    "hostPath": host_path_errors,
     "downwardAPI": _downward,
     "projected": _projected,
     "ephemeral": _ephemeral,

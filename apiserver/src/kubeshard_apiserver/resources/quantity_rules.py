@@ -33,6 +33,10 @@ def quantity_errors(path: str, name: str, quantity: Any) -> list[FieldError]:
     return errors
 
 
+def positive_errors(path: str, quantity: Any) -> list[FieldError]:
+    return [] if amount_of(quantity) > 0 else [invalid_value(path, quantity, "must be positive")]
+
+
 def resource_name_errors(path: str, name: str) -> list[FieldError]:
     if errors := wrong(path, name, qualified_name):
         return errors

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.metadata import subdomain_name
-from kubeshard_apiserver.resources.pod_selectors import label_selector_errors
 from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.resources.value_rules import label_selector_errors
 from kubeshard_apiserver.status import FieldError, invalid_value, required, unsupported
 
 _GROUP = "rbac.authorization.k8s.io"
@@ -38,9 +39,7 @@ class Roles(Typed):
         return errors
 
     def _rule_errors(self, rule: Mapping[str, Any], path: str) -> list[FieldError]:
-        errors = []
-        if not rule.get("verbs"):
-            errors.append(required(f"{path}.verbs", "verbs must contain at least one value"))
+        errors = fact_errors("rbac.v1.PolicyRule", path, rule)
         if urls := rule.get("nonResourceURLs"):
             where = f"{path}.nonResourceURLs"
             if self.kind.namespaced:
@@ -51,11 +50,7 @@ class Roles(Typed):
                 problem = "rules cannot apply to both regular resources and non-resource URLs"
                 errors.append(invalid_value(where, urls, problem))
             return errors
-        if not rule.get("apiGroups"):
-            errors.append(required(f"{path}.apiGroups", "resource rules must supply at least one api group"))
-        if not rule.get("resources"):
-            errors.append(required(f"{path}.resources", "resource rules must supply at least one resource"))
-        return errors
+        return errors + fact_errors("rbac.v1.PolicyRule#resources", path, rule)
 
 
 def _aggregation_errors(selectors: Sequence[Mapping[str, Any]]) -> list[FieldError]:
@@ -84,9 +79,8 @@ class Bindings(Typed):
                 subject["apiGroup"] = _GROUP
 
     def validate(self, obj: Object) -> list[FieldError]:
-        role, errors = obj["roleRef"], []
-        if role["apiGroup"] != _GROUP:
-            errors.append(unsupported("roleRef.apiGroup", role["apiGroup"], (_GROUP,)))
+        role = obj["roleRef"]
+        errors = fact_errors("rbac.v1.RoleRef", "roleRef", role)
         kinds = ("Role", "ClusterRole") if self.kind.namespaced else ("ClusterRole",)
         if (kind := role.get("kind", "")) not in kinds:
             errors.append(unsupported("roleRef.kind", kind, kinds))

@@ -17,8 +17,6 @@ from kubeshard_apiserver.resources.pod_names import (
     dns_label,
     dns_subdomain,
     in_range,
-    labels,
-    port_number_or_name,
     qualified_name,
     wrong,
 )
@@ -35,13 +33,11 @@ Given = Mapping[str, Any]
 NONE = "None"
 """The address of a Service without one."""
 PROTOCOLS = ("SCTP", "TCP", "UDP")
-_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _FAMILIES = ("IPv4", "IPv6")
 _TRAFFIC_POLICIES = ("Cluster", "Local")
 _RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
 _BALANCED = "may only be used when `type` is 'LoadBalancer'"
 _SET_ONCE = "may not change once set"
-_DAY = 86400
 
 
 def needs_addresses(spec: Given) -> bool:
@@ -83,15 +79,16 @@ def service_errors(service: Given, old: Given | None) -> list[FieldError]:
     names: set[str] = set()
     for index, port in enumerate(ports):
         errors += _port(f"spec.ports[{index}]", port, names, is_named=len(ports) > 1)
-    errors += labels("spec.selector", spec.get("selector"))
-    errors += _affinity(spec)
+    errors += fact_errors("core.v1.ServiceSpec#selector", "spec", spec)
+    if spec.get("sessionAffinity") == "ClientIP":
+        config = spec["sessionAffinityConfig"]["clientIP"]
+        errors += fact_errors("core.v1.ClientIPConfig", "spec.sessionAffinityConfig.clientIP", config)
     errors += addresses_errors(spec, before)
     for index, address in enumerate(spec.get("externalIPs") or ()):
         at = f"spec.externalIPs[{index}]"
         found = address_errors(at, address, before.get("externalIPs") or ())
         errors += found or endpoint_errors(at, address)
-    if kind not in _TYPES:
-        errors.append(unsupported("spec.type", kind, _TYPES))
+    errors += fact_errors("core.v1.ServiceSpec#type", "spec", spec)
     errors += _port_numbers(kind, ports)
     errors += _source_ranges(service, old)
     errors += _balancer(spec) + _traffic(spec)
@@ -129,11 +126,6 @@ def addresses_errors(spec: Given, before: Given) -> list[FieldError]:
         errors.append(invalid_value(at, addresses, "first value must match `clusterIP`"))
     elif addresses and not first:
         errors.append(invalid_value(at, addresses, "must be empty when `clusterIP` is not specified"))
-    for index, family in enumerate(families):
-        if family not in _FAMILIES:
-            errors.append(unsupported(f"spec.ipFamilies[{index}]", family, _FAMILIES))
-        if family in families[:index]:
-            errors.append(duplicate(f"spec.ipFamilies[{index}]", family))
     errors += fact_errors("core.v1.ServiceSpec#families", "spec", spec)
     wrong_ones: list[FieldError] = []
     for index, address in enumerate(addresses):
@@ -214,9 +206,7 @@ def _port(path: str, port: Given, names: set[str], *, is_named: bool) -> list[Fi
         names.add(name)
     elif is_named:
         errors.append(required(f"{path}.name"))
-    errors += fact_errors("core.v1.ServicePort", path, port)
-    errors += port_number_or_name(f"{path}.targetPort", port["targetPort"])
-    return errors + fact_errors("core.v1.ServicePort#application", path, port)
+    return errors + fact_errors("core.v1.ServicePort", path, port)
 
 
 def _port_numbers(kind: str, ports: Sequence[Given]) -> list[FieldError]:
@@ -240,19 +230,6 @@ def _port_numbers(kind: str, ports: Sequence[Given]) -> list[FieldError]:
             errors.append(duplicate(f"spec.ports[{index}]", wanted))
         seen.add(("", protocol, number))
     return errors
-
-
-def _affinity(spec: Given) -> list[FieldError]:
-    affinity = spec.get("sessionAffinity", "")
-    if affinity not in ("ClientIP", "None"):
-        return [unsupported("spec.sessionAffinity", affinity, ("ClientIP", "None"))]
-    if affinity == "None":
-        return []
-    at = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
-    seconds = spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"]
-    if 0 < seconds <= _DAY:
-        return []
-    return [invalid_value(at, seconds, f"must be greater than 0 and less than {_DAY}")]
 
 
 def _source_ranges(service: Given, old: Given | None) -> list[FieldError]:

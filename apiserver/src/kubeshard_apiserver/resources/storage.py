@@ -10,9 +10,7 @@ from typing import Any
 
 from kubeshard_apiserver.objects import Object, with_metadata
 from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
-from kubeshard_apiserver.resources.pod_names import dns_subdomain, qualified_name, wrong
-from kubeshard_apiserver.resources.pod_selectors import label_selector_errors
-from kubeshard_apiserver.resources.quantity_rules import quantity_errors
+from kubeshard_apiserver.resources.pod_names import qualified_name, wrong
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import (
     FieldError,
@@ -38,12 +36,9 @@ class StorageClasses(Typed):
         obj.setdefault("volumeBindingMode", "Immediate")
 
     def validate(self, obj: Object) -> list[FieldError]:
-        errors = _provisioner("provisioner", obj.get("provisioner", ""))
+        errors = fact_errors("storage.v1.StorageClass#provisioner", "", obj)
         errors += _parameters("parameters", obj.get("parameters") or {})
-        errors += fact_errors("storage.v1.StorageClass", "", obj)
-        for index, term in enumerate(obj.get("allowedTopologies") or ()):
-            errors += _topology(f"allowedTopologies[{index}]", term.get("matchLabelExpressions") or ())
-        return errors
+        return errors + fact_errors("storage.v1.StorageClass", "", obj)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         fields = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
@@ -59,7 +54,7 @@ class AttributesClasses(Typed):
 
     def validate(self, obj: Object) -> list[FieldError]:
         given = obj.get("parameters") or {}
-        errors = _provisioner("driverName", obj.get("driverName", "")) + _parameters("parameters", given)
+        errors = fact_errors("storage.v1.VolumeAttributesClass", "", obj) + _parameters("parameters", given)
         if not given:
             errors.append(required("parameters", "must contain at least one key/value pair"))
         return errors
@@ -112,15 +107,11 @@ class DriverNodes(Typed):
     """CSINodes."""
 
     def validate(self, obj: Object) -> list[FieldError]:
-        drivers = obj["spec"].get("drivers") or ()
-        names = [driver.get("name", "") for driver in drivers]
         errors: list[FieldError] = []
-        for index, driver in enumerate(drivers):
+        seen: dict[str, set[Any]] = {}
+        for index, driver in enumerate(obj["spec"].get("drivers") or ()):
             at = f"spec.drivers[{index}]"
-            errors += driver_name_errors(f"{at}.name", names[index])
-            errors += fact_errors("storage.v1.CSINodeDriver", at, driver)
-            if names[index] in names[:index]:
-                errors.append(duplicate(f"{at}.name", names[index]))
+            errors += fact_errors("storage.v1.CSINodeDriver", at, driver, seen)
             errors += _topology_keys(at, driver.get("topologyKeys") or ())
         return errors
 
@@ -137,13 +128,6 @@ class DriverNodes(Typed):
 class Capacities(Typed):
     """CSIStorageCapacities."""
 
-    def validate(self, obj: Object) -> list[FieldError]:
-        errors = label_selector_errors("nodeTopology", obj.get("nodeTopology"))
-        errors += wrong("storageClassName", obj.get("storageClassName", ""), dns_subdomain)
-        if (amount := obj.get("capacity")) is not None:
-            errors += quantity_errors("capacity", "", amount)
-        return errors
-
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         return changed_errors("", ("nodeTopology", "storageClassName"), new, old)
 
@@ -154,7 +138,7 @@ class Attachments(Typed):
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
         volume = spec["source"].get("persistentVolumeName")
-        errors = driver_name_errors("spec.attacher", spec.get("attacher", ""))
+        errors = fact_errors("storage.v1.VolumeAttachmentSpec", "spec", spec)
         if (volume is None) == (spec["source"].get("inlineVolumeSpec") is None):
             problem = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
             errors.append(
@@ -165,29 +149,16 @@ class Attachments(Typed):
         elif volume == "":
             problem = "must specify non empty persistentVolumeName"
             errors.append(required("spec.source.persistentVolumeName", problem))
-        errors += wrong("spec.nodeName", spec.get("nodeName", ""), dns_subdomain)
+        errors += fact_errors("storage.v1.VolumeAttachmentSpec#node", "spec", spec)
         for field in ("attachError", "detachError"):
             message = ((obj.get("status") or {}).get(field) or {}).get("message", "")
             if len(message) > _LONGEST_MESSAGE:
                 errors.append(too_long(f"status.{field}.message", _LONGEST_PARAMETERS))
-        if volume is not None:
-            errors += wrong("spec.source.persistentVolumeName", volume, dns_subdomain)
-        return errors
+        return errors + fact_errors("storage.v1.VolumeAttachmentSource", "spec.source", spec["source"])
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         changed = new["spec"] != old["spec"]
         return self.validate(new) + ([immutable("spec", _shown_attachment(new["spec"]))] if changed else [])
-
-
-def driver_name_errors(path: str, name: str) -> list[FieldError]:
-    if not name:
-        return [required(path)]
-    errors = [too_long(path, 63)] if len(name) > 63 else []
-    return errors + [invalid_value(path, name, problem) for problem in dns_subdomain(name.lower())]
-
-
-def _provisioner(path: str, name: str) -> list[FieldError]:
-    return wrong(path, name.lower(), qualified_name) if name else [required(path)]
 
 
 def _parameters(path: str, given: Mapping[str, str]) -> list[FieldError]:
@@ -196,24 +167,6 @@ def _parameters(path: str, given: Mapping[str, str]) -> list[FieldError]:
     errors = [invalid_value(path, "", "field can not be empty.")] if "" in given else []
     size = sum(len(key.encode()) + len(value.encode()) for key, value in given.items())
     return [*errors, too_long(path, _LONGEST_PARAMETERS)] if size > _LONGEST_PARAMETERS else errors
-
-
-def _topology(path: str, expressions: Sequence[Given]) -> list[FieldError]:
-    errors: list[FieldError] = []
-    keys = [expression.get("key", "") for expression in expressions]
-    for index, expression in enumerate(expressions):
-        at, values = f"{path}.matchLabelExpressions[{index}]", expression.get("values") or ()
-        if not values:
-            errors.append(required(f"{at}.values"))
-        errors += [
-            duplicate(f"{at}.values[{position}]", value)
-            for position, value in enumerate(values)
-            if value in values[:position]
-        ]
-        errors += wrong(f"{at}.key", keys[index], qualified_name)
-        if keys[index] in keys[:index]:
-            errors.append(duplicate(f"{at}.key", keys[index]))
-    return errors
 
 
 def _topology_keys(path: str, keys: Sequence[str]) -> list[FieldError]:

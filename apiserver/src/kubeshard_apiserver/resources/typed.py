@@ -10,8 +10,8 @@ a subclass may say:
   None`); fields that are empty and may be left out are not, so `setdefault` is what Go's `if x == nil` is.
 * `prepare_create(obj)` and `prepare_update(new, old, subresource)`: what a request cannot change. Call `super()`:
   it drops the status, counts generations, and keeps subresources from each other's fields.
-* `validate(obj)` and `validate_update(new, old, subresource)`: lists of `FieldError`. `validate_update` calls
-  `validate` unless it is overridden.
+* `validate(obj)` and `validate_update(new, old, subresource)`: lists of `FieldError`. `validate` checks the facts of
+  the kind's type, if there are any (`facts`); `validate_update` calls `validate`.
 * `is_held`, `prepare_delete`, `fields_for_selection`: see `Strategy`.
 
 The constructor takes the kind, and what there is of other kinds (`self.stored`); `self.type` is the kind's
@@ -28,11 +28,12 @@ from kubeshard_apiserver.apply.shape import Shape
 from kubeshard_apiserver.apply.typed_shape import shape_of_type
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources import traits
+from kubeshard_apiserver.resources.facts import fact_errors, facts
 from kubeshard_apiserver.resources.metadata import without_empty
 from kubeshard_apiserver.resources.strategy import Stored, Strategy
-from kubeshard_apiserver.schema.catalog import served, type_of
+from kubeshard_apiserver.schema.catalog import served, type_name, type_of
 from kubeshard_apiserver.schema.decoding import Run, Struct
-from kubeshard_apiserver.status import bad_request
+from kubeshard_apiserver.status import FieldError, bad_request
 
 
 class Typed(Strategy):
@@ -50,6 +51,10 @@ class Typed(Strategy):
     @cached_property
     def type(self) -> Struct:
         return type_of(self.kind)
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        name = type_name(self.kind)
+        return fact_errors(name, "", obj) if name in facts() else []
 
     @cached_property
     def shape(self) -> Shape:

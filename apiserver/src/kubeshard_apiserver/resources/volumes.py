@@ -6,7 +6,7 @@ Not covered: what is in sources of volumes but hostPath, local, nfs and csi.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from posixpath import normpath
 from typing import Any
 
@@ -15,8 +15,6 @@ from kubeshard_apiserver.resources.facts import ACCESS_MODES, fact_errors
 from kubeshard_apiserver.resources.pod_names import dns_subdomain, wrong
 from kubeshard_apiserver.resources.pod_resources import positive_quantity
 from kubeshard_apiserver.resources.pod_selectors import node_selector_errors
-from kubeshard_apiserver.resources.pod_volumes import host_path_errors
-from kubeshard_apiserver.resources.storage import driver_name_errors
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import (
     FieldError,
@@ -146,9 +144,7 @@ def _source_errors(path: str, spec: Given) -> list[FieldError]:
     if not given:
         return [required(path, "must specify a volume type")]
     first, *more = given
-    rule = _RULES.get(first)
-    source = {first: spec[first]}
-    errors = rule(f"{path}.{first}", spec[first]) if rule else fact_errors(_SOURCE, path, source)
+    errors = fact_errors(_SOURCE, path, {first: spec[first]})
     if "local" in given and spec.get("nodeAffinity") is None:
         errors.append(required(f"{path}.nodeAffinity", "Local volume requires node affinity"))
     return errors + [
@@ -156,17 +152,6 @@ def _source_errors(path: str, spec: Given) -> list[FieldError]:
     ]
 
 
-def _csi(path: str, source: Given) -> list[FieldError]:
-    errors = driver_name_errors(f"{path}.driver", source.get("driver", ""))
-    return errors + fact_errors("core.v1.CSIPersistentVolumeSource", path, source)
-
-
 def _now(obj: Object) -> str:
     """The time of this write, which stands at what it manages."""
     return max(str(entry["time"]) for entry in obj["metadata"].get("managedFields") or ())
-
-
-_RULES: Mapping[str, Callable[[str, Given], list[FieldError]]] = {
-    "hostPath": host_path_errors,
-    "csi": _csi,
-}

@@ -5,7 +5,6 @@ Source: k8s.io/kubernetes `pkg/apis/admissionregistration/validation`.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,25 +16,13 @@ from kubeshard_apiserver.resources.admission_rules import (
     default_matching,
     default_scopes,
     rule_errors,
-    selector_errors,
 )
 from kubeshard_apiserver.resources.facts import fact_errors
-from kubeshard_apiserver.resources.pod_names import dns_subdomain, wrong
+from kubeshard_apiserver.resources.pod_names import dns_1035_label, dns_subdomain, wrong
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import FieldError, duplicate, invalid_value, required
 
 _KNOWN_VERSIONS = ("v1", "v1beta1")
-_DNS_1035 = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
-_NO_DNS_1035 = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
-    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
-)
-
-
-def dns_1035_label(text: str) -> list[str]:
-    problems = ["must be no more than 63 bytes"] if len(text) > 63 else []
-    return problems if _DNS_1035.fullmatch(text) else [*problems, _NO_DNS_1035]
 
 
 class WebhookConfigurations(Typed):
@@ -70,7 +57,6 @@ def _webhook_errors(path: str, webhook: Given) -> list[FieldError]:
     errors += _name_errors(f"{path}.name", webhook.get("name") or "")
     errors += rule_errors(f"{path}.rules", webhook.get("rules"))
     errors += fact_errors("admissionregistration.v1.MutatingWebhook", path, webhook)
-    errors += selector_errors(path, webhook)
     errors += client_errors(f"{path}.clientConfig", webhook.get("clientConfig") or {})
     return errors + condition_errors(f"{path}.matchConditions", webhook.get("matchConditions"), NAMES)
 

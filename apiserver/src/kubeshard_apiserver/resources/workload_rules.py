@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kubeshard_apiserver.resources.pod_names import not_negative, percent, wrong
 from kubeshard_apiserver.resources.pod_rules import template_errors
-from kubeshard_apiserver.resources.pod_selectors import label_selector_errors, selects
+from kubeshard_apiserver.resources.value_rules import label_selector_errors, selects
 from kubeshard_apiserver.status import (
     FieldError,
     forbidden_field,
@@ -75,23 +74,6 @@ def unchanged_selector(new: Given, old: Given) -> list[FieldError]:
     if new.get("selector") == old.get("selector"):
         return []
     return [immutable("spec.selector", shown_selector(new.get("selector")))]
-
-
-def share_errors(path: str, share: int | str) -> list[FieldError]:
-    """Of a number of pods or a percentage of them."""
-    return wrong(path, share, percent) if isinstance(share, str) else not_negative(path, share)
-
-
-def share_of(share: int | str) -> int:
-    if isinstance(share, int):
-        return share
-    return int(share[:-1]) if not percent(share) else 0
-
-
-def at_most_all(path: str, share: int | str) -> list[FieldError]:
-    if isinstance(share, str) and share_of(share) > 100:
-        return [invalid_value(path, share, "must not be greater than 100%")]
-    return []
 
 
 def replicas_errors(status: Given, fields: Iterable[str], ready: str) -> list[FieldError]:

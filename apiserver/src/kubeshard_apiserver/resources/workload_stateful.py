@@ -11,16 +11,14 @@ from kubeshard_apiserver.resources.claims import claim_spec_errors
 from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.metadata import label_name
 from kubeshard_apiserver.resources.pod_defaults import default_claim_spec, default_template
-from kubeshard_apiserver.resources.pod_names import dns_label, not_negative, wrong
 from kubeshard_apiserver.resources.workloads import Workload
-from kubeshard_apiserver.status import FieldError, forbidden_field, invalid_value, unsupported
+from kubeshard_apiserver.status import FieldError, forbidden_field, invalid_value
 
 Given = Mapping[str, Any]
 _CHANGEABLE = (
     "replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
     "persistentVolumeClaimRetentionPolicy", "minReadySeconds",
 )  # fmt: skip
-_RETENTIONS = ("Retain", "Delete")
 _ROLLING = ("partition", "maxUnavailable")
 
 
@@ -61,8 +59,7 @@ class StatefulSets(Workload):
         spec, errors = obj["spec"], []
         for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
             errors += claim_spec_errors(f"spec.volumeClaimTemplates[{index}].spec", claim["spec"])
-        if name := spec.get("serviceName"):
-            errors += wrong("spec.serviceName", name, dns_label)
+        errors += fact_errors("apps.v1.StatefulSetSpec#service", "spec", spec)
         return errors + _spec_errors(spec)
 
     def validate_change(self, new: Object, old: Object) -> list[FieldError]:
@@ -86,16 +83,8 @@ class StatefulSets(Workload):
 
 
 def _spec_errors(spec: Given) -> list[FieldError]:
-    errors: list[FieldError] = []
-    policy = spec.get("podManagementPolicy")
-    if policy not in ("OrderedReady", "Parallel"):
-        problem = "must be 'OrderedReady' or 'Parallel'"
-        errors.append(invalid_value("spec.podManagementPolicy", policy, problem))
+    errors = fact_errors("apps.v1.StatefulSetSpec#pods", "spec", spec)
     errors += _strategy_errors("spec.updateStrategy", spec["updateStrategy"])
-    for moment, choice in (spec.get("persistentVolumeClaimRetentionPolicy") or {}).items():
-        if choice not in _RETENTIONS:
-            at = f"spec.persistentVolumeClaimRetentionPolicy.{moment}"
-            errors.append(unsupported(at, choice, _RETENTIONS))
     errors += fact_errors("apps.v1.StatefulSetSpec", "spec", spec)
     return errors + rules.selector_and_template_errors(
         {**spec, "template": _with_claims(spec)}, "statefulset", "", owner="StatefulSet"
@@ -117,7 +106,7 @@ def _with_claims(spec: Given) -> Given:
 def _strategy_errors(path: str, strategy: Given) -> list[FieldError]:
     kind, rolling = strategy.get("type"), strategy.get("rollingUpdate")
     if kind == "RollingUpdate":
-        return not_negative(f"{path}.rollingUpdate.partition", (rolling or {}).get("partition"))
+        return fact_errors("apps.v1.StatefulSetUpdateStrategy", path, strategy)
     if kind == "OnDelete":
         if rolling is None:
             return []

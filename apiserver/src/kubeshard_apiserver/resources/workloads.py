@@ -13,10 +13,9 @@ from kubeshard_apiserver.objects import Object, with_metadata
 from kubeshard_apiserver.resources import workload_rules as rules
 from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
 from kubeshard_apiserver.resources.pod_defaults import default_template
-from kubeshard_apiserver.resources.pod_names import not_negative
 from kubeshard_apiserver.resources.pod_rules import template_errors
-from kubeshard_apiserver.resources.pod_selectors import label_selector_errors
 from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.resources.value_rules import at_most_all, label_selector_errors, share_of
 from kubeshard_apiserver.status import (
     FieldError,
     forbidden_field,
@@ -78,7 +77,7 @@ class Deployments(Workload):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
-        errors = not_negative("spec.replicas", spec.get("replicas"))
+        errors = fact_errors("apps.v1.DeploymentSpec#replicas", "spec", spec)
         errors += rules.selector_and_template_errors(
             spec, "deployment", "invalid label selector", owner="ReplicaSet"
         )
@@ -217,11 +216,10 @@ def _deployment_strategy(path: str, strategy: Given) -> list[FieldError]:
         return [unsupported(path, rules.shown_strategy(strategy, _SHARES), ("Recreate", "RollingUpdate"))]
     at = f"{path}.rollingUpdate.maxUnavailable"
     unavailable, surge = rolling["maxUnavailable"], rolling["maxSurge"]
-    errors = rules.share_errors(at, unavailable)
-    errors += rules.share_errors(f"{path}.rollingUpdate.maxSurge", surge)
-    if rules.share_of(unavailable) == 0 and rules.share_of(surge) == 0:
+    errors = fact_errors("apps.v1.RollingUpdateDeployment", f"{path}.rollingUpdate", rolling)
+    if share_of(unavailable) == 0 and share_of(surge) == 0:
         errors.append(invalid_value(at, unavailable, "may not be 0 when `maxSurge` is 0"))
-    return errors + rules.at_most_all(at, unavailable)
+    return errors + at_most_all(at, unavailable)
 
 
 def _daemon_strategy(path: str, strategy: Given) -> list[FieldError]:
@@ -230,11 +228,8 @@ def _daemon_strategy(path: str, strategy: Given) -> list[FieldError]:
         return []
     if kind != "RollingUpdate" or rolling is None:
         return [unsupported(path, rules.shown_strategy(strategy, _SHARES), ("RollingUpdate", "OnDelete"))]
-    errors: list[FieldError] = []
-    for share in _SHARES:
-        at = f"{path}.rollingUpdate.{share}"
-        errors += rules.share_errors(at, rolling[share]) + rules.at_most_all(at, rolling[share])
-    unavailable, surge = (rules.share_of(rolling[share]) for share in _SHARES)
+    errors = fact_errors("apps.v1.RollingUpdateDaemonSet", f"{path}.rollingUpdate", rolling)
+    unavailable, surge = (share_of(rolling[share]) for share in _SHARES)
     if unavailable and surge:
         problem = "may not be set when maxUnavailable is non-zero"
         errors.append(invalid_value(f"{path}.rollingUpdate.maxSurge", rolling["maxSurge"], problem))

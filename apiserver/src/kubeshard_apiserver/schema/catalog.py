@@ -75,7 +75,11 @@ def served(kind: Kind) -> Served:
 
 def type_of(kind: Kind) -> Struct:
     """Raises KeyError for a kind that is not built in."""
-    return struct(f"{kind.group.partition('.')[0] or 'core'}.{kind.version}.{kind.kind}")
+    return struct(type_name(kind))
+
+
+def type_name(kind: Kind) -> str:
+    return f"{kind.group.partition('.')[0] or 'core'}.{kind.version}.{kind.kind}"
 
 
 def object_meta() -> Struct:
