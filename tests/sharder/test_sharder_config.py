@@ -31,7 +31,7 @@ from kubeshard.sharding import (
     RingResource,
     RingResources,
 )
-from kubeshard_apiserver.admission.conditions import conditions_hold
+from kubeshard_apiserver.admission.expressions import conditions_hold
 
 HEAD = "apiVersion: config.sharding.timebertt.dev/v1alpha1\nkind: SharderConfig\n"
 

@@ -18,7 +18,7 @@ from kubeshard.runtime.tls import CertificatePair
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard_apiserver import ADMINISTRATOR, ApiServer, Front, Identity, InMemoryTransport, User
-from kubeshard_apiserver.access.attributes import Attributes
+from kubeshard_apiserver.access.authorizer import Attributes
 from kubeshard_apiserver.front.gate import UNKNOWN, Peer
 from kubeshard_apiserver.identity import rules
 from kubeshard_apiserver.identity.rbac import CLUSTER_ROLES

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeshard.core.errors import Invalid
-from kubeshard_apiserver.apply.typed_shape import shape_of_type
+from kubeshard_apiserver.apply.shape import shape_of_type
 from kubeshard_apiserver.schema.catalog import served_kinds, struct, type_of
 from kubeshard_apiserver.schema.decoding import Run, Struct
 from kubeshard_apiserver.schema.quantities import amount_of, canonical

@@ -16,7 +16,7 @@ from kubeshard.testing.virtual_time import SleepsForever, run_virtual, settle, v
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer
 from kubeshard_apiserver.controllers import Controllers
-from kubeshard_apiserver.controllers.agenda import Agenda
+from kubeshard_apiserver.controllers.controller import Agenda
 from kubeshard_apiserver.model import Target
 from kubeshard_apiserver.steps import WebhookCall, WebhookReply
 

@@ -34,7 +34,7 @@ from kubeshard_apiserver import ApiServer, Front, Identity, InMemoryTransport, U
 from kubeshard_apiserver.admission.caller import HttpCaller
 from kubeshard_apiserver.front.gate import Peer
 from kubeshard_apiserver.serving import Credentials, EmbeddedServer
-from kubeshard_apiserver.testing.background import BackgroundLoop
+from kubeshard_apiserver.testing.kube_api import BackgroundLoop
 
 TOKEN = "conformance"
 ADMIN = User("admin", "admin", ("system:masters",))

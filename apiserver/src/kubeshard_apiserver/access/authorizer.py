@@ -1,15 +1,46 @@
-"""Who decides what a user may do."""
+"""What a user may do: the words of a request, who decides about it, and what is answered when it is not allowed.
+
+Source of the answers: k8s.io/apiserver `endpoints/handlers/responsewriters`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from kubeshard_apiserver.access.attributes import Attributes
+from kubeshard.core.errors import Forbidden, Unauthorized
+from kubeshard.core.kinds import GroupResource
 from kubeshard_apiserver.access.user import User
+from kubeshard_apiserver.status import forbidden, shown
 
 Rule = Mapping[str, Any]
 """A PolicyRule, as it stands in roles."""
+_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """Of a path that names no resource, `verb` is the HTTP method in lower case and `resource` is empty."""
+
+    verb: str
+    path: str = ""
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def about_resource(self) -> bool:
+        """A review may ask about a resource without a name; it has no path then."""
+        return bool(self.resource) or not self.path
+
+    @property
+    def combined(self) -> str:
+        """The resource as rules name it: `pods`, or `pods/status`."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
 class Decision(NamedTuple):
@@ -46,3 +77,22 @@ class AllowAll:
 
 
 ALLOW_ALL: Authorizer = AllowAll()
+
+
+def unauthorized() -> Unauthorized:
+    return Unauthorized("Unauthorized", code=401, reason="Unauthorized")
+
+
+def not_allowed(user: User, attributes: Attributes, reason: str = "") -> Forbidden:
+    """`reason` is what the authorizer adds."""
+    who = f"User {shown(user.name)} cannot {attributes.verb}"
+    cause = f": {reason}" if reason else ""
+    if not attributes.about_resource:
+        what = f"{who} path {shown(attributes.path)}".translate(_HTML)
+        return Forbidden(f"forbidden: {what}{cause}", code=403, reason="Forbidden")
+    scope = (
+        f"in the namespace {shown(attributes.namespace)}" if attributes.namespace else "at the cluster scope"
+    )
+    what = f"{who} resource {shown(attributes.combined)} in API group {shown(attributes.group)} {scope}"
+    resource = GroupResource(attributes.group, attributes.resource)
+    return forbidden(resource, attributes.name, what.translate(_HTML) + cause)

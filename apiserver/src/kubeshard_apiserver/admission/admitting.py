@@ -13,7 +13,7 @@ from functools import partial
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.admission.attributes import Asking, Attributes
-from kubeshard_apiserver.admission.conditions import decided
+from kubeshard_apiserver.admission.expressions import decided
 from kubeshard_apiserver.admission.matching import BINDINGS, GROUP, MUTATING, POLICIES, VALIDATING
 from kubeshard_apiserver.admission.policies import Policies, Policy, policies_of
 from kubeshard_apiserver.admission.webhooks import Hook, Webhooks, hooks_of

@@ -13,7 +13,7 @@ from typing import Any
 from kubeshard.core.errors import ApiError, Conflict, Forbidden, Invalid
 from kubeshard.core.selectors import Selector
 from kubeshard_apiserver.admission.attributes import Attributes
-from kubeshard_apiserver.admission.conditions import conditions_hold, evaluated
+from kubeshard_apiserver.admission.expressions import NAMES, Scope, conditions_hold, evaluated
 from kubeshard_apiserver.admission.matching import (
     GROUP,
     NamespaceOf,
@@ -23,7 +23,6 @@ from kubeshard_apiserver.admission.matching import (
     selector_of,
 )
 from kubeshard_apiserver.admission.params import BadParams, Params
-from kubeshard_apiserver.admission.variables import NAMES, Scope
 from kubeshard_apiserver.cel import CelError
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.registry import Registry

@@ -16,7 +16,7 @@ from kubeshard.core.errors import ApiError
 from kubeshard.core.patches import JsonPatch
 from kubeshard.core.selectors import Selector
 from kubeshard_apiserver.admission.attributes import Attributes
-from kubeshard_apiserver.admission.conditions import WEBHOOK_NAMES, conditions_hold, decided
+from kubeshard_apiserver.admission.expressions import WEBHOOK_NAMES, conditions_hold, decided
 from kubeshard_apiserver.admission.matching import (
     GROUP,
     NamespaceOf,

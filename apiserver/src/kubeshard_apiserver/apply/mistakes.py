@@ -1,15 +1,19 @@
 """What is wrong with a configuration that is to be applied, in the words of the server. Pure.
 
-Only what keeps it from being divided into fields: types, fields that are not declared, keys of lists. Source:
-structured-merge-diff `typed/validate.go`.
+Only what keeps it from being divided into fields: types, fields that are not declared, keys of lists. The server does
+not expect such a configuration, so it answers with an internal error (500). Source: structured-merge-diff
+`typed/validate.go`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from kubeshard.core.errors import ApiError
+from kubeshard.core.kinds import Kind
 from kubeshard_apiserver.apply.shape import UNTYPED, Path, Shape, item_element, readable
-from kubeshard_apiserver.status import shown
+from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.status import internal, shown
 
 _FITS: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -114,3 +118,30 @@ def _literal(value: Any) -> str:
     if isinstance(value, list):
         return f"[]interface {{}}{{{', '.join(map(_literal, value))}}}"
     return "interface {}(nil)" if value is None else shown(value)
+
+
+def check_fits(kind: Kind, shape: Shape, config: Object) -> None:
+    """Raises ApiError (500)."""
+    if problems := mistakes(shape, config):
+        problem = problems[0] if len(problems) == 1 else "\n  ".join(("errors:", *problems))
+        raise internal(f"failed to create typed patch object {_where(kind, config)}: {problem}")
+
+
+def inconvertible(kind: Kind, config: Object, problem: str) -> ApiError:
+    """What fits its type but does not say anything of it: not base64, no quantity."""
+    told = problem.removeprefix(
+        f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+    )
+    if told.startswith("illegal base64"):
+        told = f"error decoding from json: {told}"
+    told = f"unable to convert unstructured object to {_version(kind)}: {told}"
+    return internal(f"failed to convert new object {_where(kind, config)} to proper version: {told}")
+
+
+def _where(kind: Kind, config: Object) -> str:
+    meta = config["metadata"]
+    return f"({meta.get('namespace', '')}/{meta['name']}; {_version(kind)})"
+
+
+def _version(kind: Kind) -> str:
+    return f"{kind.api_version if kind.group else f'/{kind.version}'}, Kind={kind.kind}"

@@ -2,7 +2,7 @@
 
 Path elements are those of FieldsV1: `f:name` a field or map key, `v:"x"` an item of a set, `k:{"name":"a"}`
 an item of a list of type map. A value without a schema divides by what it is: maps are granular, lists
-atomic. Source: KEP-555 and sigs.k8s.io/structured-merge-diff.
+atomic. The shape of a built-in kind comes from its Go types. Source: KEP-555 and sigs.k8s.io/structured-merge-diff.
 """
 
 from __future__ import annotations
@@ -12,6 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
+
+from kubeshard_apiserver.schema.decoding import (
+    NUMBERS,
+    Field,
+    IntOrString,
+    List,
+    Map,
+    Pointer,
+    Quantity,
+    Scalar,
+    Struct,
+    Type,
+)
 
 Path = tuple[str, ...]
 
@@ -137,3 +150,48 @@ def _readable(element: str) -> str:
 
 
 _canonical = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+def shape_of_type(type_: Struct) -> Shape:
+    """Types that contain themselves make a shape that contains itself."""
+    return _of(type_, {})
+
+
+def _of(type_: Type, made: dict[Struct, Shape]) -> Shape:
+    match type_:
+        case Pointer():
+            return _of(type_.to, made)
+        case IntOrString():
+            return SCALAR
+        case Quantity():
+            return ANY_SCALAR
+        case Scalar():
+            return BOOLEAN if type_.go == "bool" else NUMERIC if type_.go in NUMBERS else STRING
+        case Map():
+            return Shape("map", items=_of(type_.values, made))
+        case List():
+            return Shape("list", items=_of(type_.items, made))
+        case Struct():
+            if type_ not in made:
+                fields: dict[str, Shape] = {}
+                made[type_] = Shape("map", fields, atomic=type_.atomic, closed=True)
+                fields |= {name: _of_field(field, made) for name, field in type_.fields.items()}
+            return made[type_]
+    return Shape(atomic=True)
+
+
+def _of_field(field: Field, made: dict[Struct, Shape]) -> Shape:
+    shape, facts = _of(field.type, made), field.facts
+    if shape.kind == "list":
+        return Shape("list", items=shape.items, list_type=facts.get("list", "atomic"), keys=_keys(field))
+    if facts.get("map") == "atomic":
+        return Shape(shape.kind, shape.fields, shape.items, atomic=True, closed=shape.closed)
+    return shape
+
+
+def _keys(field: Field) -> dict[str, Any]:
+    """With the defaults that stand for a key that is left out."""
+    items = field.type.items if isinstance(field.type, List) else None
+    if not isinstance(items, Struct):
+        return {}
+    return {key: items.fields[key].facts.get("default") for key in field.facts.get("keys", ())}

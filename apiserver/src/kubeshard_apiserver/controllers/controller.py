@@ -1,15 +1,20 @@
-"""What a controller is here: it is told of changes, and asked to look at what they concern.
+"""What a controller is here: it is told of changes, and asked to look at what they concern, when that is due.
 
-`concerned` is called inside of a write and must be quick: it says which keys a change concerns, nothing else.
+`concerned` is called within a write and must be quick: it says which keys a change concerns, nothing else.
 `reconcile` looks at one key and writes through the verbs of the model, as steps, so that whoever drives it
 decides how admission webhooks are called. It finds everything in the store: what it saw before does not
-count, so a key that is looked at once too often does no harm.
+count, so it does no harm to look at a key once too often.
+
+Guaranteed of an agenda: a key that was added several times is taken once; keys come in the order in which they were
+added, those with a deadline in the order of their deadlines; no key is given before it is due. Pure: time comes in as
+a number.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable
+from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
 
 from kubeshard.core.kinds import GroupResource
@@ -37,3 +42,46 @@ class Controller(ABC, Generic[K]):
 
 
 AnyController = Controller[Any]
+
+
+class Agenda(Generic[K]):
+    def __init__(self) -> None:
+        self._dirty: dict[K, None] = {}
+        self._deadlines: dict[K, float] = {}
+        # (deadline, number, key); an entry that `_deadlines` does not confirm is void.
+        self._heap: list[tuple[float, int, K]] = []
+        self._number = 0
+
+    def add(self, key: K) -> None:
+        self._dirty[key] = None
+
+    def set_deadline(self, key: K, when: float | None) -> None:
+        """An earlier deadline stays: whoever takes the key too early says again when. None: no deadline."""
+        if when is None:
+            self._deadlines.pop(key, None)
+        elif when < self._deadlines.get(key, when + 1):
+            self._deadlines[key] = when
+            self._number += 1
+            heappush(self._heap, (when, self._number, key))
+
+    def take(self, now: float) -> K | None:
+        """The next key that is due."""
+        if self._dirty:
+            key = next(iter(self._dirty))
+            del self._dirty[key]
+            return key
+        deadline = self.next_deadline()
+        if deadline is None or deadline > now:
+            return None
+        _, _, key = heappop(self._heap)
+        del self._deadlines[key]
+        return key
+
+    def next_deadline(self) -> float | None:
+        while self._heap and self._deadlines.get(self._heap[0][2]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def __bool__(self) -> bool:
+        """Whether a key is due whatever the time."""
+        return bool(self._dirty)

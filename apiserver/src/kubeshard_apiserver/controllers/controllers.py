@@ -21,9 +21,8 @@ from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard_apiserver.controllers.agenda import Agenda
 from kubeshard_apiserver.controllers.cluster import Cluster
-from kubeshard_apiserver.controllers.controller import AnyController
+from kubeshard_apiserver.controllers.controller import Agenda, AnyController
 from kubeshard_apiserver.controllers.cron_jobs import CronJobController
 from kubeshard_apiserver.controllers.daemon_sets import DaemonSetController
 from kubeshard_apiserver.controllers.deployments import DeploymentController

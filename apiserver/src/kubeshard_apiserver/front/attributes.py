@@ -5,9 +5,9 @@ from __future__ import annotations
 from urllib.parse import unquote
 
 from kubeshard.core.selectors import FieldSelector, InvalidSelector
-from kubeshard_apiserver.access.attributes import Attributes
-from kubeshard_apiserver.front.paths import ResourcePath
+from kubeshard_apiserver.access.authorizer import Attributes
 from kubeshard_apiserver.front.requests import Request
+from kubeshard_apiserver.front.routes import ResourcePath
 
 __all__ = ["Attributes", "attributes_of"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from kubeshard_apiserver.access.attributes import Attributes
+from kubeshard_apiserver.access.authorizer import Attributes
 from kubeshard_apiserver.access.user import ADMINISTRATOR, User
 from kubeshard_apiserver.front.requests import Request
 from kubeshard_apiserver.model import EVERY_RIGHT, Rights

@@ -24,7 +24,6 @@ from kubeshard_apiserver.front.metrics import Metrics
 from kubeshard_apiserver.front.negotiation import JSON, Format, negotiate, negotiate_discovery
 from kubeshard_apiserver.front.openapi import OpenApi
 from kubeshard_apiserver.front.openid import CONFIGURATION, KEYS, openid_reply
-from kubeshard_apiserver.front.paths import resource_path
 from kubeshard_apiserver.front.probes import Probes
 from kubeshard_apiserver.front.replies import (
     Reply,
@@ -36,7 +35,7 @@ from kubeshard_apiserver.front.replies import (
     warned,
 )
 from kubeshard_apiserver.front.requests import Request
-from kubeshard_apiserver.front.routes import check_route, is_possible
+from kubeshard_apiserver.front.routes import check_route, is_possible, resource_path
 from kubeshard_apiserver.front.special import Question
 from kubeshard_apiserver.front.specials import special_of
 from kubeshard_apiserver.front.streaming import EventLines, error_line, event_stream

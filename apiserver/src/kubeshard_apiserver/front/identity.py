@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import unquote
 
-from kubeshard_apiserver.access.attributes import Attributes
-from kubeshard_apiserver.access.authorizer import ALLOW_ALL, Authorizer
+from kubeshard_apiserver.access.authorizer import ALLOW_ALL, Attributes, Authorizer, not_allowed
 from kubeshard_apiserver.access.user import User
 from kubeshard_apiserver.front.gate import Peer
 from kubeshard_apiserver.front.requests import Request
@@ -24,11 +23,9 @@ from kubeshard_apiserver.identity.account_tokens import AccountTokens
 from kubeshard_apiserver.identity.aggregation import keep_aggregated
 from kubeshard_apiserver.identity.authentication import Authentication
 from kubeshard_apiserver.identity.bootstrap import install
-from kubeshard_apiserver.identity.escalation import check_no_escalation
+from kubeshard_apiserver.identity.escalation import check_no_escalation, check_signer
 from kubeshard_apiserver.identity.impersonation import Impersonation, Wanted
 from kubeshard_apiserver.identity.rbac import Rbac
-from kubeshard_apiserver.identity.refusals import not_allowed
-from kubeshard_apiserver.identity.signers import check_signer
 from kubeshard_apiserver.model import EVERY_RIGHT, Rights, Target
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.server import ApiServer

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from kubeshard_apiserver.front.paths import resource_path
 from kubeshard_apiserver.front.replies import Reply
 from kubeshard_apiserver.front.requests import Request
+from kubeshard_apiserver.front.routes import resource_path
 from kubeshard_apiserver.patching import APPLY
 from kubeshard_apiserver.server import ApiServer
 

@@ -1,18 +1,21 @@
-"""Which methods are served at the path of a resource.
+"""What a URL path of the Kubernetes API names, and which methods are served there. Pure.
 
-Built-in kinds are routed: a path that no method is served at is NotFound, another method there is
-MethodNotAllowed. Custom resources have one handler for all, which looks at the verb. Source:
-k8s.io/apiserver `endpoints/installer.go`, k8s.io/apiextensions-apiserver `pkg/apiserver/customresource_handler.go`.
+Built-in kinds are routed: a path without methods is NotFound, another method there is MethodNotAllowed. Custom
+resources have one handler for all, which looks at the verb. Source: k8s.io/apiserver `endpoints/installer.go`,
+k8s.io/apiextensions-apiserver `pkg/apiserver/customresource_handler.go`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import unquote
 
-from kubeshard_apiserver.front.paths import ResourcePath
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.status import method_not_allowed, no_such_path, not_found, verb_not_allowed
 
+_OF_NAMESPACES = ("status", "finalize")
 _ACROSS_NAMESPACES = {"GET": "list"}
 _OF_COLLECTION = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _OF_OBJECT = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -22,6 +25,53 @@ _OF_PROXY = {**_OF_PART, "HEAD": "get", "OPTIONS": "get"}
 _PROXY = "proxy"
 _ACROSS = ("list", "watch")
 _DECLARED = ("get", "update", "patch")
+
+
+class ResourcePath(NamedTuple):
+    """`namespace` and `name` are empty where the path has none. `watch`: the old form `/api/v1/watch/...`.
+    `below`: whether the path goes on after the subresource.
+    """
+
+    group: str
+    version: str
+    plural: str
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    watch: bool = False
+    below: bool = False
+
+
+def resource_path(path: str) -> ResourcePath | None:
+    """None for what is not a path of a resource (discovery documents, health, nonsense)."""
+    return (_read if len(path) <= _LONGEST_KEPT else _read.__wrapped__)(path)
+
+
+_LONGEST_KEPT = 1024
+
+
+@lru_cache(2048)
+def _read(path: str) -> ResourcePath | None:
+    parts = [unquote(part) for part in path.strip("/").split("/")]
+    match parts:
+        case ["api", version, *rest] if rest:
+            return _resource("", version, rest)
+        case ["apis", group, version, *rest] if rest:
+            return _resource(group, version, rest)
+    return None
+
+
+def _resource(group: str, version: str, rest: list[str]) -> ResourcePath | None:
+    watch = rest[0] == "watch" and len(rest) > 1
+    if watch:
+        rest = rest[1:]
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in _OF_NAMESPACES):
+        namespace, rest = rest[1], rest[2:]
+    if not all(rest[:3]):
+        return None
+    plural, name, subresource = [*rest, "", ""][:3]
+    return ResourcePath(group, version, plural, namespace, name, subresource, watch, len(rest) > 3)
 
 
 def check_route(path: ResourcePath, resource: Resource, verb: str, method: str) -> None:

@@ -1,23 +1,25 @@
 """Who asks: a client certificate, a bearer token, or nobody who says so.
 
-Guaranteed: everybody who is somebody is in `system:authenticated`; a token that is not taken is refused, it
-does not make its bearer anonymous - as long as no certificate tells who that is. Source: k8s.io/apiserver
-`authentication/request`.
+Guaranteed: everybody who is somebody is in `system:authenticated`; a token that is not accepted is refused and does
+not make its bearer anonymous, unless a certificate says who that is. Of a certificate, the common name is the user and
+the organizations are the groups. Whether it is to be trusted is up to TLS, not to this module. Source: k8s.io/apiserver
+`authentication/request`, `authentication/request/x509`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import NamedTuple
 
+from kubeshard_apiserver.access.authorizer import unauthorized
 from kubeshard_apiserver.access.user import ANONYMOUS, AUTHENTICATED, User
 from kubeshard_apiserver.identity.account_tokens import ISSUER, AccountTokens, NotAuthentic
-from kubeshard_apiserver.identity.certificates import user_of_certificate
-from kubeshard_apiserver.identity.refusals import unauthorized
 
 AUDIENCES = (ISSUER,)
 """Of this server: what tokens must be for to be taken."""
 _INVALID = "invalid bearer token"
+_UID = "1.3.6.1.4.1.57683.2"
 
 
 class Verdict(NamedTuple):
@@ -72,3 +74,21 @@ def _bearer(authorization: str) -> str:
     """Empty for every other scheme, and for a second space before the token, as the server has it."""
     scheme, _, rest = authorization.strip().partition(" ")
     return rest.partition(" ")[0] if scheme.lower() == "bearer" else ""
+
+
+def user_of_certificate(der: bytes) -> User | None:
+    """None for a certificate without a common name."""
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    subject = x509.load_der_x509_certificate(der).subject
+    names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if not names or not names[-1].value:
+        return None
+    groups = tuple(str(part.value) for part in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
+    uids = [str(part.value) for part in subject.get_attributes_for_oid(x509.ObjectIdentifier(_UID))]
+    if len(uids) > 1 or "" in uids:
+        return None
+    fingerprint = f"X509SHA256={sha256(der).hexdigest()}"
+    extra = {"authentication.kubernetes.io/credential-id": (fingerprint,)}
+    return User(str(names[-1].value), uids[0] if uids else "", groups, extra)

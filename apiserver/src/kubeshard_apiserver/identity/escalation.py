@@ -1,15 +1,17 @@
-"""Nobody gives away what they do not have: checks on writes of roles and bindings.
+"""Nobody gives away what they do not have: checks on writes beside the right to write.
 
 Who writes a role must hold every right in it, or be allowed to `escalate`; who writes a binding must hold the
-rights of its role, or be allowed to `bind` it. Source: k8s.io/kubernetes `pkg/registry/rbac`.
+rights of its role, or be allowed to `bind` it; who approves or signs a CertificateSigningRequest needs rights on its
+signer. Source: k8s.io/kubernetes `pkg/registry/rbac`, `plugin/pkg/admission/certificates`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from kubeshard_apiserver.access.attributes import Attributes
-from kubeshard_apiserver.access.authorizer import Rule
+from kubeshard.core.kinds import GroupResource
+from kubeshard_apiserver.access.authorizer import Attributes, Authorizer, Rule
 from kubeshard_apiserver.access.user import MASTERS, User
 from kubeshard_apiserver.identity.rbac import (
     CLUSTER_ROLES,
@@ -27,6 +29,7 @@ from kubeshard_apiserver.status import forbidden, internal, not_found, shown
 _PLURALS = {"Role": "roles", "ClusterRole": "clusterroles"}
 _BY_ANYBODY = ("finalizers", "ownerReferences", "managedFields", "resourceVersion")
 """What may change without a check, so that garbage collection can go on."""
+_REQUESTS = GroupResource("certificates.k8s.io", "certificatesigningrequests")
 
 
 def check_no_escalation(rbac: Rbac, user: User, target: Target, new: Object, old: Object | None) -> None:
@@ -87,3 +90,19 @@ def _check_held(rbac: Rbac, user: User, target: Target, new: Object, rules: Sequ
 
 def _essence(obj: Object) -> Object:
     return with_metadata(obj, **dict.fromkeys(_BY_ANYBODY))
+
+
+def check_signer(authorizer: Authorizer, user: User, target: Target, new: Object, old: Object | None) -> None:
+    """Raises Forbidden for an approval, and for a status that changes, without the right on the signer."""
+    if target.group_resource != _REQUESTS or old is None or not target.subresource:
+        return
+    verb = "approve" if target.subresource == "approval" else "sign"
+    if verb == "sign" and new["status"] == old["status"]:
+        return
+    signer = old["spec"]["signerName"]
+    wish = Attributes(verb, group=_REQUESTS.group, version="*", resource="signers")
+    for name in (signer, f"{signer.partition('/')[0]}/*"):
+        if authorizer.decide(user, replace(wish, name=name)).allowed:
+            return
+    problem = f'user not permitted to {verb} requests with signerName "{signer}"'
+    raise forbidden(_REQUESTS, target.name, problem)

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 from kubeshard.core.errors import Forbidden
 from kubeshard.core.names import is_dns_subdomain
-from kubeshard_apiserver.access.attributes import Attributes
-from kubeshard_apiserver.access.authorizer import Authorizer
+from kubeshard_apiserver.access.authorizer import Attributes, Authorizer, not_allowed
 from kubeshard_apiserver.access.user import (
     ANONYMOUS,
     AUTHENTICATED,
@@ -24,7 +23,6 @@ from kubeshard_apiserver.access.user import (
     account_groups,
     account_of,
 )
-from kubeshard_apiserver.identity.refusals import not_allowed
 from kubeshard_apiserver.status import bad_request, shown
 
 _NODE = "system:node:"

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.access.attributes import Attributes
-from kubeshard_apiserver.access.authorizer import Decision, Held, Rule
+from kubeshard_apiserver.access.authorizer import Attributes, Decision, Held, Rule
 from kubeshard_apiserver.access.user import MASTERS, User, account_name
 from kubeshard_apiserver.identity import rules
 from kubeshard_apiserver.objects import Object

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from kubeshard_apiserver.access.attributes import Attributes
-from kubeshard_apiserver.access.authorizer import Rule
+from kubeshard_apiserver.access.authorizer import Attributes, Rule
 from kubeshard_apiserver.status import shown
 
 EVERYTHING: Sequence[Rule] = (

@@ -11,7 +11,7 @@ from typing import Any
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources import workload_rules as rules
 from kubeshard_apiserver.resources.batch_rules import job_spec_errors, job_status_errors
-from kubeshard_apiserver.resources.batch_schedule import schedule_errors, time_zone_errors
+from kubeshard_apiserver.resources.cron_schedule import schedule_errors, time_zone_errors
 from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
 from kubeshard_apiserver.resources.pod_defaults import default_template
 from kubeshard_apiserver.resources.pod_names import dns_label

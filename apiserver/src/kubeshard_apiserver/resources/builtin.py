@@ -14,20 +14,18 @@ from kubeshard_apiserver.resources.autoscalers import Autoscalers
 from kubeshard_apiserver.resources.batch import CronJobs, Jobs
 from kubeshard_apiserver.resources.certificates import SigningRequests
 from kubeshard_apiserver.resources.claims import Claims
-from kubeshard_apiserver.resources.configuration import ConfigMaps, Secrets
+from kubeshard_apiserver.resources.configuration import ConfigMaps, Secrets, ServiceAccounts
 from kubeshard_apiserver.resources.definitions import Definitions
-from kubeshard_apiserver.resources.disruption import Budgets
 from kubeshard_apiserver.resources.endpoints import Endpoints, EndpointSlices
 from kubeshard_apiserver.resources.events import Events
 from kubeshard_apiserver.resources.namespaces import Namespaces
 from kubeshard_apiserver.resources.networking import IngressClasses, Ingresses, NetworkPolicies
 from kubeshard_apiserver.resources.nodes import Nodes, RuntimeClasses
 from kubeshard_apiserver.resources.pods import Pods, PodTemplates
-from kubeshard_apiserver.resources.priorities import PriorityClasses
+from kubeshard_apiserver.resources.priority_and_disruption import Budgets, PriorityClasses
 from kubeshard_apiserver.resources.quotas import LimitRanges, Quotas
 from kubeshard_apiserver.resources.rbac import Bindings, Roles
 from kubeshard_apiserver.resources.registry import Resource
-from kubeshard_apiserver.resources.service_accounts import ServiceAccounts
 from kubeshard_apiserver.resources.services import Services
 from kubeshard_apiserver.resources.storage import (
     Attachments,

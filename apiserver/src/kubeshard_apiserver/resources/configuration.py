@@ -1,4 +1,5 @@
-"""ConfigMaps and Secrets. Source: k8s.io/kubernetes `pkg/apis/core/validation`.
+"""ConfigMaps, Secrets and ServiceAccounts. Source: k8s.io/kubernetes `pkg/apis/core/validation`,
+`pkg/registry/core/serviceaccount`.
 
 Not the server's: some of the words about a document of credentials that is not JSON.
 """
@@ -119,3 +120,20 @@ def _frozen(new: Object, old: Object, fields: tuple[str, ...]) -> list[FieldErro
         return []
     errors = [] if new.get("immutable") else [forbidden_field("immutable", _FROZEN)]
     return errors + [forbidden_field(field, _FROZEN) for field in fields if new.get(field) != old.get(field)]
+
+
+class ServiceAccounts(Typed):
+    """Of references to secrets only the name is kept."""
+
+    def prepare_create(self, obj: Object) -> None:
+        super().prepare_create(obj)
+        _keep_names(obj)
+
+    def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
+        super().prepare_update(new, old, subresource)
+        _keep_names(new)
+
+
+def _keep_names(account: Object) -> None:
+    if secrets := account.get("secrets"):
+        account["secrets"] = [{"name": secret["name"]} if secret.get("name") else {} for secret in secrets]

@@ -2,8 +2,8 @@
 
 Five fields - minute, hour, day of the month, month, day of the week - or a name as `@daily` or `@every 1h30m`.
 A time is due when the clock of its zone shows it: not on a day on which it leaves that hour out, and twice on one
-on which it has it twice. Source: github.com/robfig/cron/v3, which Kubernetes uses; IANA's time zones as this
-machine has them.
+on which it has it twice. Source: github.com/robfig/cron/v3, which Kubernetes uses; k8s.io/kubernetes
+`pkg/apis/batch/validation`; IANA's time zones as this machine has them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from kubeshard_apiserver.status import FieldError, invalid_value
 
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
@@ -31,6 +33,7 @@ _DURATION_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)"
 _SECONDS: Mapping[str, float] = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _YEARS = 5
 """How far ahead a time is looked for."""
+_ZONE_PART = re.compile(r"[A-Za-z.\-_0-9+]{1,14}")
 
 
 @dataclass(frozen=True)
@@ -185,3 +188,31 @@ def _number(text: str, bounds: _Bounds | None) -> int:
     if int(text) < 0:
         raise ValueError(f"negative number ({int(text)}) not allowed: {text}")
     return int(text)
+
+
+def schedule_errors(path: str, schedule: str, zone: str | None, *, allows_zone: bool) -> list[FieldError]:
+    """`allows_zone`: the schedule had a zone in it before this was forbidden."""
+    problems = []
+    try:
+        parse_schedule(schedule)
+    except ValueError as error:
+        problems.append(str(error))
+    if "TZ" in schedule and not allows_zone:
+        problems.append("cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
+    elif "TZ" in schedule and zone is not None:
+        problems.append("cannot use both timeZone field and TZ or CRON_TZ in schedule")
+    return [invalid_value(path, schedule, problem) for problem in problems]
+
+
+def time_zone_errors(path: str, zone: str) -> list[FieldError]:
+    if not zone:
+        return [invalid_value(path, zone, "timeZone must be nil or non-empty string")]
+    unknown = invalid_value(path, zone, f"unknown time zone {zone}")
+    for part in zone.split("/"):
+        if part in (".", "..") or part.startswith("-") or not _ZONE_PART.fullmatch(part):
+            return [unknown]
+    errors = []
+    if zone.lower() == "local":
+        problem = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+        errors.append(invalid_value(path, zone, problem))
+    return errors if zone == "Local" or zone_named(zone) else [*errors, unknown]

@@ -15,9 +15,8 @@ from kubeshard_apiserver.resources.metadata import STANDARD_FINALIZERS
 from kubeshard_apiserver.resources.scale_paths import ScalePaths, scale_value_errors
 from kubeshard_apiserver.resources.strategy import Strategy
 from kubeshard_apiserver.schema import Validator, fill, prune
-from kubeshard_apiserver.schema.lists import Check, list_check
+from kubeshard_apiserver.schema.lists import NOTHING, Check, list_check
 from kubeshard_apiserver.schema.numbers import whole_numbers
-from kubeshard_apiserver.schema.ratcheting import NOTHING
 from kubeshard_apiserver.status import FieldError, bad_request, shown
 
 

@@ -20,8 +20,7 @@ from kubeshard_apiserver.cel import CelError, Program, compile_expression
 from kubeshard_apiserver.cel.schema_types import OPTIONAL
 from kubeshard_apiserver.resources.field_paths import find_field
 from kubeshard_apiserver.resources.rule_values import Conversion, aligned, conversion
-from kubeshard_apiserver.schema.lists import key_of
-from kubeshard_apiserver.schema.ratcheting import NOTHING, same
+from kubeshard_apiserver.schema.lists import NOTHING, key_of, same
 from kubeshard_apiserver.status import FieldError, forbidden_field, invalid_value, required, shown
 
 Schema = Mapping[str, Any]

@@ -14,7 +14,6 @@ from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard_apiserver.objects import Object, is_deleting
 from kubeshard_apiserver.printing import custom_printer
 from kubeshard_apiserver.resources.custom import CustomResources
-from kubeshard_apiserver.resources.definition_defaults import default_errors
 from kubeshard_apiserver.resources.definition_names import is_established
 from kubeshard_apiserver.resources.definition_rules import (
     approval_errors,
@@ -33,9 +32,9 @@ from kubeshard_apiserver.resources.definition_schema import (
     structural_errors,
     word_errors,
 )
+from kubeshard_apiserver.resources.definition_values import compile_errors, default_errors, form_errors
 from kubeshard_apiserver.resources.field_paths import find_field
 from kubeshard_apiserver.resources.registry import Resource
-from kubeshard_apiserver.resources.rule_definitions import compile_errors, form_errors
 from kubeshard_apiserver.resources.scale_paths import scale_paths
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.schema.validation import known_format

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard_apiserver.resources.pod_defaults import SYSTEM_PRIORITIES
-from kubeshard_apiserver.resources.priorities import PRIORITY_CLASSES
+from kubeshard_apiserver.resources.priority_and_disruption import PRIORITY_CLASSES
 from kubeshard_apiserver.resources.service_addresses import RANGE
 from kubeshard_apiserver.resources.services import SERVICES
 

@@ -14,8 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from kubeshard_apiserver.cel.schema_types import duration, escaped, members, timestamp
-from kubeshard_apiserver.schema.lists import key_of
-from kubeshard_apiserver.schema.ratcheting import same
+from kubeshard_apiserver.schema.lists import key_of, same
 
 Schema = Mapping[str, Any]
 Conversion = Callable[[Any], Any]

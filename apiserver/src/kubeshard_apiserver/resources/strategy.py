@@ -15,8 +15,7 @@ from typing import Any
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.access.user import User
-from kubeshard_apiserver.apply.shape import SCALAR, Path, Shape, shape_of
-from kubeshard_apiserver.apply.typed_shape import shape_of_type
+from kubeshard_apiserver.apply.shape import SCALAR, Path, Shape, shape_of, shape_of_type
 from kubeshard_apiserver.objects import Object, same
 from kubeshard_apiserver.resources.metadata import NameRule, subdomain_name, without_empty
 from kubeshard_apiserver.schema.catalog import object_meta

@@ -24,8 +24,7 @@ from functools import cached_property
 from typing import Any
 
 from kubeshard.core.kinds import Kind
-from kubeshard_apiserver.apply.shape import Shape
-from kubeshard_apiserver.apply.typed_shape import shape_of_type
+from kubeshard_apiserver.apply.shape import Shape, shape_of_type
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources import traits
 from kubeshard_apiserver.resources.facts import fact_errors, facts

@@ -1,4 +1,4 @@
-"""Lists that are sets or maps: no two items alike, no two with the same keys.
+"""Lists that are sets or maps: no two items alike, no two with the same keys; and what an update leaves as it was.
 
 Source: k8s.io/apiextensions-apiserver `pkg/apiserver/schema/listtype`.
 """
@@ -6,7 +6,7 @@ Source: k8s.io/apiextensions-apiserver `pkg/apiserver/schema/listtype`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -75,3 +75,19 @@ def _repeated(items: Iterable[tuple[Any, Any]], path: str) -> Iterator[FieldErro
         seen[encoded] = seen.get(encoded, 0) + 1
         if seen[encoded] == 2:
             yield duplicate(f"{path}[{index}]", msgspec.json.decode(_encode(shown)))
+
+
+class _Nothing:
+    def __repr__(self) -> str:
+        return "NOTHING"
+
+
+NOTHING: Final = _Nothing()
+"""There was no value, or none that belongs to this place."""
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def same(one: Any, other: Any) -> bool:
+    """As JSON documents: `true` is not `1`."""
+    return bool(one == other) and _encode(one) == _encode(other)

@@ -14,10 +14,9 @@ from typing import Any
 
 from kubeshard_apiserver.schema.combinations import combined
 from kubeshard_apiserver.schema.formats import Predicate, string_format
-from kubeshard_apiserver.schema.lists import key_of
+from kubeshard_apiserver.schema.lists import NOTHING, key_of, same
 from kubeshard_apiserver.schema.numbers import number_check
 from kubeshard_apiserver.schema.patterns import searching
-from kubeshard_apiserver.schema.ratcheting import NOTHING, same
 from kubeshard_apiserver.status import (
     FieldError,
     invalid_type,

@@ -10,8 +10,10 @@ memory.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -20,10 +22,35 @@ from kubeshard.client.config import ClusterConfig
 from kubeshard.client.installing import install
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import ObjectMeta
-from kubeshard_apiserver.testing.background import BackgroundLoop
+from kubeshard.runtime.background import in_background
 
 T = TypeVar("T")
 Manifest = Mapping[str, Any]
+
+
+class BackgroundLoop:
+    """Runs from its making until `stop`, in a thread called `name`; `stop` cancels what still runs there."""
+
+    def __init__(self, name: str) -> None:
+        self._stack = ExitStack()
+        self._loop = self._stack.enter_context(in_background(_here, name))
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine to its end there; from any other thread. Raises what it raises."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C while it waits
+            raise
+
+    def stop(self) -> None:
+        self._stack.close()
+
+
+@asynccontextmanager
+async def _here() -> AsyncIterator[asyncio.AbstractEventLoop]:
+    yield asyncio.get_running_loop()
 
 
 class KubeApi(ABC):

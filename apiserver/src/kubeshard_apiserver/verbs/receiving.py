@@ -1,17 +1,18 @@
-"""Taking bodies in: decoded and defaulted by their kind, with what is said of fields that nobody knows, or knows twice.
+"""Taking bodies in: decoded and defaulted by their kind, with what is said of fields that are unknown or given twice.
 
 Source: k8s.io/apiserver `endpoints/handlers`, KEP-2885 (field validation).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from kubeshard.core.errors import Invalid
 from kubeshard.core.kinds import GroupKind
 from kubeshard_apiserver.model import Duplicates, Target, WriteOptions
 from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.schema.type_meta import check_type_meta
+from kubeshard_apiserver.schema.validation import type_name
 from kubeshard_apiserver.status import bad_request, invalid, invalid_value, shown
 
 
@@ -87,3 +88,14 @@ def _known(twice: Duplicates, dropped: list[str]) -> Duplicates:
 def warn(options: WriteOptions, warnings: list[str]) -> None:
     if warnings and options.warnings is not None:
         options.warnings.extend(warnings)
+
+
+def check_type_meta(obj: Mapping[str, Any], kind: str) -> None:
+    """Raises Invalid (400) for an apiVersion or kind that is not text."""
+    for name in ("apiVersion", "kind"):
+        value = obj.get(name)
+        if value is not None and not isinstance(value, str):
+            raise bad_request(
+                f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse "
+                f"error: json: cannot unmarshal {type_name(value)} into Go struct field .{name} of type string"
+            )

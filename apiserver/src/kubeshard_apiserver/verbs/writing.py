@@ -12,7 +12,7 @@ from kubeshard.core.errors import Invalid
 from kubeshard.core.objects import Key
 from kubeshard.core.patches import ApplyPatch
 from kubeshard_apiserver.admission.admitting import Admission
-from kubeshard_apiserver.apply.refusals import check_fits, inconvertible
+from kubeshard_apiserver.apply.mistakes import check_fits, inconvertible
 from kubeshard_apiserver.apply.tracker import applied, updated
 from kubeshard_apiserver.model import Answer, Model, Target, WriteOptions, in_version
 from kubeshard_apiserver.objects import Object, in_order, is_deleting, private, with_metadata
@@ -23,7 +23,6 @@ from kubeshard_apiserver.resources.metadata import (
     without_empty,
 )
 from kubeshard_apiserver.resources.namespaces import NAMESPACES, check_accepts_new
-from kubeshard_apiserver.schema.type_meta import check_type_meta
 from kubeshard_apiserver.status import (
     already_exists,
     bad_request,
@@ -34,7 +33,14 @@ from kubeshard_apiserver.status import (
 from kubeshard_apiserver.steps import Steps, done
 from kubeshard_apiserver.verbs.changing import Change, Changes, is_same, metadata_errors, refuse, writer_of
 from kubeshard_apiserver.verbs.establishing import Definitions
-from kubeshard_apiserver.verbs.receiving import check_namespace, decoded, decoded_patch, other_name, warn
+from kubeshard_apiserver.verbs.receiving import (
+    check_namespace,
+    check_type_meta,
+    decoded,
+    decoded_patch,
+    other_name,
+    warn,
+)
 
 _VERSION = re.compile(r"0*[0-9]{1,20}").fullmatch
 _SERVERS_OWN = ("uid", "resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds")

@@ -1,6 +1,7 @@
-"""Resource quantities: exact numbers with a suffix. Equal quantities are equal however they were written.
+"""Quantities and semantic versions, and the comparison that they share.
 
-Source: k8s.io/apimachinery `pkg/api/resource`.
+Quantities are exact numbers with a suffix; equal ones are equal however they were written. Source: k8s.io/apimachinery
+`pkg/api/resource`; semver.org 2.0.0.
 """
 
 from __future__ import annotations
@@ -13,6 +14,13 @@ _MARK = "$quantity"
 _FORM = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([numkMGTPE]|[KMGTPE]i)?|[eE]([+-]?\d+))")
 _DECIMAL = dict(zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True))
 _SMALLEST = 10**9
+_VERSION = "$semver"
+_PART = "(0|[1-9][0-9]*)"
+_PRE = r"(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
+_VERSION_FORM = re.compile(
+    rf"{_PART}\.{_PART}\.{_PART}(?:-({_PRE}(?:\.{_PRE})*))?(?:\+([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?"
+)
+_LOOSE = re.compile(r"v?0*(\d+)(?:\.0*(\d+))?(?:\.0*(\d+))?(.*)")
 
 
 def quantity(text: str) -> dict[str, Any]:
@@ -77,3 +85,37 @@ def sub(one: dict[str, Any], other: dict[str, Any] | int) -> dict[str, Any]:
 
 def _of(value: Fraction) -> dict[str, Any]:
     return {_MARK: str(value)}
+
+
+def semver(text: str, normalize: bool = False) -> dict[str, Any]:
+    if normalize and (loose := _LOOSE.fullmatch(text.strip())):
+        major, minor, patch, rest = loose.groups()
+        text = f"{major}.{minor or 0}.{patch or 0}{rest}"
+    if not _VERSION_FORM.fullmatch(text):
+        raise ValueError(f"semver parse error: {text}")
+    return {_VERSION: text}
+
+
+def part(version: dict[str, Any], index: int) -> int:
+    return int(_groups(version)[index])
+
+
+def compare(one: dict[str, Any], other: dict[str, Any]) -> int:
+    """-1, 0 or 1. Of two versions, or of two quantities."""
+    before, after = (number(one), number(other)) if is_quantity(one) else (_order(one), _order(other))
+    return (before > after) - (before < after)
+
+
+def _order(version: dict[str, Any]) -> Any:
+    major, minor, patch, pre, _ = _groups(version)
+    identifiers = [
+        (not item.isdecimal(), int(item) if item.isdecimal() else item) for item in (pre or "").split(".")
+    ]
+    return int(major), int(minor), int(patch), not pre, identifiers
+
+
+def _groups(version: dict[str, Any]) -> tuple[Any, ...]:
+    found = _VERSION_FORM.fullmatch(version.get(_VERSION, ""))
+    if found is None:
+        raise ValueError("no such overload")
+    return found.groups()

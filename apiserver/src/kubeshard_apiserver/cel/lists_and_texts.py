@@ -1,7 +1,12 @@
-"""Functions on lists. A list of things that cannot be compared has no such function."""
+"""Functions on lists, and finding in texts by regular expression.
+
+A list whose items cannot be compared has no such function. Patterns are Python's here and RE2's on the real server:
+what both know means the same.
+"""
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -35,3 +40,20 @@ def _extreme(items: list[Any], choose: Any, name: str) -> Any:
         return choose(items)
     except TypeError:
         raise ValueError("no such overload") from None
+
+
+def find(text: str, pattern: str) -> str:
+    found = _compiled(pattern).search(text)
+    return found.group(0) if found else ""
+
+
+def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
+    found = [match.group(0) for match in _compiled(pattern).finditer(text)]
+    return found if limit < 0 else found[:limit]
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"Illegal regex: {error}") from None

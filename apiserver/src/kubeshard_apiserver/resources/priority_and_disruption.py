@@ -1,4 +1,8 @@
-"""PriorityClasses. Source: k8s.io/kubernetes `pkg/apis/scheduling`; the admission plugin Priority."""
+"""PriorityClasses and PodDisruptionBudgets.
+
+Source: k8s.io/kubernetes `pkg/apis/scheduling`, `pkg/apis/policy/validation`,
+`pkg/registry/policy/poddisruptionbudget`; the admission plugin Priority.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,12 @@ from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
 from kubeshard_apiserver.resources.pod_defaults import SYSTEM_PRIORITIES
 from kubeshard_apiserver.resources.typed import Typed
-from kubeshard_apiserver.status import FieldError, forbidden, forbidden_field
+from kubeshard_apiserver.status import FieldError, forbidden, forbidden_field, invalid_value
 
 PRIORITY_CLASSES = GroupResource("scheduling.k8s.io", "priorityclasses")
 _HIGHEST = 1_000_000_000
 _PREFIX = "system-"
+_SHARES = ("minAvailable", "maxUnavailable")
 
 
 class PriorityClasses(Typed):
@@ -67,3 +72,25 @@ def _reserved(obj: Object, name: str, value: int) -> str:
     if value != SYSTEM_PRIORITIES[name]:
         return f"value of {name} PriorityClass must be {SYSTEM_PRIORITIES[name]}"
     return f"globalDefault of {name} PriorityClass must be false" if obj.get("globalDefault") else ""
+
+
+class Budgets(Typed):
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec = obj["spec"]
+        errors: list[FieldError] = []
+        given = [field for field in _SHARES if spec.get(field) is not None]
+        if len(given) == 2:
+            problem = "minAvailable and maxUnavailable cannot be both set"
+            errors.append(invalid_value("spec", _shown(spec), problem))
+        return errors + fact_errors("policy.v1.PodDisruptionBudgetSpec", "spec", spec)
+
+    def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
+        if subresource != "status":
+            return self.validate(new)
+        return fact_errors("policy.v1.PodDisruptionBudgetStatus", "status", new["status"])
+
+
+def _shown(spec: Object) -> Object:
+    """As messages show it: by the names of Go's fields."""
+    fields = ("minAvailable", "selector", "maxUnavailable", "unhealthyPodEvictionPolicy")
+    return {f"{field[0].upper()}{field[1:]}": spec.get(field) for field in fields}

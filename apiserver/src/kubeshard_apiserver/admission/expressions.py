@@ -1,7 +1,9 @@
-"""What the expressions of a policy may name: the write, its parameters, and the variables of the policy.
+"""Expressions of webhooks and policies: match conditions, and what expressions may name.
 
-A variable is evaluated when an expression first mentions it, once, with those before it. One that cannot be
-evaluated is an error of the expression only if that gets to it.
+All match conditions must hold. One that is false decides the matter, whatever the others are; otherwise one that cannot
+be evaluated is an error. A policy's expressions may name the write, its parameters, and the variables of the policy. A
+variable is evaluated once, when an expression first mentions it, with those before it. One that cannot be evaluated is
+an error of the expression only if that gets to it.
 """
 
 from __future__ import annotations
@@ -10,11 +12,18 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kubeshard.core.errors import ConfigurationError
+from kubeshard_apiserver.access.authorizer import Attributes as Wish
+from kubeshard_apiserver.access.authorizer import Authorizer
+from kubeshard_apiserver.access.user import User, account_groups, account_name
 from kubeshard_apiserver.admission.attributes import Attributes
-from kubeshard_apiserver.admission.conditions import evaluated
-from kubeshard_apiserver.cel import CelError
+from kubeshard_apiserver.cel import CelError, compile_expression
 from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.status import internal
 
+Condition = Mapping[str, Any]
+
+WEBHOOK_NAMES = ("object", "oldObject", "request", "authorizer", "namespaceObject")
 NAMES = ("object", "oldObject", "request", "params", "namespaceObject", "variables", "authorizer")
 
 _MENTIONED = re.compile(r"\bvariables\s*\.\s*\??\s*([A-Za-z_]\w*)")
@@ -22,6 +31,42 @@ _SEEN_OF_NAMESPACE = (
     "name", "generateName", "labels", "annotations", "uid", "creationTimestamp", "deletionTimestamp", "generation",
     "resourceVersion", "finalizers",
 )  # fmt: skip
+
+
+def conditions_hold(
+    conditions: Sequence[Condition], names: tuple[str, ...], variables: Mapping[str, Any]
+) -> bool:
+    """Raises CelError with the words of all that failed."""
+    errors = []
+    for condition in conditions:
+        try:
+            if not evaluated(condition["expression"], names, variables):
+                return False
+        except CelError as error:
+            errors.append(str(error))
+    if errors:
+        raise CelError(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
+    return True
+
+
+def evaluated(expression: str, names: tuple[str, ...], variables: Mapping[str, Any]) -> Any:
+    try:
+        return compile_expression(expression, names).evaluate(variables)
+    except ConfigurationError as error:
+        raise internal(str(error)) from None
+    except CelError as error:
+        raise CelError(f"expression '{expression}' resulted in error: {error}") from None
+
+
+def decided(authorizer: Authorizer, user: User, wish: Mapping[str, Any]) -> tuple[bool, str]:
+    """What the authorizer says of a wish that an expression has put together."""
+    if account := wish.get("account"):
+        namespace, name = account
+        user = User(account_name(namespace, name), groups=account_groups(namespace))
+    fields = ("path", "group", "resource", "subresource", "namespace", "name")
+    wanted = Wish(wish["verb"], **{field: wish.get(field, "") for field in fields})
+    decision = authorizer.decide(user, wanted)
+    return decision.allowed, decision.reason
 
 
 class Scope:
