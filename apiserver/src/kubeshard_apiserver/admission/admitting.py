@@ -7,13 +7,9 @@ their objects was written.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.admission.attributes import Asking, Attributes
-from kubeshard_apiserver.admission.expressions import decided
 from kubeshard_apiserver.admission.matching import BINDINGS, GROUP, MUTATING, POLICIES, VALIDATING
 from kubeshard_apiserver.admission.policies import Policies, Policy, policies_of
 from kubeshard_apiserver.admission.webhooks import Hook, Webhooks, hooks_of
@@ -45,38 +41,22 @@ class Admission:
         """About what a subresource is sent, which is of a kind of its own and not stored. Returns it as webhooks
         leave it. Raises ApiError.
         """
-        left = yield from self.mutate("CREATE", target, body, None, options, sent)
-        yield from self.validate("CREATE", target, left, None, options, sent)
+        write = Attributes("CREATE", target, body, None, options, sent)
+        left = yield from self.mutate(write)
+        yield from self.validate(write.with_object(left))
         return left or body
 
-    def mutate(
-        self,
-        operation: str,
-        target: Target,
-        new: Object | None,
-        old: Object | None,
-        options: Asking,
-        sent: Strategy | None = None,
-    ) -> Steps[Object | None]:
+    def mutate(self, write: Attributes) -> Steps[Object | None]:
         """The object as mutating webhooks leave it."""
         if self._mutating is None:
             self._mutating = hooks_of(self._store.objects(MUTATING).values())
-        if not self._mutating or not options.asks:
+        new = write.object
+        if not self._mutating or not write.options.asks:
             return new
-        attributes = _attributes(operation, target, new, old, options, sent)
-        strategy = sent or target.resource.strategy
-        left = yield from self._webhooks.mutate(self._mutating, attributes, strategy.decode, _sink(options))
-        return left if left is new or left is None or new is None else _managed(left, new, options)
+        left = yield from self._webhooks.mutate(self._mutating, write)
+        return left if left is new or left is None or new is None else _managed(left, write)
 
-    def validate(
-        self,
-        operation: str,
-        target: Target,
-        new: Object | None,
-        old: Object | None,
-        options: Asking,
-        sent: Strategy | None = None,
-    ) -> Steps[None]:
+    def validate(self, write: Attributes) -> Steps[None]:
         """Raises ApiError when a policy or a webhook refuses."""
         if self._validating is None:
             self._validating = hooks_of(self._store.objects(VALIDATING).values())
@@ -84,12 +64,11 @@ class Admission:
             self._judging = policies_of(
                 self._store.objects(POLICIES).values(), self._store.objects(BINDINGS).values()
             )
-        if not (self._validating or self._judging) or not options.asks:
+        if not (self._validating or self._judging) or not write.options.asks:
             return
-        attributes, warn = _attributes(operation, target, new, old, options, sent), _sink(options)
-        with deciding(partial(decided, attributes.rights.authorizer, attributes.user)):
-            self._policies.judge(self._judging, attributes, warn)
-        yield from self._webhooks.validate(self._validating, attributes, warn)
+        with deciding(write.decide):
+            self._policies.judge(self._judging, write)
+        yield from self._webhooks.validate(self._validating, write)
 
     def _forget(self, written: GroupResource) -> None:
         if written.group != GROUP:
@@ -105,33 +84,11 @@ class Admission:
         return self._store.get(NAMESPACES, Key("", name))
 
 
-def _attributes(
-    operation: str,
-    target: Target,
-    new: Object | None,
-    old: Object | None,
-    options: Asking,
-    sent: Strategy | None = None,
-) -> Attributes:
-    kind = sent.kind if sent else None
-    who = (options.user, options.rights, options.dry_run, options.sent)
-    return Attributes(operation, target, new, old, *who, target.resource, kind)
-
-
-def _sink(options: Asking) -> Callable[[str], None]:
-    """Each text once."""
-
-    def warn(text: str) -> None:
-        if options.warnings is not None and text not in options.warnings:
-            options.warnings.append(text)
-
-    return warn
-
-
-def _managed(left: Object, before: Object, options: Asking) -> Object:
+def _managed(left: Object, write: Attributes) -> Object:
     """Webhooks may edit managedFields; what cannot be read is put back. What they change belongs to nobody."""
     given = left["metadata"].get("managedFields")
     if not given or read_managers(left):
         return left
-    _sink(options)(_BAD_MANAGED_FIELDS)
+    write.warn(_BAD_MANAGED_FIELDS)
+    before = write.object or {"metadata": {}}
     return with_metadata(left, managedFields=before["metadata"].get("managedFields"))

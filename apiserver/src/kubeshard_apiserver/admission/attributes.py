@@ -7,16 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from kubeshard.core.kinds import GroupResource, Kind
-from kubeshard_apiserver.access.user import User, user_info
+from kubeshard_apiserver.access.authorizer import Attributes as Wish
+from kubeshard_apiserver.access.user import User, account_groups, account_name, user_info
 from kubeshard_apiserver.cel.authorization import authorizer
 from kubeshard_apiserver.model import Rights, Target, in_version
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.namespaces import NAMESPACES
 from kubeshard_apiserver.resources.registry import Resource
+from kubeshard_apiserver.resources.strategy import Strategy
 
 
 class Asking(Protocol):
-    """What admission wants to know of a write's options."""
+    """What admission wants to know of the options of a write. See `WriteOptions`."""
 
     @property
     def user(self) -> User: ...
@@ -37,20 +39,44 @@ OPTIONS_KIND = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": 
 
 @dataclass(frozen=True)
 class Attributes:
-    """`operation` is CREATE, UPDATE or DELETE. `requested` is the kind in the version of the request, `target`
-    that in which somebody wants to be asked about it. `sent`: what a subresource is sent, if it is of another kind.
+    """`operation` is CREATE, UPDATE or DELETE. `sent`: the kind of what a subresource is sent, if it is a kind of its
+    own. `first`: the kind in the version of the request, where `target` has another one.
     """
 
     operation: str
     target: Target
     object: Object | None
     old: Object | None
-    user: User
-    rights: Rights
-    dry_run: bool
-    options: Mapping[str, Any]
-    requested: Resource
-    sent: Kind | None = None
+    options: Asking
+    sent: Strategy | None = None
+    first: Resource | None = None
+
+    @property
+    def requested(self) -> Resource:
+        """In the version of the request; `target` has the one in which somebody wants to be asked."""
+        return self.first or self.target.resource
+
+    @property
+    def strategy(self) -> Strategy:
+        """Of the object, in the version of the request."""
+        return self.sent or self.requested.strategy
+
+    def decide(self, wish: Mapping[str, Any]) -> tuple[bool, str]:
+        """What authorization says about a wish that an expression has put together."""
+        user = self.options.user
+        if account := wish.get("account"):
+            namespace, name = account
+            user = User(account_name(namespace, name), groups=account_groups(namespace))
+        fields = ("path", "group", "resource", "subresource", "namespace", "name")
+        wanted = Wish(wish["verb"], **{field: wish.get(field, "") for field in fields})
+        decision = self.options.rights.authorizer.decide(user, wanted)
+        return decision.allowed, decision.reason
+
+    def warn(self, text: str) -> None:
+        """Tells the client; each text once."""
+        warnings = self.options.warnings
+        if warnings is not None and text not in warnings:
+            warnings.append(text)
 
     @property
     def resource(self) -> GroupResource:
@@ -97,6 +123,7 @@ class Attributes:
             return self
         return replace(
             self,
+            first=self.requested,
             target=replace(self.target, resource=resource),
             object=self.object and in_version(resource, self.object),
             old=self.old and in_version(resource, self.old),
@@ -105,23 +132,23 @@ class Attributes:
     def request(self) -> dict[str, Any]:
         """The `request` of an AdmissionReview without its uid and objects."""
         kind, asked = self.target.resource.kind, self.requested.kind
-        told, told_of_request = self.sent or kind, self.sent or asked
+        sent = self.sent and self.sent.kind
         request: dict[str, Any] = {
-            "kind": _told(told),
+            "kind": _told(sent or kind),
             "resource": {"group": kind.group, "version": kind.version, "resource": kind.plural},
             "subResource": self.target.subresource,
-            "requestKind": _told(told_of_request),
+            "requestKind": _told(sent or asked),
             "requestResource": {"group": asked.group, "version": asked.version, "resource": asked.plural},
             "requestSubResource": self.target.subresource,
             "name": self.name,
             "namespace": self.namespace,
             "operation": self.operation,
-            "userInfo": user_info(self.user),
-            "dryRun": self.dry_run,
+            "userInfo": user_info(self.options.user),
+            "dryRun": self.options.dry_run,
             "options": {
                 "kind": OPTIONS_KIND[self.operation],
                 "apiVersion": "meta.k8s.io/v1",
-                **self.options,
+                **self.options.sent,
             },
         }
         return {name: value for name, value in request.items() if value != ""}

@@ -13,9 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard_apiserver.access.authorizer import Attributes as Wish
-from kubeshard_apiserver.access.authorizer import Authorizer
-from kubeshard_apiserver.access.user import User, account_groups, account_name
 from kubeshard_apiserver.admission.attributes import Attributes
 from kubeshard_apiserver.cel import CelError, compile_expression
 from kubeshard_apiserver.objects import Object
@@ -56,17 +53,6 @@ def evaluated(expression: str, names: tuple[str, ...], variables: Mapping[str, A
         raise internal(str(error)) from None
     except CelError as error:
         raise CelError(f"expression '{expression}' resulted in error: {error}") from None
-
-
-def decided(authorizer: Authorizer, user: User, wish: Mapping[str, Any]) -> tuple[bool, str]:
-    """What the authorizer says of a wish that an expression has put together."""
-    if account := wish.get("account"):
-        namespace, name = account
-        user = User(account_name(namespace, name), groups=account_groups(namespace))
-    fields = ("path", "group", "resource", "subresource", "namespace", "name")
-    wanted = Wish(wish["verb"], **{field: wish.get(field, "") for field in fields})
-    decision = authorizer.decide(user, wanted)
-    return decision.allowed, decision.reason
 
 
 class Scope:

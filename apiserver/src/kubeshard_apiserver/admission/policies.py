@@ -6,7 +6,7 @@ refusal is the answer. Source: k8s.io/apiserver `admission/plugin/policy/validat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,9 +92,7 @@ class Policies:
         self._namespace_of = namespace_of
         self._params = Params(registry, store)
 
-    def judge(
-        self, policies: tuple[Policy, ...], attributes: Attributes, warn: Callable[[str], None]
-    ) -> None:
+    def judge(self, policies: tuple[Policy, ...], attributes: Attributes) -> None:
         """Raises ApiError: the first refusal of a binding that denies."""
         if attributes.resource.group == GROUP:
             return
@@ -112,7 +110,7 @@ class Policies:
                     if action == "configuration" or "Deny" in actions:
                         refusals.append(_refusal(attributes, f"{whose} denied request: {message}", reason))
                     if action != "configuration" and "Warn" in actions:
-                        warn(f"Validation failed for {whose}: {message}")
+                        attributes.warn(f"Validation failed for {whose}: {message}")
         if refusals:
             raise refusals[0]
 

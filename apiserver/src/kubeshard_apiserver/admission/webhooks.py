@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from kubeshard.core.errors import ApiError
 from kubeshard.core.patches import JsonPatch
 from kubeshard.core.selectors import Selector
 from kubeshard_apiserver.admission.attributes import Attributes
-from kubeshard_apiserver.admission.expressions import WEBHOOK_NAMES, conditions_hold, decided
+from kubeshard_apiserver.admission.expressions import WEBHOOK_NAMES, conditions_hold
 from kubeshard_apiserver.admission.matching import (
     GROUP,
     NamespaceOf,
@@ -42,8 +41,6 @@ from kubeshard_apiserver.patching import patched
 from kubeshard_apiserver.resources.registry import Registry, Resource
 from kubeshard_apiserver.status import forbidden
 from kubeshard_apiserver.steps import Steps, WebhookCall
-
-Warn = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -85,10 +82,8 @@ class Webhooks:
         self._namespace_of = namespace_of
         self._token = token
 
-    def mutate(
-        self, hooks: tuple[Hook, ...], attributes: Attributes, decode: Callable[[Object], object], warn: Warn
-    ) -> Steps[Object | None]:
-        """The object as the webhooks leave it. `decode` makes what a patch has left an object of its kind."""
+    def mutate(self, hooks: tuple[Hook, ...], attributes: Attributes) -> Steps[Object | None]:
+        """The object as the webhooks leave it."""
         if attributes.resource.group == GROUP:
             return attributes.object
         again: set[tuple[str, str]] = set()
@@ -98,10 +93,10 @@ class Webhooks:
                 asked = self._asked(hook, attributes)
                 if asked is None or (not is_first and hook.uid not in again):
                     continue
-                obj = yield from self._mutated(hook, asked, warn)
+                obj = yield from self._mutated(hook, asked)
                 changed = obj is not None and obj != asked.object
                 if changed and obj is not None:
-                    attributes = self._taken(attributes, obj, decode)
+                    attributes = _taken(attributes, obj)
                     again |= called
                     called = set()
                 if hook.spec.get("reinvocationPolicy") == "IfNeeded":
@@ -110,14 +105,14 @@ class Webhooks:
                 break
         return attributes.object
 
-    def validate(self, hooks: tuple[Hook, ...], attributes: Attributes, warn: Warn) -> Steps[None]:
+    def validate(self, hooks: tuple[Hook, ...], attributes: Attributes) -> Steps[None]:
         if attributes.resource.group == GROUP:
             return
         refusals = []
         for hook in hooks:
             try:
                 if (asked := self._asked(hook, attributes)) is not None:
-                    yield from self._verdict(hook, asked, warn, mutating=False)
+                    yield from self._verdict(hook, asked, mutating=False)
             except ApiError as error:
                 refusals.append(error)
         if refusals:
@@ -158,14 +153,14 @@ class Webhooks:
             "namespaceObject": None,
         }
         try:
-            with deciding(partial(decided, asked.rights.authorizer, asked.user)):
+            with deciding(asked.decide):
                 return conditions_hold(conditions, WEBHOOK_NAMES, variables)
         except CelError as error:
             if hook.spec.get("failurePolicy") == "Ignore":
                 return False
             raise forbidden(asked.resource, asked.name, str(error)) from None
 
-    def _verdict(self, hook: Hook, asked: Attributes, warn: Warn, *, mutating: bool) -> Steps[Verdict | None]:
+    def _verdict(self, hook: Hook, asked: Attributes, *, mutating: bool) -> Steps[Verdict | None]:
         """None where nobody answered and that does not matter. Raises ApiError for a denial and a failure."""
         uid = self._token()
         timeout = float(hook.spec.get("timeoutSeconds") or 10)
@@ -179,7 +174,7 @@ class Webhooks:
                 problem = str(error)
             else:
                 for text in verdict.warnings:
-                    warn(text)
+                    asked.warn(text)
                 if not verdict.allowed:
                     raise denial(hook.name, verdict.status)
                 return verdict
@@ -187,8 +182,8 @@ class Webhooks:
             return None
         raise failed_call(hook.name, problem)
 
-    def _mutated(self, hook: Hook, asked: Attributes, warn: Warn) -> Steps[Object | None]:
-        verdict = yield from self._verdict(hook, asked, warn, mutating=True)
+    def _mutated(self, hook: Hook, asked: Attributes) -> Steps[Object | None]:
+        verdict = yield from self._verdict(hook, asked, mutating=True)
         if verdict is None or not verdict.ops:
             return None
         if asked.object is None:
@@ -202,14 +197,13 @@ class Webhooks:
                 raise internal_error(why_not(op)) from None
         return obj
 
-    def _taken(self, attributes: Attributes, obj: Object, decode: Callable[[Object], object]) -> Attributes:
-        """The patched object, decoded as if it came from a client, in the version of the request."""
-        kind = attributes.sent or attributes.requested.kind
-        obj = private({**obj, "apiVersion": kind.api_version})
-        try:
-            decode(obj)
-        except ApiError as error:
-            raise internal_error(
-                error.message.partition(f"as a {obj['kind']}: ")[2] or error.message
-            ) from None
-        return attributes.with_object(obj)
+
+def _taken(attributes: Attributes, obj: Object) -> Attributes:
+    """The patched object, decoded as if it came from a client, in the version of the request."""
+    strategy = attributes.strategy
+    obj = private({**obj, "apiVersion": strategy.kind.api_version})
+    try:
+        strategy.decode(obj)
+    except ApiError as error:
+        raise internal_error(error.message.partition(f"as a {obj['kind']}: ")[2] or error.message) from None
+    return attributes.with_object(obj)

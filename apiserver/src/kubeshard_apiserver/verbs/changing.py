@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from kubeshard.core.kinds import GroupKind
 from kubeshard_apiserver.admission.admitting import Admission
+from kubeshard_apiserver.admission.attributes import Attributes
 from kubeshard_apiserver.apply.tracker import Writer, updated
 from kubeshard_apiserver.model import Model, Target, WriteOptions
 from kubeshard_apiserver.objects import Object, in_order, private, same, with_metadata
@@ -69,7 +70,8 @@ class Changes:
             return new if managed else updated(strategy.shape, live, new, writer)
 
         new = yield from done(changed, large=large)
-        new = (yield from self._admission.mutate("UPDATE", target, new, live, options)) or new
+        write = Attributes("UPDATE", target, new, live, options)
+        new = (yield from self._admission.mutate(write)) or new
         _check_version(target, new, live, replaces)
         keep_servers_own(new, live)
         strategy.prepare_update(new, live, target.subresource)
@@ -88,7 +90,7 @@ class Changes:
         refuse(target, new, (yield from done(errors, large=large)))
         if not target.subresource:
             warn(options, strategy.warnings(new, live))
-        yield from self._admission.validate("UPDATE", target, new, live, options)
+        yield from self._admission.validate(write.with_object(new))
         return new
 
 

@@ -17,6 +17,7 @@ from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.times import parse_time, second_time
 from kubeshard_apiserver.access.user import ADMINISTRATOR, User
 from kubeshard_apiserver.admission.admitting import Admission
+from kubeshard_apiserver.admission.attributes import Attributes
 from kubeshard_apiserver.model import EVERY_RIGHT, Answer, Model, Rights, Target
 from kubeshard_apiserver.objects import Object, is_deleting, key_of, private, with_metadata
 from kubeshard_apiserver.resources.definition_names import terminating
@@ -80,8 +81,9 @@ class Deletions:
         while True:
             live = self._model.live(target)
             check_preconditions(target, live, options)
-            yield from self._admission.mutate("DELETE", asked, None, live, options)
-            yield from self._admission.validate("DELETE", asked, None, live, options)
+            write = Attributes("DELETE", asked, None, live, options)
+            yield from self._admission.mutate(write)
+            yield from self._admission.validate(write)
             if self._model.is_live(target, live):
                 return live
 

@@ -12,6 +12,7 @@ from kubeshard.core.errors import Invalid
 from kubeshard.core.objects import Key
 from kubeshard.core.patches import ApplyPatch
 from kubeshard_apiserver.admission.admitting import Admission
+from kubeshard_apiserver.admission.attributes import Attributes
 from kubeshard_apiserver.apply.mistakes import check_fits, inconvertible
 from kubeshard_apiserver.apply.tracker import applied, updated
 from kubeshard_apiserver.model import Answer, Model, Target, WriteOptions, in_version
@@ -159,7 +160,7 @@ class Writes:
             name = meta.get("name") or meta.get("generateName") or ""
             check_accepts_new(namespace, target.namespace, resource, name)
         asked = target if target.name else replace(target, name=meta.get("name") or "")
-        obj = (yield from self._admission.mutate("CREATE", asked, obj, None, options)) or obj
+        obj = (yield from self._admission.mutate(Attributes("CREATE", asked, obj, None, options))) or obj
         check_namespace(target, obj)
         meta = obj["metadata"]
         if not meta.get("name") and (prefix := meta.get("generateName")):
@@ -175,7 +176,8 @@ class Writes:
         )
         refuse(target, obj, checked)
         warn(options, strategy.warnings(obj, None))
-        yield from self._admission.validate("CREATE", replace(target, name=meta["name"]), obj, None, options)
+        asked = replace(target, name=meta["name"])
+        yield from self._admission.validate(Attributes("CREATE", asked, obj, None, options))
         key = Key(meta.get("namespace", ""), meta["name"])
         if _is_version(version) and not target.name and not options.dry_run:
             raise internal("resourceVersion should not be set on objects to be created")
