@@ -7,6 +7,7 @@ from kubeshard.core.patches import (
     add,
     apply_json_patch,
     apply_merge_patch,
+    json_patch,
     merge_patch,
     pointer,
     remove,
@@ -83,3 +84,8 @@ def test_a_test_that_does_not_hold_refuses_the_patch(op):
 def test_what_the_server_would_refuse_is_invalid(op):
     with pytest.raises(Invalid):
         apply_json_patch({"l": []}, [op])
+
+
+@given(documents, documents)
+def test_a_computed_json_patch_turns_the_base_into_the_desired(base, desired):
+    assert apply_json_patch(base, list(json_patch(base, desired))) == desired

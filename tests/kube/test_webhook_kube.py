@@ -19,15 +19,20 @@ from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.rng import SystemRng
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharder.admission import ShardAdmission
-from kubeshard.sharder.certificate_controller import SharedCertificate, serving_names
 from kubeshard.sharder.config import WebhookClientConfig, WebhookConfig
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.ring import Surroundings
 from kubeshard.sharder.rings import Rings
-from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, webhook_configuration
+from kubeshard.sharder.webhook_config import (
+    SECRET_NAME,
+    MutatingWebhookConfiguration,
+    serving_names,
+    webhook_configuration,
+)
 from kubeshard.sharding import ControllerRing, ControllerRingSpec, HashRing, RingResource, RingResources
-from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
+from kubeshard.sharding.names import APP_NAME, WEBHOOK_PATH_PREFIX
 from kubeshard.webhook import WebhookServer
+from kubeshard.webhook.shared_certificate import SharedCertificate
 
 RING = "webhook-test"
 SHARD_LABEL = f"shard.alpha.sharding.timebertt.dev/{RING}"
@@ -77,7 +82,13 @@ async def view(kube_client: Client, namespace: str) -> AsyncIterator[View]:
     view = View(ring)
     names = serving_names(WebhookClientConfig(url="https://127.0.0.1"))
     certificate = SharedCertificate(
-        kube_client, names, namespace=namespace, clock=SystemClock(), rng=SystemRng()
+        kube_client,
+        names,
+        namespace=namespace,
+        secret=SECRET_NAME,
+        app=APP_NAME,
+        clock=SystemClock(),
+        rng=SystemRng(),
     )
     server = WebhookServer(
         {WEBHOOK_PATH_PREFIX: ShardAdmission(view.rings, SystemClock())},

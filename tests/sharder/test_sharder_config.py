@@ -21,7 +21,12 @@ from kubeshard.sharder.config import (
     load_sharder_config,
 )
 from kubeshard.sharder.reports import RingReport, findings, with_findings
-from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, in_sync, webhook_configuration
+from kubeshard.sharder.webhook_config import (
+    MutatingWebhookConfiguration,
+    in_sync,
+    serving_names,
+    webhook_configuration,
+)
 from kubeshard.sharding import (
     RING_LABEL,
     ControllerRing,
@@ -347,3 +352,28 @@ def test_listeners_hear_of_news_only() -> None:
     assert heard == ["news", "news"]
     report.permitted(GroupResource("", "secrets"), "watch", True)
     assert len(heard) == 3
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        (
+            WebhookClientConfig(),
+            (
+                "sharder.sharding-system.svc",
+                "sharder.sharding-system",
+                "sharder.sharding-system.svc.cluster.local",
+            ),
+        ),
+        (
+            WebhookClientConfig(service=ServiceReference(name="x", namespace="y")),
+            ("x.y.svc", "x.y", "x.y.svc.cluster.local"),
+        ),
+        (WebhookClientConfig(url="https://host.docker.internal:9443/"), ("host.docker.internal",)),
+        (WebhookClientConfig(url="https://127.0.0.1:9443"), ("127.0.0.1",)),
+    ],
+)
+def test_the_certificate_is_for_the_names_by_which_api_servers_call(
+    config: WebhookClientConfig, names: tuple[str, ...]
+) -> None:
+    assert serving_names(config) == names

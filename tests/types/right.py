@@ -35,6 +35,7 @@ from kubeshard import (
 from kubeshard.cache import WatcherEvent
 from kubeshard.client import Bookmark, Changed, Failed, WatchEvent
 from kubeshard.controller.mapping import Reader
+from kubeshard.webhook import AdmissionRequest, Denied, Webhooks, converts, defaults, validates
 
 
 class SiteSpec(Struct):
@@ -138,3 +139,39 @@ async def listen(client: Client) -> None:
         assert_type(event, WatcherEvent[Site])
         if isinstance(event, Changed):
             assert_type(event.object, Site)
+
+
+class OldSite(KubeObject, group="example.com", version="v0", kind="Site"):
+    theme: str = ""
+
+
+@validates(Site)
+def has_theme(site: Site) -> None:
+    if not site.spec.theme:
+        raise Denied("a site has a theme")
+
+
+@validates(Site, operations=("UPDATE",), failure_policy="Ignore")
+async def keeps_theme(site: Site, old: Site | None, request: AdmissionRequest) -> None:
+    if old and site.spec.theme != old.spec.theme and not request.dry_run:
+        raise Denied("the theme stays")
+
+
+@defaults(Site)
+def with_theme(site: Site) -> Site | None:
+    return None if site.spec.theme else Site(metadata=site.metadata, spec=SiteSpec(theme="plain"))
+
+
+@converts(OldSite, Site)
+def upgraded(old: OldSite) -> Site:
+    return Site(spec=SiteSpec(theme=old.theme))
+
+
+@converts(Site, OldSite)
+async def downgraded(site: Site) -> OldSite:
+    return OldSite(theme=site.spec.theme)
+
+
+assert_type(with_theme(Site()), Site | None)
+assert_type(upgraded(OldSite()), Site)
+Webhooks("sites", [has_theme, keeps_theme, with_theme, upgraded, downgraded])

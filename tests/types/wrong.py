@@ -8,12 +8,13 @@ One statement is one line, however long: in which line of several a checker find
 
 from __future__ import annotations
 
-from right import Anything, Site, Sites, Theme, reconcile, sites_of, theme_changed, theme_of
+from right import Anything, OldSite, Site, Sites, Theme, reconcile, sites_of, theme_changed, theme_of, upgraded, with_theme
 
 from kubeshard import BlockingReconciler, ConfigMap, Context, Controller, Index, Key, Reconciler, Result, Watch
 from kubeshard import ALL, changed, ensure, generation_changed, matching, run
 from kubeshard.client import Bookmark, Changed, WatchEvent
 from kubeshard.controller import on
+from kubeshard.webhook import converts, defaults, validates
 
 from kubeshard import Contoller  # mistake: misspelt
 
@@ -111,3 +112,12 @@ def incomplete(event: WatchEvent[Site]) -> str:  # mistake: not every event is a
 
 Changed("BOOKMARK", Site())  # mistake: that is a Bookmark
 Changed("ADDED")  # mistake: without an object
+
+# -- webhooks
+
+validates(Theme)(lambda site: site.spec.theme)  # mistake: a field of another class
+validates(Site)(theme_of)  # mistake: text is no answer
+validates(Site, operation="DELETE")  # mistake: misspelt
+validates(Site, failure_policy="Allow")  # mistake: not a policy
+defaults(Theme)(with_theme)  # mistake: of another class
+converts(Site, OldSite)(upgraded)  # mistake: the other way round

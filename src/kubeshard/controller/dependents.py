@@ -29,7 +29,7 @@ from kubeshard.controller.merging import lacking, learn, merged, without_status
 from kubeshard.core.encoding import encode
 from kubeshard.core.errors import Conflict
 from kubeshard.core.objects import KubeObject
-from kubeshard.core.overlay import pairs
+from kubeshard.core.overlay import spliced
 from kubeshard.core.owners import with_owner
 from kubeshard.core.patches import MergePatch, merge_patch
 
@@ -90,21 +90,6 @@ async def _exact_patch(ctx: Context, live: T, target: T) -> dict[str, Any]:
     if whole["metadata"]["resourceVersion"] != live.metadata.resource_version:
         raise Conflict(f"{live.KIND} {live.key} changed since it was read")
     old, new = (msgspec.json.decode(encode(obj)) for obj in (live, target))
-    patch = merge_patch(whole, _updated(whole, old, new))
+    patch = merge_patch(whole, spliced(whole, old, new))
     version = {"resourceVersion": live.metadata.resource_version}
     return {**patch, "metadata": {**patch.get("metadata", {}), **version}}
-
-
-def _updated(whole: Any, old: Any, new: Any) -> Any:
-    """`whole`, of which `old` is the declared part, with `new` as that part."""
-    match whole, old, new:
-        case Mapping(), Mapping(), Mapping():
-            kept = {key: value for key, value in whole.items() if key not in old or key in new}
-            return kept | {key: _updated(whole.get(key), old.get(key), value) for key, value in new.items()}
-        case list(), list(), list() if len(whole) == len(old):
-            return [
-                item if place is None else _updated(whole[place], old[place], item)
-                for place, item in zip(pairs(old, new), new, strict=True)
-            ]
-        case _:
-            return new

@@ -56,6 +56,30 @@ def pairs(old: Sequence[Any], new: Sequence[Any]) -> list[int | None]:
     return list(range(len(new))) if len(old) == len(new) else [None] * len(new)
 
 
+def spliced(whole: Any, old: Any, new: Any) -> Any:
+    """JSON `whole`, of which `old` is the declared part, with `new` as that part. What is not declared stays, also
+    within lists, as far as `pairs` finds items again; a default of the class that is in neither place is not added.
+    """
+    match whole, old, new:
+        case Mapping(), Mapping(), Mapping():
+            kept = {key: value for key, value in whole.items() if key not in old or key in new}
+            said = {
+                key: value
+                for key, value in new.items()
+                if key in whole or key not in old or old[key] != value
+            }
+            return kept | {
+                key: spliced(whole.get(key, {}), old.get(key), value) for key, value in said.items()
+            }
+        case list(), list(), list() if len(whole) == len(old):
+            return [
+                item if place is None else spliced(whole[place], old[place], item)
+                for place, item in zip(pairs(old, new), new, strict=True)
+            ]
+        case _:
+            return new
+
+
 class _Field(NamedTuple):
     name: str
     unsaid: Any

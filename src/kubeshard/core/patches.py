@@ -7,14 +7,24 @@ on JSON-able values (dicts, lists, strings, numbers, None) and never change thei
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 from kubeshard.core.errors import Invalid, PatchTestFailed
 
-__all__ = ["ApplyPatch", "JsonPatch", "MergePatch", "add", "merge_patch", "remove", "replace", "test"]
+__all__ = [
+    "ApplyPatch",
+    "JsonPatch",
+    "MergePatch",
+    "add",
+    "json_patch",
+    "merge_patch",
+    "remove",
+    "replace",
+    "test",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,20 @@ def merge_patch(base: Any, desired: Any) -> dict[str, Any]:
         elif not _equal(value, base[key]):
             patch[key] = value
     return patch
+
+
+def json_patch(base: Any, desired: Any, *path: str) -> Iterator[dict[str, Any]]:
+    """Operations that turn the map `base`, which is at the path, into `desired`. Lists are replaced whole."""
+    for key in base:
+        if key not in desired:
+            yield remove(pointer(*path, key))
+    for key, value in desired.items():
+        if key not in base:
+            yield add(pointer(*path, key), value)
+        elif isinstance(value, Mapping) and isinstance(base[key], Mapping):
+            yield from json_patch(base[key], value, *path, key)
+        elif not _equal(value, base[key]):
+            yield replace(pointer(*path, key), value)
 
 
 def apply_merge_patch(document: Any, patch: Any) -> Any:

@@ -9,11 +9,13 @@ from kubeshard.manager.leader_election import LeaderElection
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.membership import HealthGate, Membership, Right
 from kubeshard.manager.rights import RightLost
-from kubeshard.manager.runnable import Runnable, Server
+from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.running import run
+from kubeshard.manager.serving import ClientServer, Server
 from kubeshard.manager.vitals import Vitals
 
 __all__ = [
+    "ClientServer",
     "HealthGate",
     "LeaderElection",
     "Manager",

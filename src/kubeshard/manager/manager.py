@@ -69,7 +69,8 @@ from kubeshard.manager.membership import Membership
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.metrics_auth import MetricsAuth
 from kubeshard.manager.rights import LeaderFence, holding
-from kubeshard.manager.runnable import Runnable, RunnableWork, Server, Shift, Stop, Work
+from kubeshard.manager.runnable import Runnable, RunnableWork, Shift, Stop, Work
+from kubeshard.manager.serving import AnyServer, serving, unready_checks
 from kubeshard.manager.vitals import Hearing, Vitals
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.world import REAL_WORLD, World
@@ -109,7 +110,7 @@ class Manager:
         leader_fence: LeaderFence | None = None,
         sharding: Membership | None = None,
         runnables: Sequence[Runnable] = (),
-        servers: Sequence[Server] = (),
+        servers: Sequence[AnyServer] = (),
         metrics_address: str | None = ":8080",
         metrics_ssl: ssl.SSLContext | None = None,
         metrics_auth: bool = False,
@@ -226,7 +227,7 @@ class Manager:
             await stack.enter_async_context(self._background("vitals", self._vitals.run()))
             await self._open_pages(stack, client)
             for server in self._servers:
-                await stack.enter_async_context(self._background("server", server.run(self._world)))
+                await stack.enter_async_context(self._background("server", serving(server, client)))
             if self._sharding is not None:
                 await self._sharding.prepare(client, self._controllers)
             shared = self._given_cache.informers if self._given_cache else ()
@@ -289,8 +290,8 @@ class Manager:
             **({"leader-election": self._hung} if self._election or self._sharding else {}),
             **self._liveness,
         }
-        readiness: dict[str, Check] = {"cache-sync": self._kinds.unfilled, **self._readiness}
-        ready = Checks("/readyz", readiness, self._kinds.notes)
+        own: dict[str, Check] = {"cache-sync": self._kinds.unfilled, **unready_checks(self._servers)}
+        ready = Checks("/readyz", {**own, **self._readiness}, self._kinds.notes)
         health = pages_app(Checks("/healthz", liveness).page, ready.page)
         await self._health_page.open(stack, health)
         metrics = pages_app(self.metrics.page)

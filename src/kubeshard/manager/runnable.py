@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.world import World
 from kubeshard.tenure.tenure import Gate
 
 
@@ -26,14 +25,6 @@ class Runnable:
     name: str
     run: Callable[[], Awaitable[None]]
     needs_leadership: bool = False
-
-
-class Server(Protocol):
-    """Something that listens, such as a webhook server: starts before the caches, ends after them."""
-
-    async def run(self, world: World) -> None:
-        """Serves until cancelled."""
-        ...
 
 
 class Work(Protocol):

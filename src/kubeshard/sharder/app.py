@@ -29,7 +29,6 @@ from kubeshard.manager.running import run
 from kubeshard.runtime.world import REAL_WORLD, World
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.assignment_controller import assignment_controller, assignments
-from kubeshard.sharder.certificate_controller import SharedCertificate, serving_names
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.lease_controller import lease_controller
@@ -38,12 +37,14 @@ from kubeshard.sharder.metrics import SharderMetrics, StateCollector
 from kubeshard.sharder.ring import Surroundings
 from kubeshard.sharder.ring_controller import ring_controller
 from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.webhook_config import SECRET_NAME, serving_names
 from kubeshard.sharder.webhook_drift import WebhookDrift
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
+from kubeshard.sharding.names import APP_NAME, SYSTEM_NAMESPACE, WEBHOOK_PATH_PREFIX
 from kubeshard.webhook.app import Webhook
 from kubeshard.webhook.certificates import CertificateFiles, CertificateSource
 from kubeshard.webhook.server import WebhookServer
+from kubeshard.webhook.shared_certificate import SharedCertificate
 
 
 def build_sharder(config: SharderConfig, client: Client) -> Manager:
@@ -164,4 +165,12 @@ def _certificates(config: SharderConfig, client: Client) -> CertificateSource:
     if server.cert_dir or certificate.exists():
         return CertificateFiles(certificate, key)
     names = serving_names(config.webhook.config.client_config)
-    return SharedCertificate(client, names, clock=client.world.clock, rng=client.world.rng)
+    return SharedCertificate(
+        client,
+        names,
+        namespace=SYSTEM_NAMESPACE,
+        secret=SECRET_NAME,
+        app=APP_NAME,
+        clock=client.world.clock,
+        rng=client.world.rng,
+    )

@@ -31,7 +31,6 @@ from kubeshard.core.objects import Key
 from kubeshard.core.patches import ApplyPatch
 from kubeshard.core.times import second_time
 from kubeshard.runtime.clock import Clock
-from kubeshard.sharder.certificate_controller import CaBundleSource
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.reports import OWN_CONDITIONS, findings, shortened, with_findings
@@ -45,6 +44,7 @@ from kubeshard.sharder.webhook_config import (
 from kubeshard.sharder.webhook_drift import APPLY_AGAIN, WebhookDrift
 from kubeshard.sharding.api import READY, ControllerRing, ControllerRingStatus
 from kubeshard.sharding.leases import MAX_SHARDS, Change
+from kubeshard.webhook.shared_certificate import CaBundleSource
 
 NAME = "controllerring"
 FIELD_MANAGER = "controllerring-controller"

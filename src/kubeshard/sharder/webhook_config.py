@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -37,8 +38,12 @@ from kubeshard.sharding.names import (
     webhook_config_name,
     webhook_path,
 )
+from kubeshard.webhook.shared_certificate import service_names
 
 MATCH_CONDITION = "not-assigned"
+
+SECRET_NAME = "sharder-webhook-cert"  # noqa: S105 - a name
+"""Of the sharder's own certificate. Not `webhook-server`, which is cert-manager's."""
 
 
 class MutatingWebhookConfiguration(
@@ -85,6 +90,15 @@ def webhook_configuration(
             }
         ],
     }
+
+
+def serving_names(config: WebhookClientConfig) -> tuple[str, ...]:
+    """Names under which API servers call, the one they verify first: the URL's host, or the Service's
+    names."""
+    if config.url is not None:
+        return (urlsplit(config.url).hostname or "localhost",)
+    name = (config.service and config.service.name) or "sharder"
+    return service_names(name, (config.service and config.service.namespace) or SYSTEM_NAMESPACE)
 
 
 def in_sync(actual: MutatingWebhookConfiguration | None, desired: Mapping[str, Any]) -> bool:

@@ -1,23 +1,23 @@
 """Admission webhooks: an HTTPS server that answers the API server's AdmissionReviews.
 
-    def no_empty_theme(request: AdmissionRequest) -> AdmissionAnswer:
-        website = request.whole(Website)
-        if website is None or website.spec.theme:
-            return AdmissionAnswer()
-        return AdmissionAnswer(allowed=False, code=403, message="a website needs a theme")
+    @validates(Website)
+    def has_a_theme(website: Website) -> None:
+        if not website.spec.theme:
+            raise Denied("a website needs a theme")
 
-    server = WebhookServer({"/validate": no_empty_theme}, CertificateFiles("tls.crt", "tls.key"))
+    Manager(servers=[Webhooks("websites", [has_a_theme])])
 
-Handlers are functions, `async` or not; a request brings the metadata of the object under review, and the whole
-object, old and new, where it is asked for (`AdmissionRequest.whole`, `whole_old`).
+`Webhooks` serves and registers such functions, with a certificate of its own. Below it, a `WebhookServer` serves
+handlers of `AdmissionRequest`s, which bring the metadata of the object under review, and the whole object, old and new,
+where it is asked for (`AdmissionRequest.whole`, `whole_old`).
 
 Guaranteed: what is not an AdmissionReview, too large or too slow is refused without harm to others; when a handler
 fails, the registration's failurePolicy decides, or the request is let through with a warning (`Webhook`);
 certificates change without a lost connection. Not guaranteed: that an API server calls at all - that is decided
 by its webhook configuration.
 
-`server` listens, `app` answers, `review` is the wire, `certificates` and `selfsigned` are where TLS comes
-from.
+`typed` and `webhooks` are what operators write and run; `server` listens, `app` answers, `review` and `conversion` are
+the wire, `certificates`, `selfsigned` and `shared_certificate` are where TLS comes from.
 """
 
 from kubeshard.runtime.tls import CertificatePair
@@ -38,6 +38,9 @@ from kubeshard.webhook.review import (
     UserInfo,
 )
 from kubeshard.webhook.server import WebhookServer
+from kubeshard.webhook.shared_certificate import LocalCertificate, SharedCertificate, service_names
+from kubeshard.webhook.typed import Denied, converts, defaults, validates
+from kubeshard.webhook.webhooks import Webhooks
 
 __all__ = [
     "AdmissionAnswer",
@@ -47,12 +50,20 @@ __all__ = [
     "CertificateFiles",
     "CertificatePair",
     "CertificateSource",
+    "Denied",
     "Identity",
+    "LocalCertificate",
     "ServingCertificate",
+    "SharedCertificate",
     "UnexpectedObject",
     "UnusableCertificate",
     "UserInfo",
     "Webhook",
     "WebhookMetrics",
     "WebhookServer",
+    "Webhooks",
+    "converts",
+    "defaults",
+    "service_names",
+    "validates",
 ]

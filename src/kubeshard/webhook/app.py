@@ -25,10 +25,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Message, Receive, Scope, Send
 from kubeshard.runtime.clock import Clock
@@ -69,7 +69,20 @@ class Webhook:
     on_failure: Literal["Fail", "Ignore"] = "Fail"
 
 
-Routes = Mapping[str, AdmissionHandler | Webhook]
+@runtime_checkable
+class Reviewer(Protocol):
+    """Answers reviews that are not of admission, such as conversion's."""
+
+    max_body: int
+
+    async def answer(self, body: bytes | bytearray, failed: Callable[[], None], patience: float) -> bytes:
+        """The answer to a body, within `patience` seconds. `failed` counts a failure of what is behind it. Raises
+        InvalidReview.
+        """
+        ...
+
+
+Routes = Mapping[str, AdmissionHandler | Webhook | Reviewer]
 """Webhooks by path prefix; a handler alone is a `Webhook` under "Fail"."""
 
 
@@ -116,22 +129,23 @@ class AdmissionApp:
         route = self._route(path)
         if (
             route is None
+            or isinstance(route.webhook, Reviewer)
             or method != b"POST"
             or not path.isascii()
             or "%" in path
             or not _is_plain_json(headers)
         ):
             return None
-        return partial(self._answer_directly, route, path)
+        return partial(self._answer_directly, route, route.webhook, path)
 
-    def _answer_directly(self, route: _Route, path: str, body: bytes) -> bytes | AsgiApp:
+    def _answer_directly(self, route: _Route, webhook: Webhook, path: str, body: bytes) -> bytes | AsgiApp:
         if self._in_flight >= self._max_in_flight or len(body) > self._max_body:
             return self
         began = self._clock.monotonic()
         found: bytes | Awaitable[AdmissionAnswer] | _Refused
         try:
             review = decode_review(body, path)
-            found = self._decide(route.webhook, review)
+            found = self._decide(webhook, review)
         except InvalidReview:
             return self
         except _Refused as refused:
@@ -141,7 +155,7 @@ class AdmissionApp:
             return found
 
         async def later(scope: Scope, receive: Receive, send: Send) -> None:
-            await self._answer(route, send, self._awaited(route.webhook, review, found, _patience(scope)))
+            await self._answer(route, send, self._awaited(webhook, review, found, _patience(scope)))
 
         return later
 
@@ -160,12 +174,17 @@ class AdmissionApp:
             route.numbers.in_flight -= 1
             route.numbers.observe(code, self._clock.monotonic() - began)
 
-    async def _read(self, webhook: Webhook, scope: Scope, receive: Receive, path: str) -> bytes | None:
+    async def _read(
+        self, webhook: Webhook | Reviewer, scope: Scope, receive: Receive, path: str
+    ) -> bytes | None:
         """The answer; None when the client left. Raises InvalidReview, _Refused."""
-        _check_headers(scope, self._max_body)
-        body = await _read(receive, self._max_body)
+        max_body = self._max_body if isinstance(webhook, Webhook) else webhook.max_body
+        _check_headers(scope, max_body)
+        body = await _read(receive, max_body)
         if body is None:
             return None
+        if not isinstance(webhook, Webhook):
+            return await webhook.answer(body, self._count_failure, _patience(scope))
         review = decode_review(body, path)
         answer = self._decide(webhook, review)
         if isinstance(answer, bytes):
@@ -192,8 +211,11 @@ class AdmissionApp:
         except Exception as error:
             return self._failed(webhook, review, error)
 
-    def _failed(self, webhook: Webhook, review: Review, error: Exception) -> bytes:
+    def _count_failure(self) -> None:
         self._metrics.panics += 1
+
+    def _failed(self, webhook: Webhook, review: Review, error: Exception) -> bytes:
+        self._count_failure()
         request = review.request
         ignored, name = webhook.on_failure == "Ignore", type(error).__name__
         _LOG.crash(
@@ -210,7 +232,7 @@ class AdmissionApp:
 
 class _Route(NamedTuple):
     prefix: str
-    webhook: Webhook
+    webhook: Webhook | Reviewer
     numbers: RouteMetrics
 
 
@@ -251,12 +273,14 @@ def check_routes(routes: Routes) -> None:
     for prefix, given in routes.items():
         if not prefix.startswith("/"):
             raise ValueError(f"webhook {prefix!r}: its path begins with '/', as in {'/' + prefix!r}")
-        if not callable(_webhook(given).handler):
+        if isinstance(given, Reviewer):
+            continue
+        if not callable(given.handler if isinstance(given, Webhook) else given):
             raise TypeError(f"webhook {prefix}: {given!r} is not a function of an AdmissionRequest")
 
 
-def _webhook(given: AdmissionHandler | Webhook) -> Webhook:
-    return given if isinstance(given, Webhook) else Webhook(given)
+def _webhook(given: AdmissionHandler | Webhook | Reviewer) -> Webhook | Reviewer:
+    return given if isinstance(given, Webhook | Reviewer) else Webhook(given)
 
 
 def _checked(answer: object) -> AdmissionAnswer:

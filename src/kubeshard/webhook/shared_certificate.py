@@ -1,17 +1,16 @@
-"""The sharder's own webhook certificate, where neither files nor cert-manager provide one.
+"""A webhook certificate of the program's own, where neither files nor cert-manager provide one.
 
 One Secret holds what all replicas share: the authorities, the serving pair and their keys
 (`webhook.selfsigned`). Every replica reads it, and whichever finds something due renews it; the API server's
 compare-and-swap lets one of them win and the others read what it wrote. The authorities' certificates are the
-caBundle of the rings' webhook configurations. These have one writer, the ring controller, which gets the
-bundle as a `CaBundleSource`.
+caBundle of the webhook configurations, whose writer gets the bundle as a `CaBundleSource`.
 
 Guaranteed: all replicas converge on one identity; a replica that loses its Secret or finds it damaged makes a
-new one; a Secret of that name that kubeshard did not make is never overwritten. A routine renewal drops no
+new one; a Secret of that name that another program made is never overwritten. A routine renewal drops no
 call (`webhook.selfsigned`). Not guaranteed: that calls succeed between the very first serving and the first
 caBundle in the configurations; failurePolicy Ignore lets these requests pass.
 
-RBAC, in the sharder's namespace: create on secrets, get and update on the Secret `sharder-webhook-cert`.
+RBAC, in the Secret's namespace: create on secrets, get and update on the Secret.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ import binascii
 import re
 from collections.abc import Callable
 from typing import Protocol
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -42,14 +40,12 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
 from kubeshard.runtime.tls import CertificatePair
-from kubeshard.sharder.config import WebhookClientConfig
-from kubeshard.sharding.names import APP_LABEL, APP_NAME, SYSTEM_NAMESPACE
 from kubeshard.webhook.certificates import Identity, ServingCertificate
 
-SECRET_NAME = "sharder-webhook-cert"  # noqa: S105 - a name
-"""Not `webhook-server`, which is cert-manager's."""
+APP_LABEL = "app.kubernetes.io/name"
+"""On the Secret: whose it is."""
 
-_LOG = get_logger("kubeshard.sharder")
+_LOG = get_logger("kubeshard.webhook")
 
 
 class CaBundleSource(Protocol):
@@ -77,10 +73,10 @@ class SecretAccess(Protocol):
 
 
 class SharedCertificate:
-    """A `CertificateSource` for the webhook server and a `CaBundleSource` for the ring controller.
+    """A `CertificateSource` for the webhook server and a `CaBundleSource` for who registers its webhooks.
 
-    `names` are what the certificate is valid for (`serving_names`). The Secret is looked at every `interval`
-    seconds, +-10 %.
+    `names` are what the certificate is valid for (`service_names`). `app` is the program, as the Secret's label
+    `app.kubernetes.io/name` has it. The Secret is looked at every `interval` seconds, +-10 %.
     """
 
     def __init__(
@@ -88,8 +84,9 @@ class SharedCertificate:
         client: SecretAccess,
         names: tuple[str, ...],
         *,
-        namespace: str = SYSTEM_NAMESPACE,
-        secret: str = SECRET_NAME,
+        namespace: str,
+        secret: str,
+        app: str,
         interval: float = 60.0,
         clock: Clock,
         rng: Rng,
@@ -103,6 +100,7 @@ class SharedCertificate:
         self._names = names
         self._namespace = namespace
         self._secret = secret
+        self._app = app
         self._interval = interval
         self._clock = clock
         self._rng = rng
@@ -169,13 +167,13 @@ class SharedCertificate:
                 found: Secret | None = await self._client.get(Secret, self._secret, self._namespace)
             except NotFound:
                 found = None
-            known = _read(found) if found is not None else None
+            known = _read(found, self._app) if found is not None else None
             wanted = self._renewed(known, self._names, self._clock.wall())
             if wanted is known:
                 return wanted
             try:
                 if found is None:
-                    await self._client.create(_new_secret(self._secret, self._namespace, wanted))
+                    await self._client.create(_new_secret(self._secret, self._namespace, self._app, wanted))
                 else:
                     await self._client.replace(_with_identity(found, wanted))
             except (AlreadyExists, Conflict):
@@ -188,19 +186,49 @@ class SharedCertificate:
             return wanted
 
 
-def serving_names(config: WebhookClientConfig) -> tuple[str, ...]:
-    """Names under which API servers call, the one they verify first: the URL's host, or the Service's
-    names."""
-    if config.url is not None:
-        return (urlsplit(config.url).hostname or "localhost",)
-    name = (config.service and config.service.name) or "sharder"
-    namespace = (config.service and config.service.namespace) or SYSTEM_NAMESPACE
+class LocalCertificate:
+    """As `SharedCertificate`, of one process alone and in its memory: for work outside of a cluster. No RBAC."""
+
+    def __init__(self, names: tuple[str, ...], *, clock: Clock, interval: float = 3600.0) -> None:
+        from kubeshard.webhook.selfsigned import renewed  # loads cryptography
+
+        self._renewed = renewed
+        self._names = names
+        self._clock = clock
+        self._interval = interval
+        self._identity: Identity | None = None
+        self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def ca_bundle(self) -> str:
+        return base64.b64encode(self._identity.bundle).decode() if self._identity else ""
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
+
+    async def load(self, serving: ServingCertificate) -> None:
+        wanted = self._renewed(self._identity, self._names, self._clock.wall())
+        if wanted is self._identity:
+            return
+        self._identity = wanted
+        serving.install(wanted.serving)
+        for callback in self._callbacks:
+            callback()
+
+    async def run(self, serving: ServingCertificate) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            await self.load(serving)
+
+
+def service_names(name: str, namespace: str) -> tuple[str, ...]:
+    """Names under which API servers call a Service, the one they verify first."""
     service = f"{name}.{namespace}"
     return (f"{service}.svc", service, f"{service}.svc.cluster.local")
 
 
-def _new_secret(name: str, namespace: str, identity: Identity) -> Secret:
-    meta = ObjectMeta(name=name, namespace=namespace, labels={APP_LABEL: APP_NAME})
+def _new_secret(name: str, namespace: str, app: str, identity: Identity) -> Secret:
+    meta = ObjectMeta(name=name, namespace=namespace, labels={APP_LABEL: app})
     return _with_identity(Secret(metadata=meta, type="kubernetes.io/tls"), identity)
 
 
@@ -215,11 +243,11 @@ def _with_identity(secret: Secret, identity: Identity) -> Secret:
     return msgspec.structs.replace(secret, data={**(secret.data or {}), **encoded})
 
 
-def _read(secret: Secret) -> Identity | None:
+def _read(secret: Secret, app: str) -> Identity | None:
     """None for a damaged Secret. Raises ConfigurationError for one that is not ours."""
-    if secret.metadata.label(APP_LABEL) != APP_NAME:
+    if secret.metadata.label(APP_LABEL) != app:
         raise ConfigurationError(
-            f"secret {secret.key} exists and is not the sharder's: delete it, or configure certificate files"
+            f"secret {secret.key} exists and does not belong to {app}: delete it, or configure certificate files"
         )
     try:
         parts = {key: base64.b64decode(value, validate=True) for key, value in (secret.data or {}).items()}

@@ -18,12 +18,12 @@ from kubeshard.core.errors import (
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.rng import SystemRng
-from kubeshard.sharder.certificate_controller import SECRET_NAME, SharedCertificate, serving_names
-from kubeshard.sharder.config import ServiceReference, WebhookClientConfig
 from kubeshard.webhook.certificates import ServingCertificate
 from kubeshard.webhook.selfsigned import DAY
+from kubeshard.webhook.shared_certificate import SharedCertificate, service_names
 
-NAMES = serving_names(WebhookClientConfig())
+NAMES = service_names("apps", "apps-system")
+SECRET_NAME = "apps-webhook-cert"
 
 
 class Secrets:
@@ -37,7 +37,7 @@ class Secrets:
         """What other replicas write just before this one does."""
 
     async def get(self, target: type[Secret], name: str, namespace: str) -> Secret:
-        assert (name, namespace) == (SECRET_NAME, "sharding-system")
+        assert (name, namespace) == (SECRET_NAME, "apps-system")
         await asyncio.sleep(0)
         if self.failures:
             raise self.failures.pop(0)
@@ -84,7 +84,15 @@ class NoWait(SystemRng):
 
 
 def replica(secrets: Secrets, clock: Clock | None = None) -> SharedCertificate:
-    return SharedCertificate(secrets, NAMES, clock=clock or Clock(), rng=NoWait())
+    return SharedCertificate(
+        secrets,
+        NAMES,
+        namespace="apps-system",
+        secret=SECRET_NAME,
+        app="apps",
+        clock=clock or Clock(),
+        rng=NoWait(),
+    )
 
 
 async def served(shared: SharedCertificate) -> ServingCertificate:
@@ -107,7 +115,7 @@ async def test_the_first_replica_makes_the_secret_and_serves_what_is_in_it() -> 
     assert base64.b64decode(shared.ca_bundle) == data(secrets, "ca.crt")
     assert secrets.secret is not None
     assert secrets.secret.type == "kubernetes.io/tls"
-    assert secrets.secret.metadata.labels == {"app.kubernetes.io/name": "controller-sharding"}
+    assert secrets.secret.metadata.labels == {"app.kubernetes.io/name": "apps"}
 
 
 async def test_replicas_that_start_together_agree() -> None:
@@ -182,9 +190,9 @@ async def test_a_deleted_or_damaged_secret_is_made_anew() -> None:
 
 async def test_a_foreign_secret_is_never_overwritten() -> None:
     secrets = Secrets()
-    meta = ObjectMeta(name=SECRET_NAME, namespace="sharding-system", resource_version="7")
+    meta = ObjectMeta(name=SECRET_NAME, namespace="apps-system", resource_version="7")
     foreign = secrets.secret = Secret(metadata=meta, data={"tls.crt": "eA=="})
-    with pytest.raises(ConfigurationError, match=f"{SECRET_NAME} exists and is not the sharder's"):
+    with pytest.raises(ConfigurationError, match=f"{SECRET_NAME} exists and does not belong to apps"):
         await served(replica(secrets))
     assert secrets.secret is foreign
 
@@ -201,9 +209,9 @@ async def test_missing_rights_are_a_configuration_error_and_an_unreachable_serve
 async def test_a_missing_namespace_is_a_configuration_error_that_says_to_create_it() -> None:
     class Nowhere(Secrets):
         async def create(self, obj: Secret) -> Secret:
-            raise NotFound('namespaces "sharding-system" not found')
+            raise NotFound('namespaces "apps-system" not found')
 
-    with pytest.raises(ConfigurationError, match="not found; create the namespace sharding-system, or"):
+    with pytest.raises(ConfigurationError, match="not found; create the namespace apps-system, or"):
         await served(replica(Nowhere()))
 
 
@@ -218,28 +226,3 @@ async def test_failures_while_running_leave_the_served_certificate_as_it_is() ->
             await asyncio.sleep(0)
     watching.cancel()
     assert serving.ready()
-
-
-@pytest.mark.parametrize(
-    ("config", "names"),
-    [
-        (
-            WebhookClientConfig(),
-            (
-                "sharder.sharding-system.svc",
-                "sharder.sharding-system",
-                "sharder.sharding-system.svc.cluster.local",
-            ),
-        ),
-        (
-            WebhookClientConfig(service=ServiceReference(name="x", namespace="y")),
-            ("x.y.svc", "x.y", "x.y.svc.cluster.local"),
-        ),
-        (WebhookClientConfig(url="https://host.docker.internal:9443/"), ("host.docker.internal",)),
-        (WebhookClientConfig(url="https://127.0.0.1:9443"), ("127.0.0.1",)),
-    ],
-)
-def test_the_certificate_is_for_the_names_by_which_api_servers_call(
-    config: WebhookClientConfig, names: tuple[str, ...]
-) -> None:
-    assert serving_names(config) == names

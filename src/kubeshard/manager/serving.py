@@ -1,0 +1,49 @@
+"""What listens in a manager's process, beside its pages.
+
+A `Server` needs the world only. A `ClientServer` also has business with the API server, such as its certificate and its
+registration, and says whether it can be called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from kubeshard.client.client import Client
+from kubeshard.runtime.world import World
+
+
+class Server(Protocol):
+    """Something that listens, such as a webhook server: starts before the caches, ends after them."""
+
+    async def run(self, world: World) -> None:
+        """Serves until cancelled."""
+        ...
+
+
+@runtime_checkable
+class ClientServer(Protocol):
+    """A server that is given the manager's client."""
+
+    name: str
+    """Of its readiness check, too."""
+
+    async def run_with(self, client: Client) -> None:
+        """Serves until cancelled, in the client's world."""
+        ...
+
+    def unready(self) -> str | None:
+        """Why it cannot be called; a readiness check."""
+        ...
+
+
+AnyServer = Server | ClientServer
+
+
+def serving(server: AnyServer, client: Client) -> Coroutine[Any, Any, None]:
+    return server.run_with(client) if isinstance(server, ClientServer) else server.run(client.world)
+
+
+def unready_checks(servers: Sequence[AnyServer]) -> dict[str, Callable[[], str | None]]:
+    """By the servers' names."""
+    return {server.name: server.unready for server in servers if isinstance(server, ClientServer)}

@@ -1,0 +1,109 @@
+"""What the API server has to be told of webhooks, as manifests. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kubeshard.core.kinds import Kind
+from kubeshard.webhook.conversion import Conversion
+from kubeshard.webhook.typed import Admits, name_of, says_of
+
+Manifest = dict[str, Any]
+
+CONFIGURATIONS = {"validate": "ValidatingWebhookConfiguration", "default": "MutatingWebhookConfiguration"}
+"""By what a function does."""
+
+_TIMEOUT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the API server calls: a Service, or, with a `url`, there."""
+
+    service: str = ""
+    namespace: str = ""
+    port: int = 443
+    url: str = ""
+
+    def client_config(self, path: str, ca_bundle: str) -> Manifest:
+        bundle = {"caBundle": ca_bundle} if ca_bundle else {}
+        if self.url:
+            return {**bundle, "url": self.url.removesuffix("/") + path}
+        service = {"namespace": self.namespace, "name": self.service, "path": path, "port": self.port}
+        return {**bundle, "service": service}
+
+
+def path_of(function: Any) -> str:
+    """Of a function that `validates` or `defaults`."""
+    says = says_of(function)
+    assert isinstance(says, Admits)
+    return f"/{says.does}/{name_of(function)}"
+
+
+def conversion_path(conversion: Conversion) -> str:
+    return f"/convert/{conversion.kind}"
+
+
+def configuration(
+    does: str,
+    name: str,
+    functions: Iterable[Any],
+    address: Address,
+    ca_bundle: str,
+    metadata: Mapping[str, Any],
+) -> Manifest:
+    """The configuration of the functions that do this."""
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": CONFIGURATIONS[does],
+        "metadata": {"name": name, **metadata},
+        "webhooks": [_webhook(function, address, ca_bundle) for function in functions],
+    }
+
+
+def conversion_stanza(conversion: Conversion, address: Address, ca_bundle: str) -> Manifest:
+    """`spec.conversion` of a CustomResourceDefinition."""
+    return {
+        "strategy": "Webhook",
+        "webhook": {
+            "clientConfig": address.client_config(conversion_path(conversion), ca_bundle),
+            "conversionReviewVersions": ["v1"],
+        },
+    }
+
+
+def _webhook(function: Any, address: Address, ca_bundle: str) -> Manifest:
+    says = says_of(function)
+    assert isinstance(says, Admits)
+    when, kind = says.when, says.target.KIND
+    found: Manifest = {
+        "name": f"{name_of(function)}.{kind.plural}.{kind.group or 'core'}",
+        "clientConfig": address.client_config(path_of(function), ca_bundle),
+        "rules": [_rule(kind, when.get("operations", ("CREATE", "UPDATE")), when.get("subresource", ""))],
+        "failurePolicy": when.get("failure_policy", "Fail"),
+        "timeoutSeconds": when.get("timeout", _TIMEOUT),
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    if "namespaces" in when:
+        found["namespaceSelector"] = msgspec.to_builtins(when["namespaces"])
+    if "objects" in when:
+        found["objectSelector"] = msgspec.to_builtins(when["objects"])
+    if when.get("conditions"):
+        conditions = when["conditions"]
+        found["matchConditions"] = [{"name": name, "expression": conditions[name]} for name in conditions]
+    return found
+
+
+def _rule(kind: Kind, operations: Sequence[str], subresource: str) -> Manifest:
+    return {
+        "operations": list(operations),
+        "apiGroups": [kind.group],
+        "apiVersions": [kind.version],
+        "resources": [f"{kind.plural}/{subresource}" if subresource else kind.plural],
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+    }

@@ -1,0 +1,259 @@
+"""Admission and conversion as functions of typed objects.
+
+    @validates(App)
+    def no_latest(app: App) -> None:
+        if app.spec.image.endswith(":latest"):
+            raise Denied("say which version of the image: latest may change")
+
+    @defaults(App)
+    def one_replica(app: App) -> App | None: ...
+
+    @converts(OldApp, App)
+    def upgrade(old: OldApp) -> App: ...
+
+The functions stay what they are, for tests and each other; `Webhooks` serves and registers them. Each may be `async`.
+
+| it | then |
+|---|---|
+| returns | allowed; what a defaulting function returns is stored instead, as far as its class declares it |
+| returns an AdmissionAnswer | that is the answer |
+| raises Denied | refused, with its message |
+| gets an object that does not fit the class | refused, with the reason, under the policy Fail |
+| raises anything else, hangs, returns something else | `failure_policy`: refused, or let through with a warning |
+
+Guaranteed: a defaulting function changes the fields that it changed, and no others, whatever its class does not
+declare. Not guaranteed: that a conversion keeps what a class does not declare; the classes of a conversion declare all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from functools import partial
+from inspect import signature
+from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, cast, overload
+
+import msgspec
+
+from kubeshard.core.encoding import encode
+from kubeshard.core.objects import KubeObject, form_of
+from kubeshard.core.overlay import spliced
+from kubeshard.core.patches import json_patch
+from kubeshard.core.selectors import LabelSelector
+from kubeshard.webhook.app import Webhook
+from kubeshard.webhook.review import AdmissionAnswer, AdmissionHandler, AdmissionRequest, UnexpectedObject
+
+T = TypeVar("T", bound=KubeObject)
+S = TypeVar("S", bound=KubeObject)
+
+_MARK = "__kubeshard_webhook__"
+
+Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+
+
+class Denied(Exception):
+    """The user's request is refused with this message, and the HTTP status `code`."""
+
+    def __init__(self, message: str, code: int = 403) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+
+class When(TypedDict, total=False):
+    """When the API server calls, and what a failure means; what is left out is as the registration has it by
+    default.
+    """
+
+    operations: tuple[Operation, ...]
+    """Default: CREATE and UPDATE. On DELETE the function gets the object that is to go, as new and as old."""
+    failure_policy: Literal["Fail", "Ignore"]
+    """Default: Fail."""
+    subresource: str
+    """Instead of the objects: `status`, `scale`."""
+    timeout: int
+    """Seconds, 1 to 30; default 10."""
+    namespaces: LabelSelector
+    objects: LabelSelector
+    conditions: Mapping[str, str]
+    """CEL expressions by name; all must hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admits:
+    """What `validates` or `defaults` says of a function."""
+
+    does: Literal["validate", "default"]
+    target: type[KubeObject]
+    when: When
+
+
+@dataclass(frozen=True, slots=True)
+class Converts:
+    """What `converts` says of a function."""
+
+    old: type[KubeObject]
+    new: type[KubeObject]
+
+
+_Verdict = AdmissionAnswer | None
+_Changed = KubeObject | AdmissionAnswer | None
+V = TypeVar("V", bound=_Verdict | Awaitable[_Verdict])
+C = TypeVar("C", bound=_Changed | Awaitable[_Changed])
+
+
+class _Validates(Protocol[T]):
+    @overload
+    def __call__(self, function: Callable[[T], V], /) -> Callable[[T], V]: ...
+    @overload
+    def __call__(self, function: Callable[[T, T | None], V], /) -> Callable[[T, T | None], V]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[T, T | None, AdmissionRequest], V], /
+    ) -> Callable[[T, T | None, AdmissionRequest], V]: ...
+
+
+class _Defaults(Protocol[T]):
+    @overload
+    def __call__(self, function: Callable[[T], C], /) -> Callable[[T], C]: ...
+    @overload
+    def __call__(self, function: Callable[[T, T | None], C], /) -> Callable[[T, T | None], C]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[T, T | None, AdmissionRequest], C], /
+    ) -> Callable[[T, T | None, AdmissionRequest], C]: ...
+
+
+class _Converts(Protocol[S, T]):
+    @overload
+    def __call__(self, function: Callable[[S], T], /) -> Callable[[S], T]: ...
+    @overload
+    def __call__(self, function: Callable[[S], Coroutine[Any, Any, T]], /) -> Callable[[S], Awaitable[T]]: ...
+
+
+def validates(target: type[T], **when: Unpack[When]) -> _Validates[T]:
+    """Makes a function of the object, of it and the former one (None on CREATE), or of these and the
+    `AdmissionRequest`, one that decides about requests.
+    """
+    return cast(_Validates[T], partial(_mark, Admits("validate", target, when)))
+
+
+def defaults(target: type[T], **when: Unpack[When]) -> _Defaults[T]:
+    """As `validates`, for a function that returns the object as it is to be stored (`msgspec.structs.replace`), or
+    None to leave it.
+    """
+    return cast(_Defaults[T], partial(_mark, Admits("default", target, when)))
+
+
+def converts(old: type[S], new: type[T]) -> _Converts[S, T]:
+    """Makes a function of an object of one version, to one of another version of its kind, a step of conversion.
+
+    Versions need no step between each two of them: a version that all others convert to and from is enough. The name
+    and what else identifies the object is kept; labels and annotations are those of the result, unless it has no
+    `metadata` at all.
+    """
+    if old.KIND._replace(version="") != new.KIND._replace(version=""):
+        raise TypeError(f"{old.KIND} and {new.KIND} are not versions of one kind")
+    return cast(_Converts[S, T], partial(_mark, Converts(old, new)))
+
+
+def _mark(says: Admits | Converts, function: Any) -> Any:
+    if says_of(function) is not None:
+        raise TypeError(f"{function.__qualname__} is decorated twice: write a function for each")
+    if isinstance(says, Admits):
+        form_of(says.target)
+        _arity(function)
+    setattr(function, _MARK, says)
+    return function
+
+
+def says_of(function: Any) -> Admits | Converts | None:
+    """What its decorator says; None for a function without."""
+    found: Admits | Converts | None = getattr(function, _MARK, None)
+    return found
+
+
+def name_of(function: Any) -> str:
+    """As part of names and paths: `no_latest` is `no-latest`."""
+    return str(function.__name__).strip("_").replace("_", "-").lower()
+
+
+def webhook_of(function: Any) -> Webhook:
+    """What serves a function that `validates` or `defaults`."""
+    says = says_of(function)
+    assert isinstance(says, Admits)
+    policy = says.when.get("failure_policy", "Fail")
+    answered = _validated if says.does == "validate" else _defaulted
+    return Webhook(_handler(function, says, policy == "Fail", answered), on_failure=policy)
+
+
+_Answered = Callable[[Any, AdmissionRequest, Any, Any], AdmissionAnswer]
+
+
+def _handler(function: Any, says: Admits, strict: bool, answered: _Answered) -> AdmissionHandler:
+    arity, target = _arity(function), says.target
+
+    def handle(request: AdmissionRequest) -> AdmissionAnswer | Awaitable[AdmissionAnswer]:
+        try:
+            new, old = request.whole(target), request.whole_old(target)
+        except UnexpectedObject as error:
+            if not strict:
+                raise
+            return AdmissionAnswer(allowed=False, code=422, message=str(error))
+        if new is None:
+            new = old  # DELETE
+        try:
+            result = function(*(new, old, request)[:arity])
+            if isinstance(result, Awaitable):
+                return later(request, new, result)
+            return answered(target, request, new, result)
+        except Denied as denied:
+            return _refusal(denied)
+
+    async def later(request: AdmissionRequest, new: Any, result: Awaitable[Any]) -> AdmissionAnswer:
+        try:
+            return answered(target, request, new, await result)
+        except Denied as denied:
+            return _refusal(denied)
+
+    return handle
+
+
+def _refusal(denied: Denied) -> AdmissionAnswer:
+    return AdmissionAnswer(allowed=False, code=denied.code, message=denied.message)
+
+
+def _validated(target: type[Any], request: AdmissionRequest, new: Any, result: Any) -> AdmissionAnswer:
+    if result is None:
+        return AdmissionAnswer()
+    if isinstance(result, AdmissionAnswer):
+        return result
+    raise TypeError(f"a validator returns None or an AdmissionAnswer, not {type(result).__name__}")
+
+
+def _defaulted(target: type[Any], request: AdmissionRequest, new: Any, result: Any) -> AdmissionAnswer:
+    if result is None or result is new:
+        return AdmissionAnswer()
+    if isinstance(result, AdmissionAnswer):
+        return result
+    if not isinstance(result, target):
+        raise TypeError(
+            f"a function of defaults returns {target.__name__} or None, not {type(result).__name__}"
+        )
+    whole = request.whole(dict) or {}
+    had, has = (msgspec.json.decode(encode(obj)) for obj in (new, result))
+    return AdmissionAnswer(patch=tuple(json_patch(whole, spliced(whole, had, has))))
+
+
+def _arity(function: Any) -> int:
+    """How many of (new, old, request) it takes. Raises TypeError."""
+    taken = signature(function)
+    for arity in (3, 2, 1):
+        try:
+            taken.bind(*[None] * arity)
+        except TypeError:
+            continue
+        return arity
+    raise TypeError(
+        f"{function.__qualname__} takes other arguments than (new), (new, old) or (new, old, request)"
+    )

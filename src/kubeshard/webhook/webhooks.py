@@ -1,0 +1,262 @@
+"""The webhooks of an operator: served, registered, with a certificate of their own.
+
+    run(Manager([...], servers=[Webhooks("apps", [no_latest, one_replica, upgrade, downgrade])]))
+
+Guaranteed: a webhook is registered after the server listens, and again when the certificate's authority changes and
+every ten minutes, so that what somebody takes away comes back; a configuration of this name whose functions are all
+gone is emptied. Every replica registers the same. While registering fails, it is tried again and logged; serving does
+not depend on it. Not guaranteed: that a webhook is called during the first start of a new operator; `failurePolicy`
+decides then as it does in a failure.
+
+| what for | RBAC |
+|---|---|
+| registration | `get`, `create`, `patch` on `validatingwebhookconfigurations` and `mutatingwebhookconfigurations` |
+| conversion | `patch` on `customresourcedefinitions` |
+| certificate | in the namespace: `create` on `secrets`, `get` and `update` on the Secret `<name>-webhook-cert` |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry
+
+from kubeshard.client.client import Client
+from kubeshard.core.errors import ConfigurationError, KubeshardError, NotFound
+from kubeshard.runtime.logs import get_logger
+from kubeshard.webhook.app import Routes
+from kubeshard.webhook.certificates import CertificateSource
+from kubeshard.webhook.conversion import Conversion
+from kubeshard.webhook.registration import (
+    CONFIGURATIONS,
+    Address,
+    Manifest,
+    configuration,
+    conversion_path,
+    conversion_stanza,
+    path_of,
+)
+from kubeshard.webhook.server import DEFAULT_PORT, WebhookServer
+from kubeshard.webhook.shared_certificate import LocalCertificate, SharedCertificate, service_names
+from kubeshard.webhook.typed import Admits, Converts, says_of, webhook_of
+
+REGISTERED_EVERY = 600.0
+RETRIED_AFTER = 5.0
+
+_LOG = get_logger("kubeshard.webhook")
+
+
+class Webhooks:
+    """Serves functions that are decorated with `validates`, `defaults` and `converts`; for a manager's `servers`.
+
+    `name` is the operator's: of its webhook configurations, its Service (`service`), which forwards port 443 to `port`
+    here, and, in its Secret, of its certificate. `namespace` is the Service's; default: the pod's. Outside of a cluster
+    give a `url` under which the API server reaches this process, as in `https://127.0.0.1`; without a port, that of the
+    server is added, and the certificate stays in memory.
+
+    `certificates`: files instead of a certificate of one's own. Then `annotations` of the configurations tell who puts
+    the authority there (`cert-manager.io/inject-ca-from`), and no other authority is registered. `register=False`:
+    somebody else applies `manifests`.
+
+    Raises TypeError and ValueError for functions that cannot be served.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        functions: Sequence[Callable[..., Any]],
+        *,
+        namespace: str = "",
+        service: str = "",
+        url: str = "",
+        host: str = "",
+        port: int = DEFAULT_PORT,
+        certificates: CertificateSource | None = None,
+        annotations: Mapping[str, str] | None = None,
+        register: bool = True,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        self.name = name
+        self._functions = {does: list(_that(does, functions)) for does in CONFIGURATIONS}
+        self._conversions = _conversions(functions)
+        self._namespace = namespace
+        self._service = service or name
+        self._url = url
+        self._place = host, port
+        self._given = certificates
+        self._annotations = dict(annotations or {})
+        self._register = register
+        self._registry = registry
+        self._server: WebhookServer | None = None
+        self.routes: Routes = self._routes()
+        """What is served where; for a `WebhookServer` or an `AdmissionApp` of one's own."""
+
+    @property
+    def port(self) -> int:
+        """The real port; 0 while nothing listens."""
+        return self._server.port if self._server else 0
+
+    def unready(self) -> str | None:
+        """Why API servers cannot call; for a readiness check, which a manager has by itself."""
+        return None if self._server is not None and self._server.ready() else "the webhooks are not served"
+
+    def manifests(self, ca_bundle: str = "", *, namespace: str = "") -> list[Manifest]:
+        """The webhook configurations to apply. Conversion is a stanza of a definition: `conversion`.
+
+        `ca_bundle` is base64 of PEM; without, somebody else fills it in.
+        """
+        address = self._address(namespace)
+        metadata = {"annotations": self._annotations} if self._annotations else {}
+        return [
+            configuration(does, self.name, functions, address, ca_bundle, metadata)
+            for does, functions in self._functions.items()
+            if functions
+        ]
+
+    def conversion(self, kind: str, ca_bundle: str = "", *, namespace: str = "") -> Manifest:
+        """The stanza `spec.conversion` of the CustomResourceDefinition of that name, as in `apps.example.com`."""
+        return conversion_stanza(self._conversions[kind], self._address(namespace), ca_bundle)
+
+    async def run_with(self, client: Client) -> None:
+        """Serves and registers until cancelled. Raises ConfigurationError where nobody could call, as of
+        `WebhookServer` and of the certificate.
+        """
+        world = client.world
+        namespace = self._namespace or world.host.pod_namespace() or ""
+        if not self._url and not namespace:
+            raise ConfigurationError(
+                f"webhooks {self.name}: outside of a pod, say the Service's namespace=, or the url= of this process"
+            )
+        certificates = self._certificates(client, namespace)
+        host, port = self._place
+        self._server = server = WebhookServer(
+            self.routes,
+            certificates,
+            host=host,
+            port=port,
+            server_name=self._names(namespace)[0],
+            registry=self._registry,
+        )
+        async with server.running(world):
+            if self._register:
+                await self._registering(client, certificates, namespace)
+            await asyncio.Event().wait()
+
+    async def _registering(self, client: Client, certificates: CertificateSource, namespace: str) -> None:
+        rng, changed = client.world.rng, asyncio.Event()
+        own = certificates if isinstance(certificates, SharedCertificate | LocalCertificate) else None
+        if own is not None:
+            own.on_change(changed.set)
+        told = ""
+        while True:
+            changed.clear()
+            try:
+                await self._registered(client, own.ca_bundle if own else "", namespace)
+                pause, told = REGISTERED_EVERY, ""
+            except KubeshardError as error:
+                if str(error) != told:
+                    _LOG.warning("Cannot register the webhooks yet; trying again", error=error)
+                pause, told = RETRIED_AFTER, str(error)
+            try:
+                async with asyncio.timeout(pause * rng.uniform(0.9, 1.1)):
+                    await changed.wait()
+            except TimeoutError:
+                continue
+
+    async def _registered(self, client: Client, ca_bundle: str, namespace: str) -> None:
+        writer = client.with_field_manager(f"{self.name}-webhooks")
+        for manifest in self.manifests(ca_bundle, namespace=namespace):
+            await writer.apply(manifest, force=True)
+        for does, functions in self._functions.items():
+            if not functions:
+                await self._emptied(writer, CONFIGURATIONS[does])
+        for name in self._conversions:
+            stanza = self.conversion(name, ca_bundle, namespace=namespace)
+            await writer.apply(
+                {
+                    "apiVersion": "apiextensions.k8s.io/v1",
+                    "kind": "CustomResourceDefinition",
+                    "metadata": {"name": name},
+                    "spec": {"conversion": stanza},
+                },
+                force=True,
+            )
+
+    async def _emptied(self, writer: Client, kind: str) -> None:
+        """Where an earlier version of the operator registered functions: they would be called in vain."""
+        path = f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s/{self.name}"
+        try:
+            await writer.raw("GET", path)
+        except NotFound:
+            return
+        empty = {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": kind,
+            "metadata": {"name": self.name},
+        }
+        await writer.apply(empty, force=True)
+
+    def _certificates(self, client: Client, namespace: str) -> CertificateSource:
+        if self._given is not None:
+            return self._given
+        names, world = self._names(namespace), client.world
+        if self._url:
+            return LocalCertificate(names, clock=world.clock)
+        return SharedCertificate(
+            client,
+            names,
+            namespace=namespace,
+            secret=f"{self.name}-webhook-cert",
+            app=self.name,
+            clock=world.clock,
+            rng=world.rng,
+        )
+
+    def _names(self, namespace: str) -> tuple[str, ...]:
+        if self._url:
+            return (urlsplit(self._url).hostname or "localhost",)
+        return service_names(self._service, namespace)
+
+    def _address(self, namespace: str) -> Address:
+        if not self._url:
+            return Address(self._service, namespace or self._namespace)
+        url = urlsplit(self._url)
+        return Address(
+            url=self._url if url.port else f"{self._url.removesuffix('/')}:{self.port or self._place[1]}"
+        )
+
+    def _routes(self) -> Routes:
+        routes: dict[str, Any] = {}
+        for functions in self._functions.values():
+            for function in functions:
+                if routes.setdefault(path_of(function), function) is not function:
+                    raise ValueError(f"webhooks {self.name}: two functions are named {function.__name__}")
+        found: dict[str, Any] = {path: webhook_of(function) for path, function in routes.items()}
+        return found | {conversion_path(conversion): conversion for conversion in self._conversions.values()}
+
+
+def _that(does: str, functions: Sequence[Any]) -> Iterator[Any]:
+    for function in functions:
+        says = says_of(function)
+        if says is None:
+            raise TypeError(
+                f"{function!r} is not decorated: validates(App), defaults(App) or converts(Old, App)"
+            )
+        if isinstance(says, Admits) and says.does == does:
+            yield function
+
+
+def _conversions(functions: Sequence[Any]) -> dict[str, Conversion]:
+    """By the name of the definition."""
+    found: dict[str, Conversion] = {}
+    for function in functions:
+        says = says_of(function)
+        if isinstance(says, Converts):
+            kind = says.new.KIND
+            found.setdefault(str(kind.group_resource), Conversion(kind.group_kind)).add(function)
+    for conversion in found.values():
+        conversion.check()
+    return found

@@ -1,0 +1,290 @@
+"""Typed webhooks as an API server calls them: registered by themselves, with a certificate of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubeshard import Client, ConfigMap, KubeObject, Manager, ObjectMeta, Struct, field
+from kubeshard.core import MergePatch, NotFound, Secret
+from kubeshard.core.errors import ApiError, KubeshardError
+from kubeshard.core.selectors import LabelSelector
+from kubeshard.crd import CustomResource, definition
+from kubeshard.runtime.clock import SystemClock
+from kubeshard.runtime.rng import SystemRng
+from kubeshard.testing.control_plane import ControlPlane
+from kubeshard.webhook import Denied, SharedCertificate, Webhooks, converts, defaults, validates
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "no_latest.py"
+GROUP = "typed.example.com"
+
+
+class ValidatingWebhookConfiguration(
+    KubeObject, group="admissionregistration.k8s.io", version="v1", namespaced=False
+):
+    webhooks: tuple[Mapping[str, Any], ...] = ()
+
+
+class MutatingWebhookConfiguration(
+    KubeObject, group="admissionregistration.k8s.io", version="v1", namespaced=False
+):
+    webhooks: tuple[Mapping[str, Any], ...] = ()
+
+
+@asynccontextmanager
+async def serving(client: Client, webhooks: Webhooks) -> AsyncIterator[Manager]:
+    """A manager that serves the webhooks; what it registers goes at the end."""
+    manager = Manager(servers=[webhooks], client=client, metrics_address=None, health_address=None)
+    task = asyncio.create_task(manager.run())
+    try:
+        yield manager
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        for kind in (ValidatingWebhookConfiguration, MutatingWebhookConfiguration):
+            with suppress(NotFound):
+                await client.delete(kind, webhooks.name)
+
+
+async def until(what: Callable[[], Any]) -> None:
+    """The API server learns of configurations by its own watch."""
+    async with asyncio.timeout(30):
+        while not await what():  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.05)
+
+
+def refused(client: Client, obj: KubeObject, says: str) -> Callable[[], Any]:
+    async def tried() -> bool:
+        try:
+            await client.create(obj, dry_run=True)
+        except ApiError as error:
+            return says in str(error)
+        return False
+
+    return tried
+
+
+async def test_the_example_keeps_latest_out(
+    kube_client: Client, namespace: str, install_crd: Callable[[Mapping[str, Any]], None]
+) -> None:
+    spec = importlib.util.spec_from_file_location("no_latest", EXAMPLE)
+    assert spec
+    assert spec.loader
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    install_crd(definition(example.App))
+
+    def app(image: str) -> Any:
+        return example.App(metadata=ObjectMeta(name="a", namespace=namespace), image=image)
+
+    webhooks = Webhooks(
+        f"example-{namespace}", [example.no_latest], url="https://127.0.0.1", host="127.0.0.1", port=0
+    )
+    async with serving(kube_client, webhooks):
+        await until(
+            refused(kube_client, app("app:latest"), "denied the request: say which version of the image")
+        )
+        assert (await kube_client.create(app("app:1"))).image == "app:1"
+
+
+def probe(namespace: str, **data: str) -> ConfigMap:
+    return ConfigMap(metadata=ObjectMeta(name="probe", namespace=namespace), data=data)
+
+
+async def test_defaults_and_validators_of_a_built_in_kind_work_together(
+    kube_client: Client, namespace: str
+) -> None:
+    here = LabelSelector(match_labels={"kubernetes.io/metadata.name": namespace})
+
+    @defaults(ConfigMap, namespaces=here)
+    def sized(it: ConfigMap) -> ConfigMap | None:
+        if "size" in (it.data or {}):
+            return None
+        return msgspec.structs.replace(it, data={**(it.data or {}), "size": "1"})
+
+    @validates(ConfigMap, namespaces=here)
+    async def only_grows(it: ConfigMap, old: ConfigMap | None) -> None:
+        await asyncio.sleep(0)
+        if old is not None and int((it.data or {})["size"]) < int((old.data or {})["size"]):
+            raise Denied("a size only grows")
+
+    @validates(ConfigMap, operations=("DELETE",), namespaces=here)
+    def kept(it: ConfigMap) -> None:
+        if it.metadata.has_label("keep"):
+            raise Denied(f"{it.metadata.name} is kept")
+
+    @validates(ConfigMap, namespaces=here, objects=LabelSelector(match_labels={"fails": "hard"}))
+    def fails_hard(it: ConfigMap) -> None:
+        raise RuntimeError("broken")
+
+    @validates(
+        ConfigMap,
+        failure_policy="Ignore",
+        namespaces=here,
+        objects=LabelSelector(match_labels={"fails": "soft"}),
+    )
+    def fails_softly(it: ConfigMap) -> None:
+        raise RuntimeError("broken")
+
+    functions = [sized, only_grows, kept, fails_hard, fails_softly]
+    webhooks = Webhooks(f"typed-{namespace}", functions, url="https://127.0.0.1", host="127.0.0.1", port=0)
+
+    def config_map(name: str, **labels: str) -> ConfigMap:
+        return ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace, labels=labels), data={"a": "b"})
+
+    async with serving(kube_client, webhooks):
+        await until(refused(kube_client, config_map("probe", fails="hard"), "failed calling webhook"))
+        assert webhooks.unready() is None
+        made = await kube_client.create(config_map("one"))
+        assert made.data == {"a": "b", "size": "1"}
+        await kube_client.patch(ConfigMap, "one", namespace, MergePatch({"data": {"size": "5"}}))
+        with pytest.raises(ApiError, match="a size only grows"):
+            await kube_client.patch(ConfigMap, "one", namespace, MergePatch({"data": {"size": "4"}}))
+        await kube_client.create(config_map("soft", fails="soft"))
+        await kube_client.create(config_map("two", keep=""))
+        with pytest.raises(ApiError, match="two is kept"):
+            await kube_client.delete(ConfigMap, "two", namespace)
+        await kube_client.delete(ConfigMap, "one", namespace)
+
+    # The next version of the operator has no validators any more: those of this name must not be called in vain.
+    await kube_client.apply(
+        Webhooks(webhooks.name, [only_grows], url="https://127.0.0.1:1").manifests()[0],
+        field_manager=f"{webhooks.name}-webhooks",
+        force=True,
+    )
+    later = Webhooks(webhooks.name, [sized], url="https://127.0.0.1", host="127.0.0.1", port=0)
+    async with serving(kube_client, later):
+
+        async def gone() -> bool:
+            return not (await kube_client.get(ValidatingWebhookConfiguration, webhooks.name)).webhooks
+
+        await until(gone)
+
+
+async def test_a_service_is_registered_with_the_authority_of_a_shared_secret(
+    kube_client: Client, namespace: str
+) -> None:
+    """Nobody can call here: what is registered, and what is kept, is what counts."""
+
+    @validates(ConfigMap, namespaces=LabelSelector(match_labels={"never": "matches"}))
+    def never(it: ConfigMap) -> None: ...
+
+    name = f"shared-{namespace}"
+    webhooks = Webhooks(name, [never], namespace=namespace, service="svc", host="127.0.0.1", port=0)
+    async with serving(kube_client, webhooks):
+
+        async def registered() -> Any:
+            with suppress(NotFound):
+                return await kube_client.get(ValidatingWebhookConfiguration, name)
+
+        await until(registered)
+        (webhook,) = (await kube_client.get(ValidatingWebhookConfiguration, name)).webhooks
+        secret = await kube_client.get(Secret, f"{name}-webhook-cert", namespace)
+        assert secret.metadata.labels == {"app.kubernetes.io/name": name}
+        config = webhook["clientConfig"]
+        assert config["caBundle"] == (secret.data or {})["ca.crt"]
+        assert config["service"] == {
+            "namespace": namespace,
+            "name": "svc",
+            "path": "/validate/never",
+            "port": 443,
+        }
+        other = SharedCertificate(
+            kube_client,
+            (f"svc.{namespace}.svc", f"svc.{namespace}", f"svc.{namespace}.svc.cluster.local"),
+            namespace=namespace,
+            secret=f"{name}-webhook-cert",
+            app=name,
+            clock=SystemClock(),
+            rng=SystemRng(),
+        )
+        assert (await other._shared_identity()).bundle
+        assert await kube_client.get(Secret, f"{name}-webhook-cert", namespace) == secret
+
+
+async def test_outside_of_a_pod_the_place_has_to_be_said(kube_client: Client) -> None:
+    @validates(ConfigMap)
+    def never(it: ConfigMap) -> None: ...
+
+    manager = Manager(
+        servers=[Webhooks("placeless", [never])],
+        client=kube_client,
+        metrics_address=None,
+        health_address=None,
+    )
+    with pytest.raises(KubeshardError, match="outside of a pod, say the Service's namespace="):
+        await manager.run()
+
+
+class SpecV1(Struct):
+    image: str = ""
+
+
+class SpecV2(Struct):
+    repository: str = ""
+    tag: str = ""
+
+
+@CustomResource()
+class AppV1(KubeObject, group=GROUP, version="v1", kind="TypedApp", complete=True):
+    spec: SpecV1 = field(default_factory=SpecV1)
+
+
+@CustomResource(storage=True)
+class AppV2(KubeObject, group=GROUP, version="v2", kind="TypedApp", complete=True):
+    spec: SpecV2 = field(default_factory=SpecV2)
+
+
+@converts(AppV1, AppV2)
+def up(old: AppV1) -> AppV2:
+    repository, _, tag = old.spec.image.partition(":")
+    return AppV2(metadata=old.metadata, spec=SpecV2(repository=repository, tag=tag))
+
+
+@converts(AppV2, AppV1)
+async def down(new: AppV2) -> AppV1:
+    if new.spec.tag == "broken":
+        raise RuntimeError("broken")
+    return AppV1(spec=SpecV1(image=f"{new.spec.repository}:{new.spec.tag}"))
+
+
+async def test_objects_are_converted_between_versions_by_functions(
+    kube_control_plane: ControlPlane,
+    kube_client: Client,
+    namespace: str,
+    install_crd: Callable[[Mapping[str, Any]], None],
+) -> None:
+    install_crd(definition(AppV1, AppV2))
+    webhooks = Webhooks("typed-conversion", [up, down], url="https://127.0.0.1", host="127.0.0.1", port=0)
+    meta = ObjectMeta(name="a", namespace=namespace, labels={"x": "y"})
+    async with serving(kube_client, webhooks):
+        app = AppV1(metadata=meta, spec=SpecV1(image="app:1"))
+
+        async def converts_now() -> bool:
+            with suppress(ApiError):
+                made = await kube_client.create(app, dry_run=True)
+                return made.spec == app.spec
+            return False
+
+        await until(converts_now)
+        made = await kube_client.create(app)
+        stored = await kube_client.get(AppV2, "a", namespace)
+        assert stored.spec == SpecV2(repository="app", tag="1")
+        assert stored.metadata.uid == made.metadata.uid
+        assert stored.metadata.labels == {"x": "y"}
+        changed = await kube_client.replace(
+            msgspec.structs.replace(stored, spec=SpecV2(repository="app", tag="2"))
+        )
+        assert changed.spec.tag == "2"
+        assert (await kube_client.get(AppV1, "a", namespace)).spec == SpecV1(image="app:2")
+        await kube_client.replace(msgspec.structs.replace(changed, spec=SpecV2(tag="broken")))
+        with pytest.raises(ApiError, match=r"conversion to \S+ failed: RuntimeError"):
+            await kube_client.get(AppV1, "a", namespace)
+        await kube_client.delete(AppV2, "a", namespace)
