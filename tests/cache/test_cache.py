@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import msgspec
 import pytest
@@ -12,15 +13,19 @@ from kubeshard.cache import (
     Cache,
     CacheBehind,
     Deleted,
+    Informer,
+    Interrupted,
     OutsideScope,
     Scope,
+    TransformFailed,
     UndeclaredIndex,
     UndeclaredKind,
 )
 from kubeshard.cache.listwatch import Replace
+from kubeshard.cache.reflector import READ_DEADLINE
 from kubeshard.core import WrongNamespace
 from kubeshard.core.builtin import Namespace
-from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.errors import ConfigurationError, Forbidden, Gone
 from kubeshard.core.objects import Form, KubeObject, metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.testing.virtual_time import settle, virtual_time
@@ -214,8 +219,10 @@ async def test_an_index_function_that_raises_ends_nothing_and_names_index_and_ob
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("mistake", ["raises", "returns nothing", "renames"])
-def test_a_transform_that_fails_ends_nothing_and_the_object_is_stored_as_it_came(mistake: str) -> None:
+@pytest.mark.parametrize("mistake", ["raises", "returns nothing", "returns another kind", "renames"])
+def test_an_object_whose_transform_fails_is_readable_for_nobody_and_harms_no_other(
+    mistake: str, caplog: pytest.LogCaptureFixture
+) -> None:
     def transform(widget: Widget) -> Widget:
         if widget.metadata.name == "sound":
             return msgspec.structs.replace(widget, spec=WidgetSpec(color="changed"))
@@ -224,27 +231,40 @@ def test_a_transform_that_fails_ends_nothing_and_the_object_is_stored_as_it_came
         if mistake == "renames":
             metadata = msgspec.structs.replace(widget.metadata, name="another")
             return msgspec.structs.replace(widget, metadata=metadata)
+        if mistake == "returns another kind":
+            return Namespace(metadata=widget.metadata)  # type: ignore[return-value]  # the mistake
         return None  # type: ignore[return-value]  # the mistake
 
     @virtual_time
     async def check() -> None:
         api = ScriptedClient()
-        came = api.put("x/a", "red")
+        api.put("x/a", "secret")
         api.put("x/sound", "red")
         cache = Cache(api.client, transforms={Widget.KIND: transform})
+        told: list[object] = []
         informer = cache.declare(Widget)
+        informer.add_handler(told.append)
         async with cache.running():
             await cache.synced()
-            later = api.put("x/b", "red")
+            api.put("x/b", "secret")
             await settle()
-            assert cache.get(Widget, "a", "x") == came
-            assert cache.get(Widget, "b", "x") == later
-            sound = cache.get(Widget, "sound", "x")
-            assert sound is not None
+            for name in "ab":
+                with pytest.raises(
+                    TransformFailed, match=f"x/{name} does not fit Widget: its transform failed"
+                ):
+                    cache.get(Widget, name, "x")
+            (sound,) = cache.list(Widget, ALL)
             assert sound.spec.color == "changed"
-            assert informer.transform_errors == 2
+            assert told == [Added(sound, initial=True)]
+            assert informer.transform_errors == informer.undecodable == 2
+            api.delete("x/a")
+            await settle()
+            assert cache.get(Widget, "a", "x") is None
 
     check()
+    (record,) = [record for record in caplog.records if "A transform failed" in record.getMessage()]
+    assert record.exc_info is not None, "its author needs the trace"
+    assert "secret" not in caplog.text
 
 
 @virtual_time
@@ -262,6 +282,99 @@ async def test_a_removed_informer_stops_alone() -> None:
             cache.list(Widget, ALL)
         assert cache.declare(Widget) is not informer
         await cache.synced()
+
+
+@virtual_time
+async def test_the_last_user_of_an_informer_stops_its_watch() -> None:
+    api = ScriptedClient()
+    a = api.put("x/a")
+    cache = Cache(api.client)
+    told: list[object] = []
+    async with cache.running():
+        async with cache.using(Widget) as first:
+            await first.synced()
+            async with cache.using(Widget) as second:
+                assert second is first
+                with second.add_handler(told.append) as registration:
+                    await registration.synced()
+                    assert told == [Added(a, initial=True)]
+            api.put("x/b")
+            await settle()
+            assert len(api.streams) == 1
+            assert len(told) == 1, "the handler left with its user"
+            assert len(cache.list(Widget, ALL)) == 2
+        assert api.streams == []
+        with pytest.raises(UndeclaredKind):
+            cache.list(Widget, ALL)
+        async with cache.using(Widget) as again:
+            assert again is not first
+            await again.synced()
+            assert len(api.streams) == 1
+    assert len(asyncio.all_tasks()) == 1
+
+
+@pytest.mark.parametrize("declared", ["before", "meanwhile"])
+def test_an_informer_that_was_declared_stays_when_its_users_leave(declared: str) -> None:
+    @virtual_time
+    async def check() -> None:
+        api = ScriptedClient()
+        cache = Cache(api.client)
+        if declared == "before":
+            cache.declare(Widget)
+        async with cache.running():
+            async with cache.using(Widget) as informer:
+                assert cache.declare(Widget) is informer
+                await informer.synced()
+            await settle()
+            assert len(api.streams) == 1
+            assert cache.informer(Widget) is informer
+
+    check()
+
+
+@virtual_time
+async def test_a_user_that_fails_leaves_as_any_other() -> None:
+    api = ScriptedClient()
+    cache = Cache(api.client)
+    async with cache.running():
+        with suppress(KeyError):
+            async with cache.using(Widget) as informer:
+                await informer.synced()
+                raise KeyError("the block's own")
+        assert api.streams == []
+        async with cache.using(Widget) as informer:
+            cache.remove(informer)
+            other = cache.declare(Widget)
+        assert cache.informer(Widget) is other
+
+
+@virtual_time
+async def test_each_failure_of_a_list_or_watch_is_counted_by_class_and_told_to_the_hook() -> None:
+    api = ScriptedClient()
+    told: list[tuple[str, str, float]] = []
+
+    def hook(informer: Informer[object], interrupted: Interrupted) -> None:  # type: ignore[type-var]  # any
+        told.append((str(informer), type(interrupted.error).__name__, interrupted.seconds))
+        raise RuntimeError("bug of the hook")
+
+    cache = Cache(api.client, on_error=hook)
+    informer = cache.declare(Widget)
+    api.down = Forbidden("no", code=403)
+    async with cache.running():
+        await asyncio.sleep(20)
+        refused = informer.errors["Forbidden"]
+        api.down = None
+        await asyncio.sleep(60 + READ_DEADLINE)
+        api.end_streams(Gone("expired", code=410))
+        await asyncio.sleep(5)
+        assert informer.errors == {"Forbidden": refused, "Timeout": 1, "Gone": 1}
+        assert informer.failures == refused + 2 == len(told)
+        assert informer.handler_errors == len(told), "a hook that raises ends nothing"
+    kind = "Widget.v1.example.com"
+    assert refused >= 3
+    assert told[0][:2] == (kind, "Forbidden")
+    assert told[0][2] > 0
+    assert told[-2:] == [(kind, "Timeout", 0.0), (kind, "Gone", told[-1][2])]
 
 
 @virtual_time

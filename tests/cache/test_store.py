@@ -86,6 +86,14 @@ def test_what_is_here_already_changes_nothing() -> None:
     assert store.apply(pod("x/a", 49)) == ()
 
 
+def test_what_happened_before_the_object_that_is_here_changes_nothing() -> None:
+    later = pod("x/a", 50, uid="later")
+    store = filled(later)
+    assert store.remove(pod("x/a", 49, uid="former")) == ()
+    assert store.apply(pod("x/a", 48, uid="former")) == ()
+    assert store.list() == [later]
+
+
 def test_a_replacement_tells_deletions_first_then_the_rest() -> None:
     gone, changed, same = pod("x/gone", 1), pod("x/changed", 2), pod("x/same", 3)
     store = filled(gone, changed, same)

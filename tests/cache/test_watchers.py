@@ -11,23 +11,28 @@ import pytest
 from scripted_client import ScriptedClient, Widget, unreadable
 
 from kubeshard.cache import Complete, Interrupted, Vanished, WatcherEvent, watcher
+from kubeshard.cache.reflector import READ_DEADLINE
+from kubeshard.cache.watchers import AHEAD
 from kubeshard.client import Changed, Failed
-from kubeshard.core.errors import ApiError, ConfigurationError, Forbidden, Gone, Invalid, Unavailable
+from kubeshard.core.errors import (
+    ApiError,
+    ConfigurationError,
+    Forbidden,
+    Gone,
+    Invalid,
+    KubeshardError,
+    Timeout,
+    Unavailable,
+)
 from kubeshard.core.namespaces import ALL, All
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import Selector
-from kubeshard.runtime.rng import SystemRng
-from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
+from kubeshard.testing.virtual_time import settle, virtual_time
 
 Told = list[WatcherEvent[Widget]]
 
 
 class Api(ScriptedClient):
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock = VirtualClock()
-        self.rng = SystemRng()
-
     def lose(self, *keys: str) -> None:
         """Objects go, and what a watch would have told of it is compacted away."""
         for key in keys:
@@ -220,3 +225,45 @@ async def test_a_consumer_that_stops_leaves_nothing_open() -> None:
             break
     assert not api.streams
     assert len(asyncio.all_tasks()) == 1
+
+
+@virtual_time
+async def test_a_slow_consumer_holds_up_the_connection_and_hardly_any_events_wait_for_it() -> None:
+    api = Api()
+    for number in range(1000):
+        api.put(f"x/{number}")
+    async with aclosing(watcher(api.client, Widget, ALL)) as events:
+        told = [await anext(events)]
+        (stream,) = api.streams
+        for number in range(500):
+            api.put(f"x/{number}", "blue")
+        await settle()
+        assert stream.queue.qsize() == 500, "it read on"
+        while len(told) < 1501:
+            told.append(await anext(events))
+        assert told[1000] == Complete("1100")
+        for number in range(500):
+            api.put(f"x/{number}", "red")
+        told.append(await anext(events))
+        await settle()
+        assert stream.queue.qsize() == 500 - (1 + AHEAD)
+
+
+@virtual_time
+async def test_a_watch_that_stays_silent_is_told_as_an_interruption_and_tried_again_at_once() -> None:
+    api = Api()
+    async with listening(api) as told:
+        await asyncio.sleep(READ_DEADLINE + 1)
+        assert [type(event) for event in told] == [Complete, Interrupted, Complete]
+        interrupted = told[1]
+        assert isinstance(interrupted, Interrupted)
+        assert (type(interrupted.error), interrupted.seconds) == (Timeout, 0.0)
+
+
+@virtual_time
+async def test_a_bug_ends_the_iteration_and_is_not_taken_for_an_error_of_the_server() -> None:
+    api = Api()
+    api.down = KubeshardError("a bug")
+    async with aclosing(watcher(api.client, Widget, ALL)) as events:
+        with pytest.raises(KubeshardError, match="a bug"):
+            await anext(events)

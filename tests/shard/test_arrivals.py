@@ -61,7 +61,7 @@ async def test_following_a_filled_cache_takes_no_look_at_any_object() -> None:
 async def test_what_was_there_at_first_has_arrived_until_a_live_run_or_its_end() -> None:
     informer = a_cache().declare(Site)
     await informer.replace(Replace({key: site(key, 1) for key in (A, B, C)}, "9"), ALL_NAMESPACES)
-    informer._reflectors[0].full_reads = 1
+    informer._tally.full_reads = 1
     arrivals = Arrivals()
     arrivals.follow(informer)
     informer.apply(Remove(site(B, 11)), ALL_NAMESPACES)

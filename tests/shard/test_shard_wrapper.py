@@ -433,7 +433,7 @@ async def test_an_object_that_left_and_came_back_unseen_counts_as_arrived() -> N
     async with Process().running(site(5)) as process:
         informer = process.cache.informer(Site)
         before = gets(process.server, "sites")
-        informer._reflectors[0].full_reads += 1  # the reflector's part of a full read
+        informer._tally.full_reads += 1  # the reflector's part of a full read
         process.server.store(site(50))
         await informer.replace(Replace({site(50).key: site(50)}, "60"), ALL_NAMESPACES)
         await settle()

@@ -6,7 +6,7 @@ does, the copy becomes the server's state again, and how old it may be can be as
 read is the latest state (`OwnWrites` covers this process's own writes), intermediate states, or order across
 kinds.
 
-The way of an event: `reflector` (drives `listwatch`, the state machine) -> `store` -> `deltas` -> handlers of
+The way of an event: `reflector` (drives `listwatch`, the state machine) -> `store` -> `deltas` -> `handlers` of
 the `informer`. `cache` shares informers, `own_writes` waits for them; `watchers` tells events without a cache.
 """
 
@@ -15,14 +15,16 @@ from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
 from kubeshard.cache.errors import CacheBehind, OutsideScope, UndeclaredKind
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.own_writes import OwnWrites, WriteBook, record_own_write
-from kubeshard.cache.reflector import Transform
-from kubeshard.cache.registration import Handler, Registration
+from kubeshard.cache.reflector import Interrupted
+from kubeshard.cache.registration import AsyncHandler, Handler, Registration
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import IndexFunction, Store, UndeclaredIndex
-from kubeshard.cache.watchers import Complete, Interrupted, Vanished, WatcherEvent, watcher
+from kubeshard.cache.transforms import Transform, TransformFailed
+from kubeshard.cache.watchers import Complete, Vanished, WatcherEvent, watcher
 
 __all__ = [
     "Added",
+    "AsyncHandler",
     "Cache",
     "CacheBehind",
     "Complete",
@@ -38,6 +40,7 @@ __all__ = [
     "Scope",
     "Store",
     "Transform",
+    "TransformFailed",
     "UndeclaredIndex",
     "UndeclaredKind",
     "Updated",

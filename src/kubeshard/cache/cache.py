@@ -12,16 +12,19 @@ same moment.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
 from kubeshard.cache.errors import CacheBehind, OutsideScope, UndeclaredKind
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.listwatch import SharedKnowledge
-from kubeshard.cache.reflector import PATIENCE_FOR_LOGS, Transform
+from kubeshard.cache.reflector import Interrupted
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import IndexFunction, UndeclaredIndex
+from kubeshard.cache.transforms import Transform
+from kubeshard.cache.troubles import PATIENCE_FOR_LOGS
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupKind, Kind
@@ -39,9 +42,9 @@ class Cache:
     """Informers by form and scope.
 
     `scopes` gives the scope per kind, `default_scope` that of all others; `declare` may name another.
-    `transforms` change objects of a kind before they are stored (to save memory): called once per object,
-    pure, and without touching what identifies it. `streaming_lists` False never asks the server for a
-    streaming list.
+    `transforms` change objects of a kind before they are stored, to save memory or to keep secrets out of it
+    (`transforms`). `on_error` is called with the informer and the error each time that a list or watch fails, which is
+    logged, counted and tried again in any case. `streaming_lists` False never asks the server for a streaming list.
     """
 
     def __init__(
@@ -51,14 +54,20 @@ class Cache:
         scopes: Mapping[GroupKind | Kind, Scope] | None = None,
         default_scope: Scope | None = None,
         transforms: Mapping[GroupKind | Kind, Transform[Any]] | None = None,
+        on_error: Callable[[Informer[Any], Interrupted], None] | None = None,
         streaming_lists: bool = True,
     ) -> None:
         self._client = client
         self._scopes = dict(scopes or {})
         self._default_scope = default_scope or Scope()
         self._transforms = dict(transforms or {})
+        self._on_error = on_error
         self._shared = SharedKnowledge(enabled=streaming_lists)
         self._informers: dict[tuple[Form[Any], Scope], Informer[Any]] = {}
+        self._moved: dict[tuple[Form[Any], Scope], Informer[Any]] = {}
+        """By the scopes that they had before."""
+        self._users: Counter[Informer[Any]] = Counter()
+        """Of those that nobody has declared for good."""
         self.declarations = 0
         """Grows with every change of what is declared: who remembers informers looks again then."""
         self._tasks: asyncio.TaskGroup | None = None
@@ -79,25 +88,34 @@ class Cache:
         Raises ConfigurationError where the kind is cached as another class already.
         """
         form = form_of(target)
-        place = (form, scope or self.scope_of(form.kind))
-        informer = self._informers.get(place)
-        if informer is None:
-            for known, where in self._informers:
-                if where == place[1] and known.same_but_class(form):
-                    raise ConfigurationError(two_classes(known, form))
-            informer = self._informers[place] = Informer(
-                form,
-                place[1],
-                self._client,
-                shared=self._shared,
-                clock=self._client.world.clock,
-                rng=self._client.world.rng,
-                transform=self._transforms.get(form.kind) or self._transforms.get(form.kind.group_kind),
-            )
-            self.declarations += 1
-            if self._tasks is not None:
-                self._start(informer, self._tasks)
+        informer = self._made(form, scope or self.scope_of(form.kind))
+        self._users.pop(informer, None)
         return informer
+
+    @asynccontextmanager
+    async def using(
+        self, target: type[T] | Form[T], scope: Scope | None = None
+    ) -> AsyncIterator[Informer[T]]:
+        """The informer of the form in the scope, for as long as the block runs. It is shared with all who use it or
+        have declared it. When the last user leaves, and nobody has declared it, it is removed, and its watch has ended
+        when the block has.
+
+        What a user added to the informer goes with that user: `with informer.add_handler(...)`. Raises
+        ConfigurationError as `declare`.
+        """
+        form = form_of(target)
+        place = (form, scope or self.scope_of(form.kind))
+        there = self._informers.get(place)
+        informer = self._made(*place)
+        if there is None or there in self._users:
+            self._users[informer] += 1
+        try:
+            yield informer
+        finally:
+            if self._users.get(informer) == 1:
+                await self._end(informer)
+            elif informer in self._users:
+                self._users[informer] -= 1
 
     def add_index(
         self, target: type[T] | Form[T], name: str, function: IndexFunction[T], scope: Scope | None = None
@@ -109,10 +127,44 @@ class Cache:
 
     def remove(self, informer: Informer[Any]) -> None:
         """Stops and forgets the informer, for all who share it: reads raise UndeclaredKind, handlers hear no more."""
-        self.declarations += 1
-        self._informers.pop((informer.form, informer.scope), None)
+        self._forget(informer)
         if task := self._running.pop(informer, None):
             task.cancel()
+
+    async def rescope(self, informer: Informer[Any], scope: Scope) -> None:
+        """Changes which objects the informer holds, for all who share it, and returns when it holds them.
+
+        The new scope is read beside the old one, which stays in force and is followed until all of the new one has
+        been read; then reads, indexes and `informer.scope` change at one stroke. Handlers hear of what left as a
+        `Deleted` that is not final and of what came as an `Added`; what is in both scopes they hear of only if it
+        changed, and nothing is missed. Namespaces that are in both scopes are not read again unless a selector
+        changes. It takes as long as the server takes: errors are told as the informer's others, and tried again for
+        ever. Cancelled before, it leaves everything as it was.
+
+        If it was the scope of the kind (`scope_of`), the new one is from now on. Who declared the old scope reads the
+        informer as before, until somebody declares that scope anew. Scopes that watches of controllers narrow down are
+        informers of their own, and stay.
+
+        Raises ConfigurationError if another informer has the scope, RuntimeError if the cache does not run, if it is
+        stopped meanwhile, or while another rescoping of the informer is under way.
+        """
+        form, old = informer.form, informer.scope
+        if scope == old:
+            return
+
+        def exchanging() -> None:
+            if (form, scope) in self._informers:
+                raise ConfigurationError(f"{form} has an informer in that scope already: use that one")
+            self.declarations += 1
+            del self._informers[form, old]
+            self._moved[form, old] = self._informers[form, scope] = informer
+            self._moved.pop((form, scope), None)
+            if self.scope_of(form.kind) == old:
+                self._scopes[form.kind] = scope
+
+        if (form, scope) in self._informers:
+            raise ConfigurationError(f"{form} has an informer in that scope already: use that one")
+        await informer.rescope(scope, exchanging)
 
     def scope_of(self, kind: Kind) -> Scope:
         """The scope in which the kind is cached unless `declare` says otherwise."""
@@ -179,7 +231,8 @@ class Cache:
         Raises UndeclaredKind.
         """
         form = form_of(target)
-        found = self._informers.get((form, scope or self.scope_of(form.kind)))
+        place = (form, scope or self.scope_of(form.kind))
+        found = self._informers.get(place) or self._moved.get(place)
         if found is None and scope is None:
             others = [informer for informer in self._informers.values() if informer.form == form]
             found = others[0] if len(others) == 1 else None
@@ -254,6 +307,44 @@ class Cache:
 
     def _unsynced(self) -> Sequence[Informer[Any]]:
         return [informer for informer in self._informers.values() if not informer.has_synced]
+
+    def _made(self, form: Form[T], scope: Scope) -> Informer[T]:
+        """The informer in that place, made and started if need be. Raises ConfigurationError."""
+        informer = self._informers.get((form, scope))
+        if informer is not None:
+            return informer
+        for known, where in self._informers:
+            if where == scope and known.same_but_class(form):
+                raise ConfigurationError(two_classes(known, form))
+        informer = self._informers[form, scope] = Informer(
+            form,
+            scope,
+            self._client,
+            shared=self._shared,
+            clock=self._client.world.clock,
+            rng=self._client.world.rng,
+            transform=self._transforms.get(form.kind) or self._transforms.get(form.kind.group_kind),
+            on_error=self._on_error,
+        )
+        self._moved.pop((form, scope), None)
+        self.declarations += 1
+        if self._tasks is not None:
+            self._start(informer, self._tasks)
+        return informer
+
+    def _forget(self, informer: Informer[Any]) -> None:
+        self.declarations += 1
+        self._users.pop(informer, None)
+        for places in (self._informers, self._moved):
+            for place in [place for place, known in places.items() if known is informer]:
+                del places[place]
+
+    async def _end(self, informer: Informer[Any]) -> None:
+        """As `remove`, and waits for its end."""
+        task = self._running.get(informer)
+        self.remove(informer)
+        if task is not None:
+            await asyncio.wait([task])
 
     def _start(self, informer: Informer[Any], tasks: asyncio.TaskGroup) -> None:
         self._running[informer] = tasks.create_task(informer.run(), name=f"informer {informer}")

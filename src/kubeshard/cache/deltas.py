@@ -11,6 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from kubeshard.core.objects import KubeObject
 
+T = TypeVar("T", bound=KubeObject)
 T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
 
 
@@ -46,3 +47,8 @@ class Deleted(NamedTuple, Generic[T_co]):
 
 
 Delta = Added[T_co] | Updated[T_co] | Deleted[T_co]
+
+
+def current(delta: Delta[T]) -> T:
+    """The object as the delta leaves it; of a deletion its last known state."""
+    return delta.new if isinstance(delta, Updated) else delta.object

@@ -2,45 +2,56 @@
 
 Guaranteed: the store changes first, then the handlers hear of it, one delta after another in the order of the
 stream; a handler added late first gets one initial `Added` per stored object and then everything after it,
-without gap or double, at a pace that lets others run (`registration`); a handler that raises harms neither its
-neighbours nor the informer (it is logged and counted; that delta is lost for it). Handlers are plain functions
-called inline: they map and enqueue, they do not wait. So there is no buffer that could grow, but for what
-happens while a late handler catches up.
+without gap or double, at a pace that lets others run; a handler that raises, and an async one that does not return,
+harm neither their neighbours nor the informer (`registration`). An error is logged and counted, and that delta is lost
+for its handler.
 
 Not guaranteed: freshness. `last_heard` says when the server was last heard, `store.resource_version` up to
-where the store is. There is no periodic replay of the store to handlers: a controller that wants to look
-again later requeues its key.
+where the store is. There is no periodic replay of the store to handlers: that is the watch's of a controller
+(`Watch.resync`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from itertools import chain
-from typing import Generic, TypeVar
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from typing import Any, Generic, NoReturn, TypeVar
 
-from kubeshard.cache.deltas import Added
+from kubeshard.cache.deltas import Deleted
+from kubeshard.cache.handlers import Handlers
 from kubeshard.cache.listwatch import Advance, Apply, Remove, Replace, SharedKnowledge
-from kubeshard.cache.pace import Pace
-from kubeshard.cache.reflector import PATIENCE_FOR_LOGS, Reflector, Transform
-from kubeshard.cache.registration import Handler, News, Registration, UndecodableHandler
+from kubeshard.cache.reflector import Interrupted, Reflector, Sink, Tally
+from kubeshard.cache.registration import (
+    AsyncHandler,
+    Handler,
+    Registration,
+    UndecodableHandler,
+    name_of,
+)
+from kubeshard.cache.rescoping import Staging
 from kubeshard.cache.scope import ALL_NAMESPACES, Scope
 from kubeshard.cache.store import Store
+from kubeshard.cache.transforms import Transform, arriving
+from kubeshard.cache.troubles import Troubles
 from kubeshard.client.client import Client
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError
-from kubeshard.core.objects import Form, Key, KubeObject
+from kubeshard.core.objects import Form, KubeObject
 from kubeshard.runtime.clock import Clock
-from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
 
 T = TypeVar("T", bound=KubeObject)
 
-_log = get_logger("kubeshard.cache")
+
+OnError = Callable[["Informer[Any]", Interrupted], None]
 
 
 class Informer(Generic[T]):
-    """Made by `Cache.declare`; runs while the cache runs.
+    """Made by `Cache.declare` and `Cache.using`; runs while the cache runs.
+
+    `scope` is the present one: `Cache.rescope` changes it.
 
     RBAC: `list` and `watch` on the resource, in the scope's namespaces or cluster-wide.
     """
@@ -55,27 +66,36 @@ class Informer(Generic[T]):
         clock: Clock,
         rng: Rng,
         transform: Transform[T] | None = None,
+        on_error: OnError | None = None,
     ) -> None:
         parts = scope.parts(form.kind)
         self.form = form
         self.scope = scope
-        self.store: Store[T] = Store(parts, index_failed=self._index_failed)
-        self.handler_errors = 0
-        self.index_errors = 0
-        """Calls of index functions that raised."""
-        self._index_log_due = 0.0
+        self._troubles = Troubles(form, clock)
+        self.store: Store[T] = Store(parts, index_failed=self._troubles.index_failed)
+        self._client = client
+        self._shared = shared
         self._clock = clock
-        self._registrations: tuple[Registration[T], ...] = ()
+        self._rng = rng
+        self._arrive = arriving(form, transform)
+        self._on_error = on_error
         self._unsynced = set(parts)
         self._synced = asyncio.Event()
         if not parts:
             self._synced.set()
+        self._handlers: Handlers[T] = Handlers(str(form), self._synced, self._troubles.handler_failed, clock)
+        self._exchanging = asyncio.Lock()
+        """Held until all handlers have heard what a full read changed."""
         self._progress: asyncio.Future[None] | None = None
         self._group: asyncio.TaskGroup | None = None
-        self._reflectors = [
-            Reflector(client, form, scope, part, self, shared, clock, rng, transform) for part in parts
-        ]
-        self._by_part = {reflector.part: reflector for reflector in self._reflectors}
+        self._tally = Tally()
+        self._past_stale_events = 0
+        """Of list/watches that have ended."""
+        self._reflectors = {part: self._reflector(scope, part, self, self._tally) for part in parts}
+        self._driven: dict[str, asyncio.Task[NoReturn]] = {}
+        """By part, while the informer runs."""
+        self._staging: Staging[T] | None = None
+        """While another scope is read."""
 
     def __str__(self) -> str:
         return str(self.form)
@@ -84,25 +104,32 @@ class Informer(Generic[T]):
 
     def add_handler(
         self,
-        handler: Handler[T],
+        handler: Handler[T] | AsyncHandler[T],
         *,
         undecodable: UndecodableHandler = lambda _: None,
         existing: bool = True,
+        name: str = "",
     ) -> Registration[T]:
         """From now on `handler` hears every delta. If there are objects already, it hears of them first, soon after
-        this returns (`await registration.synced()`); of an informer that does not run, before. `undecodable` hears
-        in the same way of each version of an object that does not fit its class, which makes no delta. `existing`
-        False: it hears only of what comes after this call; the caller reads the store itself, at once.
+        this returns (`await registration.synced()`); a plain function of an informer that does not run, before.
+
+        A plain function is called inline: it must not wait, and holds everybody up if it does. An `async def` function
+        is called in a task of its own, while the informer runs, and hears of each object what brings it up to date
+        when it comes to it: states in between may be left out, and objects that came and went. When the informer ends,
+        the call under way is cancelled.
+
+        `undecodable` hears of each version of an object that does not fit its class, which makes no delta; it is a
+        plain function. `existing` False: the handler hears only of what comes after this call; the caller reads the
+        store itself, at once. `name`: default that of the function.
         """
-        registration = Registration(handler, undecodable, self.synced)
-        self._registrations = (*(known for known in self._registrations if known.active), registration)
-        if not existing:
-            return registration
-        objects, unreadable = self.store.list(), tuple(self.store.undecodable.values())
-        if objects or unreadable:
-            registration.begin_with(chain((Added(obj, initial=True) for obj in objects), unreadable))
-            self._start_catching_up(registration)
-        return registration
+        objects: Sequence[T] = self.store.list() if existing else ()
+        unreadable = tuple(self.store.undecodable.values()) if existing else ()
+        return self._handlers.add(handler, undecodable, objects, unreadable, name)
+
+    @property
+    def handlers(self) -> Sequence[Registration[T]]:
+        """Those that have not been removed, for health and metrics."""
+        return self._handlers.active
 
     # Progress and health
 
@@ -121,7 +148,7 @@ class Informer(Generic[T]):
         accepted watch (monotonic seconds). Of several namespaces the one silent for longest; None while one
         was never heard.
         """
-        heard = [reflector.last_heard for reflector in self._reflectors]
+        heard = [reflector.last_heard for reflector in self._reflectors.values()]
         return None if None in heard else min((time for time in heard if time is not None), default=None)
 
     @property
@@ -129,49 +156,64 @@ class Informer(Generic[T]):
         """Why listing or watching does not work at the moment; None when it does. NotFound: the kind is not
         installed.
         """
-        return next((r.last_error for r in self._reflectors if r.last_error is not None), None)
+        return next((r.last_error for r in self._reflectors.values() if r.last_error is not None), None)
 
     @property
     def full_reads(self) -> int:
         """How often everything was read, the first time included."""
-        return sum(reflector.full_reads for reflector in self._reflectors)
+        return self._tally.full_reads
 
     @property
     def rewinds(self) -> int:
         """How often a full read showed that the server's history was rewritten: it was restored from a backup."""
-        return sum(reflector.rewinds for reflector in self._reflectors)
+        return self._tally.rewinds
 
     def read_after(self, namespace: str, moment: float) -> bool:
         """Whether objects of the namespace were read in full by a request that began after the moment (monotonic
         seconds). Such a read shows all that was written before, or that it was undone.
         """
-        reflector = self._by_part.get(namespace) or self._by_part.get(ALL_NAMESPACES)
+        reflector = self._reflectors.get(namespace) or self._reflectors.get(ALL_NAMESPACES)
         return reflector is not None and reflector.read_since > moment
+
+    @property
+    def errors(self) -> Counter[str]:
+        """Lists and watches that failed, by the class of the error."""
+        return self._tally.errors
 
     @property
     def failures(self) -> int:
         """Lists and watches that failed."""
-        return sum(reflector.failures for reflector in self._reflectors)
+        return self.errors.total()
 
     @property
     def unexpected_answers(self) -> int:
         """Lists and watches that failed because of an answer, or a line of a watch, that no API server sends."""
-        return sum(reflector.unexpected_answers for reflector in self._reflectors)
+        return self._tally.unexpected_answers
+
+    @property
+    def handler_errors(self) -> int:
+        """Calls of handlers that raised."""
+        return self._troubles.handler_errors
+
+    @property
+    def index_errors(self) -> int:
+        """Calls of index functions that raised."""
+        return self._troubles.index_errors
 
     @property
     def transform_errors(self) -> int:
-        """Objects that are stored as they came, because the transform raised or returned something else."""
-        return sum(reflector.transform_errors for reflector in self._reflectors)
+        """Objects that nobody can read because the transform raised or returned something else."""
+        return self._troubles.transform_errors
 
     @property
     def undecodable(self) -> int:
-        """Objects that did not fit their class, counted each time they came."""
-        return sum(reflector.undecodable for reflector in self._reflectors)
+        """Objects that did not fit their class, counted each time they came; those of `transform_errors` too."""
+        return self._troubles.undecodable
 
     @property
     def stale_events(self) -> int:
         """Events of the past that came again and were dropped."""
-        return sum(reflector.stale_events for reflector in self._reflectors)
+        return self._past_stale_events + sum(each.stale_events for each in self._reflectors.values())
 
     def progress(self) -> asyncio.Future[None]:
         """Done at the next change of the store or of its version. Shared: wait with `asyncio.wait`, never
@@ -187,14 +229,66 @@ class Informer(Generic[T]):
         """Lists and watches until cancelled. Raises only what is a bug."""
         try:
             async with asyncio.TaskGroup() as self._group:
-                for registration in self._registrations:
-                    if registration.behind:
-                        self._start_catching_up(registration)
-                for reflector in self._reflectors:
-                    name = f"reflector {self.form} {reflector.part}".rstrip()
-                    self._group.create_task(reflector.run(), name=name)
+                self._handlers.run_in(self._group)
+                for part, reflector in self._reflectors.items():
+                    self._driven[part] = self._drive(reflector, self._group)
+                await asyncio.get_running_loop().create_future()
         finally:
             self._group = None
+            self._handlers.run_in(None)
+            self._driven.clear()
+
+    async def rescope(self, scope: Scope, exchanging: Callable[[], None]) -> None:
+        """From the cache: `Cache.rescope`. `exchanging` is called just before; what it raises keeps the old scope."""
+        group = self._group
+        if group is None:
+            raise RuntimeError(f"{self} does not run, so no other scope can be read: run the cache first")
+        if self._staging is not None:
+            raise RuntimeError(f"another scope of {self} is being read: wait for that, or cancel it")
+        parts = scope.parts(self.form.kind)
+        same = (scope.labels, scope.fields) == (self.scope.labels, self.scope.fields)
+        kept = {part: self._reflectors[part] for part in parts if same and part in self._reflectors}
+        fresh = [part for part in parts if part not in kept]
+        staging, tally = Staging(self.form.kind, scope, fresh, self), Tally(errors=self._tally.errors)
+        reflectors = {part: self._reflector(scope, part, staging, tally) for part in fresh}
+        driven = {part: self._drive(reflector, group) for part, reflector in reflectors.items()}
+        self._staging = staging
+        try:
+            with ExitStack() as undo:
+                for task in driven.values():
+                    undo.callback(task.cancel)
+                await staging.completed(driven.values())
+                async with self._exchanging:
+                    if self._group is not group:
+                        raise RuntimeError(f"{self} was stopped while another scope was read")
+                    exchanging()
+                    undo.pop_all()
+                    for part in self._reflectors.keys() - kept.keys():
+                        self._past_stale_events += self._reflectors[part].stale_events
+                        self._driven.pop(part).cancel()
+                    self._driven.update(driven)
+                    self._reflectors, self.scope = {**kept, **reflectors}, scope
+                    self._tally.add(tally)
+                    await self._exchange(staging, kept, reflectors.values())
+        finally:
+            self._staging = None
+
+    async def _exchange(
+        self, staging: Staging[T], kept: Iterable[str], reflectors: Iterable[Reflector[T]]
+    ) -> None:
+        """From the old scope's objects to the new one's, which the staging has. Cancelled, it does so all the same."""
+        registrations = self._handlers.present
+        entries, versions = staging.close()
+        deltas = self.store.rescope(entries, versions, kept)
+        self._progressed()
+        try:
+            await self._handlers.tell_all(registrations, deltas, entries.values())
+        finally:
+            self._unsynced.intersection_update(kept)
+            self._note_synced()
+            for reflector in reflectors:
+                reflector.sink, reflector.tally = self, self._tally
+            staging.open()
 
     def apply(self, change: Apply[T] | Remove[T] | Advance, part: str) -> None:
         """From the reflector: one step."""
@@ -203,72 +297,65 @@ class Informer(Generic[T]):
             self._progressed()
             return
         step = self.store.apply if isinstance(change, Apply) else self.store.remove
-        registrations = self._registrations
+        registrations = self._handlers.present
         deltas = step(change.entry, part)
+        if self._staging is not None:
+            self._staging.old(change)
         self._progressed()
         for delta in deltas:
-            self._tell(registrations, delta)
+            self._handlers.tell(registrations, delta)
         if isinstance(change, Apply) and isinstance(change.entry, UndecodableObject):
-            self._tell(registrations, change.entry)
+            self._handlers.tell(registrations, change.entry)
 
     async def replace(self, change: Replace[T], part: str) -> None:
         """From the reflector: a full read. Lets others run while handlers hear of it."""
-        # Handlers added from here on learn everything from the store, which is ahead of this loop.
-        registrations = self._registrations
-        deltas = self.store.replace(change.entries, change.resource_version, part, rewound=change.rewound)
-        self._progressed()
-        pace = Pace(self._clock)
-        for delta in deltas:
-            self._tell(registrations, delta)
-            await pace.step()
-        for entry in change.entries.values():
-            if isinstance(entry, UndecodableObject):
-                self._tell(registrations, entry)
+        if change.rewound:
+            self._troubles.history_went_back(change.resource_version)
+        async with self._exchanging:
+            # Handlers added from here on learn everything from the store, which is ahead of this loop.
+            registrations = self._handlers.present
+            deltas = self.store.replace(change.entries, change.resource_version, part, rewound=change.rewound)
+            if self._staging is not None:
+                gone = [delta.object.key for delta in deltas if isinstance(delta, Deleted)]
+                self._staging.old(change, gone)
+            self._progressed()
+            await self._handlers.tell_all(registrations, deltas, change.entries.values())
         self._unsynced.discard(part)
-        if not self._unsynced:
-            self._synced.set()
+        self._note_synced()
 
-    def _index_failed(self, name: str, key: Key, error: Exception) -> None:
-        self.index_errors += 1
-        now = self._clock.monotonic()
-        if now >= self._index_log_due:
-            self._index_log_due = now + PATIENCE_FOR_LOGS
-            _log.crash(
-                "An index function failed; the index does not find the object",
-                error,
-                kind=str(self.form),
-                index=name,
-                object=str(key),
-                so_far=self.index_errors,
-            )
+    async def interrupted(self, interruption: Interrupted, part: str, *, again: bool) -> None:
+        """From the reflector: a list or watch failed."""
+        self._troubles.interrupted(interruption, part, again=again)
+        if self._on_error is not None:
+            try:
+                self._on_error(self, interruption)
+            except Exception as error:
+                self._troubles.handler_failed(name_of(self._on_error), error)
 
-    def _tell(self, registrations: Iterable[Registration[T]], news: News[T]) -> None:
-        for registration in registrations:
-            if registration.behind:
-                registration.queue(news)
-            else:
-                self._deliver(registration, news)
+    def unreadable(self, error: UndecodableObject) -> None:
+        """From the reflector: an object does not fit its class."""
+        self._troubles.unreadable(error)
 
-    def _deliver(self, registration: Registration[T], news: News[T]) -> None:
-        try:
-            registration.tell(news)
-        except Exception as error:
-            self.handler_errors += 1
-            _log.crash("Handler failed; it will not hear of this change again", error, kind=str(self.form))
+    def _reflector(self, scope: Scope, part: str, sink: Sink[T], tally: Tally) -> Reflector[T]:
+        return Reflector(
+            self._client,
+            self.form,
+            scope,
+            part,
+            sink,
+            self._shared,
+            self._clock,
+            self._rng,
+            tally=tally,
+            arrive=self._arrive,
+        )
 
-    def _start_catching_up(self, registration: Registration[T]) -> None:
-        if self._group is not None:
-            self._group.create_task(self._catch_up(registration), name=f"late handler of {self.form}")
-            return
-        for news in registration.waiting():  # nobody is there whom it could hold up
-            self._deliver(registration, news)
+    def _drive(self, reflector: Reflector[T], group: asyncio.TaskGroup) -> asyncio.Task[NoReturn]:
+        return group.create_task(reflector.run(), name=f"reflector {self.form} {reflector.part}".rstrip())
 
-    async def _catch_up(self, registration: Registration[T]) -> None:
-        """Tells a late handler what it has still to hear. Lets others run meanwhile."""
-        pace = Pace(self._clock)
-        for news in registration.waiting():
-            self._deliver(registration, news)
-            await pace.step()
+    def _note_synced(self) -> None:
+        if not self._unsynced and not self._synced.is_set():
+            self._handlers.store_filled()
 
     def _progressed(self) -> None:
         if self._progress is not None:

@@ -1,11 +1,12 @@
-"""Drives one list/watch machine against the API server and hands its changes to an informer.
+"""Drives one list/watch machine against the API server and hands its changes to a sink: an informer, or a watcher.
 
 Guaranteed: objects of any size; others get a turn on the event loop every few milliseconds of decoding; a
 watch on which nothing comes for READ_DEADLINE is given up (a bookmark is due every minute), so a half-open
 connection costs at most that; an object that does not fit its class is passed on as its UndecodableObject and
 never fails the list. Where a watch shows an object that cannot even be told by name, the change of some object
-was missed, so everything is read again; a full read leaves such an object out. Every failure is logged,
-counted, kept in `last_error`, and followed by another attempt.
+was missed, so everything is read again; a full read leaves such an object out. Every failure is counted, told
+to the sink, kept in `last_error`, and followed by another attempt. Nothing is read while the sink has the driver
+wait, so a slow sink slows the server down and costs no memory.
 
 RBAC: list and watch.
 """
@@ -13,10 +14,10 @@ RBAC: list and watch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Generic, NoReturn, Protocol, TypeVar
-
-import msgspec
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 from kubeshard.cache.listwatch import (
     LONGEST_WATCH,
@@ -37,7 +38,7 @@ from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import (
     ApiError,
     ConfigurationError,
-    NotFound,
+    Invalid,
     Throttled,
     Timeout,
     Unauthorized,
@@ -52,37 +53,58 @@ from kubeshard.runtime.rng import Rng
 
 T = TypeVar("T", bound=KubeObject)
 
-Transform = Callable[[T], T]
-"""Changes an object before it is stored. Pure; leaves name, namespace, UID and resourceVersion alone. Where it
-raises, or returns something else, the object is stored as it came.
-"""
-
 READ_DEADLINE = 75.0
 """Seconds without an event or bookmark after which a watch counts as dead. A bookmark is due every minute, so that a
 healthy watch is not cut; and 15 s are left for a new watch before others take the informer for deaf (90 s).
 """
 
-PATIENCE_FOR_LOGS = 10.0
-"""Seconds between two lines about a full read that takes long, or about undecodable objects."""
-
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-
 _log = get_logger("kubeshard.cache")
+
+
+class Interrupted(NamedTuple):
+    """Nothing is heard at the moment, and everything is tried again in so many seconds: 0 is at once."""
+
+    error: ApiError
+    seconds: float
+
+
+@dataclass(slots=True)
+class Tally:
+    """What list/watches have met. `errors`: those that failed, by the class of the error."""
+
+    full_reads: int = 0
+    rewinds: int = 0
+    unexpected_answers: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Tally) -> None:
+        """But for the errors."""
+        self.full_reads += other.full_reads
+        self.rewinds += other.rewinds
+        self.unexpected_answers += other.unexpected_answers
 
 
 class Sink(Protocol[T]):
     """Where the changes go. `part` is the namespace that this list/watch covers, or ALL_NAMESPACES."""
 
-    def apply(self, change: Apply[T] | Remove[T] | Advance, part: str) -> None: ...
+    def apply(self, change: Apply[T] | Remove[T] | Advance, part: str) -> Awaitable[None] | None:
+        """One step. What it returns is waited for before anything else is read."""
 
-    async def replace(self, change: Replace[T], part: str) -> None: ...
+    async def replace(self, change: Replace[T], part: str) -> None:
+        """A full read."""
+
+    async def interrupted(self, interruption: Interrupted, part: str, *, again: bool) -> None:
+        """A list or watch failed. `again`: for the reason for which it failed before, without having worked since."""
+
+    def unreadable(self, error: UndecodableObject) -> None:
+        """An object came that does not fit its class. If its name is known it is an entry of a change, too."""
 
 
 class Reflector(Generic[T]):
     """One list/watch: a form, a scope, and of it one namespace or all.
 
-    `last_heard` (monotonic seconds) and the counters `full_reads`, `failures`, `unexpected_answers`,
-    `undecodable` may be read at any time.
+    `arrive` is what becomes of an object on its way in. `last_heard` (monotonic seconds) and `tally`, where it counts
+    what it meets, may be read at any time.
     """
 
     def __init__(
@@ -95,30 +117,26 @@ class Reflector(Generic[T]):
         shared: SharedKnowledge,
         clock: Clock,
         rng: Rng,
-        transform: Transform[T] | None = None,
+        *,
+        tally: Tally,
+        arrive: Callable[[T], T | UndecodableObject] | None = None,
     ) -> None:
         self.part = part
+        self.sink = sink
+        self.tally = tally
         self.last_heard: float | None = None
-        self.full_reads = 0
-        self.failures = 0
-        self.unexpected_answers = 0
         self.read_since = float("-inf")
         """When the last full read that succeeded was begun (monotonic seconds)."""
-        self.undecodable = 0
-        self.transform_errors = 0
         self._client = client
         self._form = form
         self._scope = scope
         self._namespace = ALL if part == ALL_NAMESPACES else part
-        self._sink = sink
         self._clock = clock
         self._rng = rng
-        self._transform = transform
+        self._arrive = arrive
         self._machine: ListWatch[T] = ListWatch(form.kind.group, shared, rng)
         self._log = _log.bind(kind=str(form), **({"namespace": part} if part else {}))
         self._asked = 0.0
-        self._undecodable_log_due = 0.0
-        self._transform_log_due = 0.0
         self._reported = ""
 
     @property
@@ -130,10 +148,6 @@ class Reflector(Generic[T]):
     def stale_events(self) -> int:
         return self._machine.stale_events
 
-    @property
-    def rewinds(self) -> int:
-        return self._machine.rewinds
-
     async def run(self) -> NoReturn:
         """Lists and watches until cancelled. May be run again later."""
         self._machine.start()
@@ -141,7 +155,8 @@ class Reflector(Generic[T]):
             try:
                 match self._machine.request:
                     case Pause(seconds):
-                        self._report(seconds)
+                        assert self._machine.last_error is not None
+                        await self._interrupted(self._machine.last_error, seconds)
                         await asyncio.sleep(seconds)
                         self._machine.elapsed()
                     case List():
@@ -151,9 +166,9 @@ class Reflector(Generic[T]):
                     case Watch() as watch:
                         await self._watch(watch)
             except ApiError as error:
-                self._failed(error)
+                await self._failed(error)
             except ConfigurationError as error:  # credentials that are unusable now may be mended in place
-                self._failed(Unauthorized(str(error)))
+                await self._failed(Unauthorized(str(error)))
 
     async def _list(self) -> None:
         machine, pace = self._machine, Pace(self._clock)
@@ -165,14 +180,16 @@ class Reflector(Generic[T]):
             field_selector=self._scope.fields,
             on_restart=machine.restarted,
         )
+        arrive = self._arrival
         async for obj in stream:
-            machine.item(self._arrive(obj))
+            machine.item(arrive(obj))
             await pace.step()
         for unreadable in stream.undecodable:
-            if self._note(unreadable):
+            self.sink.unreadable(unreadable)
+            if unreadable.key is not None:
                 machine.item(unreadable)
-        self._heard()
-        if replacement := machine.listed(stream.resource_version, self._clock.monotonic()):
+        self.last_heard = now = self._clock.monotonic()
+        if replacement := machine.listed(stream.resource_version, now):
             await self._replace(replacement)
 
     async def _probe(self) -> None:
@@ -198,10 +215,9 @@ class Reflector(Generic[T]):
             timeout_seconds=lasts,
             idle_timeout=READ_DEADLINE,
         ) as stream:
-            machine.opened(self._clock.monotonic(), lasts=lasts)
-            self._heard()
+            self.last_heard = now = self._clock.monotonic()
+            machine.opened(now, lasts=lasts)
             async for event in stream:
-                self._heard()
                 await self._event(event)
                 if isinstance(machine.state, Pausing):
                     return
@@ -211,106 +227,62 @@ class Reflector(Generic[T]):
         machine.ended(self._clock.monotonic())
 
     async def _event(self, event: WatchEvent[T]) -> None:
-        machine, now = self._machine, self._clock.monotonic()
+        machine = self._machine
+        self.last_heard = now = self._clock.monotonic()
         change: Replace[T] | Apply[T] | Remove[T] | Advance | None
         if isinstance(event, Changed):
-            change = machine.event(event.type, self._arrive(event.object), now)
+            change = machine.event(event.type, self._arrival(event.object), now)
         elif isinstance(event, Bookmark):
             ends = event.ends_initial_events
             change = machine.bookmark(event.resource_version, now, ends_initial_events=ends)
-        elif self._note(event.error):
-            change = machine.event(event.type, event.error, now)
-        elif isinstance(machine.state, Streaming):
-            return
         else:
-            raise UnexpectedResponse(f"the watch sent an object that cannot be told by name: {event.error}")
+            self.sink.unreadable(event.error)
+            if event.error.key is not None:
+                change = machine.event(event.type, event.error, now)
+            elif isinstance(machine.state, Streaming):
+                return
+            else:
+                raise UnexpectedResponse(
+                    f"the watch sent an object that cannot be told by name: {event.error}"
+                )
         if isinstance(change, Replace):
             await self._replace(change)
-        elif change is not None:
-            self._sink.apply(change, self.part)
+        elif change is not None and (room := self.sink.apply(change, self.part)) is not None:
+            await room
 
     async def _replace(self, change: Replace[T]) -> None:
-        self.full_reads += 1
+        self.tally.full_reads += 1
+        self.tally.rewinds += change.rewound
         self.read_since = self._asked
-        if change.rewound:
-            self._log.warning(
-                "The API server's history went back, as after a restore of etcd; read everything again",
-                version=change.resource_version,
-            )
         self._log.debug("Read everything", objects=len(change.entries), version=change.resource_version)
-        await self._sink.replace(change, self.part)
+        await self.sink.replace(change, self.part)
 
-    def _arrive(self, obj: T) -> T:
-        """The object as it is to be stored."""
-        obj = without_last_applied(obj)
-        if self._transform is None:
+    def _arrival(self, obj: T) -> T | UndecodableObject:
+        """What stands for the object from here on."""
+        if self._arrive is None:
             return obj
-        try:
-            return _same(self._transform(obj), obj)
-        except Exception as error:
-            self.transform_errors += 1
-            now = self._clock.monotonic()
-            if now >= self._transform_log_due:
-                self._transform_log_due = now + PATIENCE_FOR_LOGS
-                self._log.crash(
-                    "A transform failed; the object is stored as it came",
-                    error,
-                    object=str(obj.key),
-                    so_far=self.transform_errors,
-                )
-            return obj
+        arrived = self._arrive(obj)
+        if isinstance(arrived, UndecodableObject):
+            self.sink.unreadable(arrived)
+        return arrived
 
-    def _note(self, unreadable: UndecodableObject) -> bool:
-        """Counts an object that does not fit its class. False: not even its name is known."""
-        self.undecodable += 1
-        now = self._clock.monotonic()
-        if now >= self._undecodable_log_due:
-            self._undecodable_log_due = now + PATIENCE_FOR_LOGS
-            self._log.error("An object does not fit its class", error=unreadable, so_far=self.undecodable)
-        return unreadable.key is not None
-
-    def _heard(self) -> None:
-        self.last_heard = self._clock.monotonic()
-
-    def _failed(self, error: ApiError) -> None:
+    async def _failed(self, error: ApiError) -> None:
         machine, now = self._machine, self._clock.monotonic()
-        self.unexpected_answers += isinstance(error, UnexpectedResponse)
+        self.tally.unexpected_answers += isinstance(error, UnexpectedResponse)
         if error.code and isinstance(machine.state, Watching):
             machine.error_event(error, now)  # only an ERROR event has a code once the watch is open
         else:
             machine.failed(error, now)
-        if not isinstance(machine.state, Pausing):
-            self._log.debug("Continuing at once", error=error)
+        if isinstance(machine.state, Pausing):
+            return  # which tells of it
+        self._log.debug("Continuing at once", error=error)
+        if not isinstance(error, Invalid):  # which is how a server says that it has no streaming lists
+            await self._interrupted(error, 0.0)
 
-    def _report(self, pause: float) -> None:
-        """Before each pause: what led to it. The same trouble again is for the debug level only."""
-        self.failures += 1
-        error = self._machine.last_error
+    async def _interrupted(self, error: ApiError, seconds: float) -> None:
+        self.tally.errors[type(error).__name__] += 1
         trouble = "no answer" if isinstance(error, Throttled | Timeout | Unavailable) else str(error)
-        log = self._log.debug if trouble == self._reported else self._log.warning
-        self._reported = trouble
-        if isinstance(error, NotFound):
-            log("The API server does not serve this kind", error=error, again_in=pause)
-        else:
-            log("List or watch failed", error=error, again_in=pause)
-
-
-def _same(new: T, old: T) -> T:
-    """What a transform returned. Raises TypeError where that is not the same version of the same object."""
-    if not isinstance(new, KubeObject):
-        raise TypeError(f"it returned {new!r}: return the object")
-    after, before = new.metadata, old.metadata
-    if (new.key, after.uid, after.resource_version) != (old.key, before.uid, before.resource_version):
-        raise TypeError("it changed the object's name, namespace, UID or resourceVersion")
-    return new
-
-
-def without_last_applied(obj: T) -> T:
-    """The object without kubectl's copy of its former self, which no controller reads and which can double
-    its size.
-    """
-    metadata = obj.metadata
-    if not metadata.annotations or LAST_APPLIED not in metadata.annotations:
-        return obj
-    kept = {name: value for name, value in metadata.annotations.items() if name != LAST_APPLIED}
-    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(metadata, annotations=kept or None))
+        again = trouble == self._reported
+        if seconds:
+            self._reported = trouble
+        await self.sink.interrupted(Interrupted(error, seconds), self.part, again=again)

@@ -1,51 +1,85 @@
 """A handler's place at an informer.
 
-A handler that is added to a filled store first hears of what is there, a few milliseconds' worth at a time.
-What happens meanwhile waits in line behind it, so the handler hears the same sequence as if it had been told at
-one stroke: each object's initial `Added` first, then its changes, nothing twice and nothing left out.
+A plain function is called inline: it maps and enqueues, it does not wait, and there is no buffer. Only one that is
+added to a filled store first hears of what is there, a few milliseconds' worth at a time; what happens meanwhile waits
+in line behind it, so the handler hears the same sequence as if it had been told at one stroke: each object's initial
+`Added` first, then its changes, nothing twice and nothing left out.
+
+An `async def` function is called in a task of its own, one call at a time. It may take as long as it likes: nobody
+else waits for it, and what it has still to hear is collapsed for each object (`backlog`), so a handler that never
+returns costs a bounded amount of memory. `busy_since` and `waiting` show it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from itertools import chain
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, cast
 
-from kubeshard.cache.deltas import Delta
+from kubeshard.cache.backlog import Backlog
+from kubeshard.cache.deltas import Added, Delta
+from kubeshard.cache.pace import Pace
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import KubeObject
+from kubeshard.runtime.clock import Clock
 
 T = TypeVar("T", bound=KubeObject)
 
 Handler = Callable[[Delta[T]], None]
+AsyncHandler = Callable[[Delta[T]], Awaitable[None]]
 
 UndecodableHandler = Callable[[UndecodableObject], None]
 
 News = Delta[T] | UndecodableObject
 
+Failed = Callable[[str, BaseException], None]
+"""Called with the handler's name and what it raised."""
+
 
 class Registration(Generic[T]):
-    """Made by `Informer.add_handler`. `filled` waits until the informer's store is."""
+    """Made by `Informer.add_handler`. As a context manager it removes the handler at the end of the block.
+
+    `name`: what the handler is called in logs, in metrics and on the health page.
+    """
 
     def __init__(
-        self, handler: Handler[T], undecodable: UndecodableHandler, filled: Callable[[], Awaitable[None]]
+        self,
+        name: str,
+        undecodable: UndecodableHandler,
+        filled: asyncio.Event,
+        failed: Failed,
+        clock: Clock,
     ) -> None:
-        self._handler = handler
+        self.name = name
         self._undecodable = undecodable
         self._filled = filled
+        """Whether the store is."""
+        self._failed = failed
+        self._clock = clock
         self._active = True
-        self._initial: Iterator[News[T]] = iter(())
-        self._later: deque[News[T]] = deque()
+        self._existing: Iterator[News[T]] = iter(())
+        self._existing_left = 0
         self._caught_up = asyncio.Event()
         self._caught_up.set()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
     def remove(self) -> None:
-        """The handler is not called any more, not even with the rest of a change that is being told right
-        now.
+        """The handler is not called any more, not even with the rest of a change that is being told right now; a call
+        of an async handler that is under way is cancelled, unless it is the one that calls this.
         """
         self._active = False
-        self._later.clear()
+        self._existing, self._existing_left = iter(()), 0
         self._caught_up.set()
 
     @property
@@ -53,43 +87,214 @@ class Registration(Generic[T]):
         return self._active
 
     @property
-    def behind(self) -> bool:
-        """Whether the handler has still to hear of objects that were there when it was added."""
-        return not self._caught_up.is_set()
+    def has_synced(self) -> bool:
+        """Whether the store is filled and the handler has heard of all that was there then, or when it was added."""
+        return self._filled.is_set() and self._caught_up.is_set()
 
     async def synced(self) -> None:
-        """Waits until the store is filled and the handler has heard of all that was there when it was added."""
-        await self._filled()
+        """Waits until `has_synced`; no longer once the handler is removed."""
+        await self._filled.wait()
         await self._caught_up.wait()
+
+    @property
+    def waiting(self) -> int:
+        """How many objects' changes the handler has still to hear."""
+        return self._existing_left
+
+    @property
+    def busy_since(self) -> float | None:
+        """When the call of an async handler that is under way began (monotonic seconds)."""
+        return None
 
     # From the informer
 
-    def begin_with(self, existing: Iterable[News[T]]) -> None:
+    @property
+    def behind(self) -> bool:
+        """Whether what happens is to be queued, instead of told at once."""
+        return not self._caught_up.is_set()
+
+    def begin_with(self, existing: Collection[T], unreadable: Collection[UndecodableObject]) -> None:
         """The handler hears of these first."""
-        self._initial = iter(existing)
+        self._existing = chain((Added(obj, initial=True) for obj in existing), unreadable)
+        self._existing_left = len(existing) + len(unreadable)
         self._caught_up.clear()
 
+    def store_filled(self) -> None:
+        """All that was there for the first full read has been told or queued."""
+
+    def tell(self, news: News[T]) -> None:
+        """Calls the handler, whatever it raises."""
+        raise NotImplementedError
+
     def queue(self, news: News[T]) -> None:
-        """In line behind what the handler has still to hear."""
+        raise NotImplementedError
+
+    async def run(self) -> None:
+        """Calls the handler with what it has still to hear. To be gone on with after a break."""
+        raise NotImplementedError
+
+
+class Inline(Registration[T]):
+    """The place of a plain function."""
+
+    def __init__(self, handler: Handler[T], *place: Any) -> None:
+        super().__init__(*place)
+        self._handler = handler
+        self._later: deque[News[T]] = deque()
+
+    def remove(self) -> None:
+        super().remove()
+        self._later.clear()
+
+    @property
+    def waiting(self) -> int:
+        return self._existing_left + len(self._later)
+
+    def tell(self, news: News[T]) -> None:
+        if not self._active:
+            return
+        try:
+            if isinstance(news, UndecodableObject):
+                self._undecodable(news)
+                return
+            answer: object = self._handler(news)  # it may not keep to its type
+            if answer is not None and inspect.iscoroutine(answer):
+                answer.close()
+                raise TypeError("it returned a coroutine that nobody awaits: declare it with `async def`")
+        except Exception as error:
+            self._failed(self.name, error)
+
+    def queue(self, news: News[T]) -> None:
         if self._active:
             self._later.append(news)
 
-    def waiting(self) -> Iterator[News[T]]:
-        """What the handler has still to hear; at its end the handler has caught up. To be gone on with after a
-        break.
-        """
-        for news in self._initial:
-            if not self._active:
-                return
+    async def run(self) -> None:
+        pace = Pace(self._clock)
+        for news in self._left():
+            self.tell(news)
+            await pace.step()
+
+    def catch_up(self) -> None:
+        """`run` at one stroke."""
+        for news in self._left():
+            self.tell(news)
+
+    def _left(self) -> Iterator[News[T]]:
+        for news in self._existing:
+            self._existing_left -= 1
             yield news
         while self._later:
             yield self._later.popleft()
         self._caught_up.set()
 
-    def tell(self, news: News[T]) -> None:
+
+class Queued(Registration[T]):
+    """The place of an async function."""
+
+    def __init__(self, handler: AsyncHandler[T], *place: Any) -> None:
+        super().__init__(*place)
+        self._handler = handler
+        self._backlog: Backlog[T] = Backlog()
+        self._mark = 0 if self._filled.is_set() else None
+        """Up to where the backlog is of what was there when the store was filled."""
+        self._news = asyncio.Event()
+        self._since: float | None = None
+        self._task: asyncio.Task[Any] | None = None
+        if self._mark is None:
+            self._caught_up.clear()
+
+    def remove(self) -> None:
+        super().remove()
+        self._backlog.clear()
+        self._news.set()
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()
+
+    @property
+    def waiting(self) -> int:
+        return self._existing_left + len(self._backlog)
+
+    @property
+    def behind(self) -> bool:
+        return True
+
+    @property
+    def busy_since(self) -> float | None:
+        return self._since
+
+    def store_filled(self) -> None:
+        self._mark = self._backlog.mark
+        self._news.set()
+
+    def queue(self, news: News[T]) -> None:
         if not self._active:
             return
         if isinstance(news, UndecodableObject):
-            self._undecodable(news)
+            self._tell_undecodable(news)
         else:
-            self._handler(news)
+            self._backlog.add(news)
+            self._news.set()
+
+    async def run(self) -> None:
+        self._task = asyncio.current_task()
+        pace = Pace(self._clock)
+        while self._active:
+            for news in self._next():
+                await self._call(news)
+                await pace.step()
+            if not self._existing_left and self._mark is not None and self._backlog.passed(self._mark):
+                self._caught_up.set()
+            if not self.waiting:
+                self._news.clear()
+                await self._news.wait()
+
+    def _next(self) -> tuple[News[T], ...]:
+        for news in self._existing:
+            self._existing_left -= 1
+            return (news,)
+        return self._backlog.take()
+
+    async def _call(self, news: News[T]) -> None:
+        if not self._active:
+            return
+        if isinstance(news, UndecodableObject):
+            self._tell_undecodable(news)
+            return
+        self._since = self._clock.monotonic()
+        try:
+            await self._handler(news)
+        except asyncio.CancelledError as error:  # of its own making, unless somebody wants the task to end
+            if self._task is None or self._task.cancelling():
+                raise
+            self._failed(self.name, error)
+        except Exception as error:
+            self._failed(self.name, error)
+        finally:
+            self._since = None
+
+    def _tell_undecodable(self, error: UndecodableObject) -> None:
+        try:
+            self._undecodable(error)
+        except Exception as raised:
+            self._failed(self.name, raised)
+
+
+def placed(
+    handler: Handler[T] | AsyncHandler[T],
+    name: str,
+    undecodable: UndecodableHandler,
+    filled: asyncio.Event,
+    failed: Failed,
+    clock: Clock,
+) -> Registration[T]:
+    """The place of the handler, by what it is. `name` `""`: that of the function."""
+    call: Any = type(handler).__call__
+    place = name or name_of(handler), undecodable, filled, failed, clock
+    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call):
+        return Queued(cast("AsyncHandler[T]", handler), *place)
+    return Inline(cast("Handler[T]", handler), *place)
+
+
+def name_of(handler: Callable[..., object]) -> str:
+    inner: Any = getattr(handler, "func", handler)  # of a functools.partial
+    return str(getattr(inner, "__qualname__", type(inner).__qualname__))

@@ -51,3 +51,8 @@ class Scope:
             for term in self.fields.requirements
             if term.path in known
         )
+
+    @property
+    def judged_by_metadata(self) -> bool:
+        """Whether `may_select` is certain also where it says True."""
+        return all(term.path in ("metadata.name", "metadata.namespace") for term in self.fields.requirements)

@@ -18,7 +18,7 @@ from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import KubeshardError
 from kubeshard.core.namespaces import ALL, All
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta
-from kubeshard.core.versions import at_least, newest
+from kubeshard.core.versions import at_least, compare, newest
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -139,7 +139,31 @@ class Store(Generic[T]):
         rest. `rewound`: the server's history was rewritten, so objects of one version may differ.
         """
         initial = not self._versions[part]
-        before = self._take_part(part)
+        self._versions[part] = resource_version
+        return self._exchange(self._take_part(part), entries, initial=initial, rewound=rewound)
+
+    def rescope(
+        self, entries: Mapping[Key, T | UndecodableObject], versions: Mapping[str, str], kept: Iterable[str]
+    ) -> Sequence[Delta[T]]:
+        """Make the parts those of `versions`, which hold exactly these entries, and those that are kept as they are.
+        Returns what that changed: deletions first, then the rest.
+        """
+        initial = not self.resource_version
+        stay = {part: self._versions[part] for part in kept}
+        before = {key: objects for key, objects in self._objects.items() if key not in stay}
+        self._objects = {part: self._objects[part] for part in stay if part in self._objects}
+        self._undecodable = {key: error for key, error in self._undecodable.items() if key.namespace in stay}
+        self._versions = {**stay, **versions}
+        return self._exchange(before, entries, initial=initial)
+
+    def _exchange(
+        self,
+        before: Mapping[str, dict[str, T]],
+        entries: Mapping[Key, T | UndecodableObject],
+        *,
+        initial: bool = False,
+        rewound: bool = False,
+    ) -> Sequence[Delta[T]]:
         absent: dict[str, T] = {}
         gone: list[Delta[T]] = []
         come: list[Delta[T]] = []
@@ -170,7 +194,6 @@ class Store(Generic[T]):
         if self._indexes:
             for delta in (*gone, *come):
                 self._file(delta)
-        self._versions[part] = resource_version
         return gone + come
 
     def apply(self, entry: T | UndecodableObject, part: str = ALL_NAMESPACES) -> tuple[Delta[T], ...]:
@@ -186,10 +209,10 @@ class Store(Generic[T]):
             if self._undecodable:
                 self._undecodable.pop(Key(namespace, name), None)
             delta = (Added(entry),)
-        elif old.metadata.uid != metadata.uid:
-            delta = (Deleted(old, final=False), Added(entry))
         elif at_least(old.metadata.resource_version, metadata.resource_version):
             return ()
+        elif old.metadata.uid != metadata.uid:
+            delta = (Deleted(old, final=False), Added(entry))
         else:
             delta = (Updated(old, entry),)
         self._objects.setdefault(namespace, {})[name] = entry
@@ -199,9 +222,15 @@ class Store(Generic[T]):
         return delta
 
     def remove(self, entry: T | UndecodableObject, part: str = ALL_NAMESPACES) -> tuple[Delta[T], ...]:
-        """An object left: deleted, or no longer selected. `entry` is its last state."""
-        self.advance(entry.metadata.resource_version, part)
+        """An object left: deleted, or no longer selected. `entry` is its last state. Where the object that is here is
+        newer, nothing changes.
+        """
+        version = entry.metadata.resource_version
+        self.advance(version, part)
         key = Key(entry.metadata.namespace, entry.metadata.name)
+        there = self._objects.get(key.namespace, {}).get(key.name)
+        if there is not None and version and compare(there.metadata.resource_version, version) > 0:
+            return ()
         self._undecodable.pop(key, None)
         old = self._pop(key)
         if old is None:

@@ -16,35 +16,23 @@ A controller wants an informer: its cache, its resync, reads of its own writes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from kubeshard.cache.listwatch import (
-    LONGEST_WATCH,
-    SHORTEST_WATCH,
-    Advance,
-    Apply,
-    ListWatch,
-    Remove,
-    Replace,
-    SharedKnowledge,
-)
-from kubeshard.cache.listwatch_states import List, Pause, Pausing, Probe, Streaming, Watch, Watching
-from kubeshard.cache.pace import Pace
-from kubeshard.cache.reflector import READ_DEADLINE
-from kubeshard.cache.scope import ANY_FIELDS, EVERYTHING
+from kubeshard.cache.listwatch import Advance, Apply, Remove, Replace, SharedKnowledge
+from kubeshard.cache.reflector import Interrupted, Reflector, Tally
+from kubeshard.cache.scope import ALL_NAMESPACES, ANY_FIELDS, EVERYTHING, Scope
 from kubeshard.client.client import Client
-from kubeshard.client.watching import Bookmark, Changed, ChangeType, Failed, WatchEvent
+from kubeshard.client.watching import Changed, ChangeType, Failed
 from kubeshard.core.encoding import UndecodableObject
-from kubeshard.core.errors import ApiError, ConfigurationError, Unauthorized, UnexpectedResponse
-from kubeshard.core.namespaces import All, namespaces_of
+from kubeshard.core.namespaces import ALL, All, namespaces_of
 from kubeshard.core.objects import Form, Key, KubeObject, form_of
 from kubeshard.core.selectors import FieldSelector, Selector
 
 T = TypeVar("T", bound=KubeObject)
 
-_Change = Replace[T] | Apply[T] | Remove[T] | Advance | None
+AHEAD = 100
+"""Events that wait at most for whoever iterates; then nothing more is read."""
 
 
 class Complete(NamedTuple):
@@ -58,13 +46,6 @@ class Vanished(NamedTuple):
 
     key: Key
     uid: str
-
-
-class Interrupted(NamedTuple):
-    """Nothing is heard at the moment, and everything is tried again in so many seconds."""
-
-    error: ApiError
-    seconds: float
 
 
 WatcherEvent = Changed[T] | Failed | Vanished | Complete | Interrupted
@@ -104,15 +85,22 @@ async def watcher(
     """
     form = form_of(target)
     place = namespaces_of(form.kind, namespace)
-    source = _Source(client, form, place, label_selector, field_selector)
-    memory: _Memory[T] = _Memory()
-    async with aclosing(source.changes()) as changes:
-        async for change in changes:
-            if isinstance(change, Interrupted):
-                yield change
-                continue
-            for event in memory.events_of(change):
-                yield event
+    scope = Scope(labels=label_selector or EVERYTHING, fields=field_selector or ANY_FIELDS)
+    part = ALL_NAMESPACES if place is ALL else place
+    feed: _Feed[T] = _Feed()
+    world = client.world
+    reflector = Reflector(
+        client, form, scope, part, feed, SharedKnowledge(), world.clock, world.rng, tally=Tally()
+    )
+    driver = asyncio.create_task(reflector.run(), name=f"watcher of {form}")
+    driver.add_done_callback(feed.end)
+    try:
+        while (event := await feed.take()) is not None:
+            yield event
+        driver.result()  # raises what is a bug
+    finally:
+        driver.cancel()
+        await asyncio.wait([driver])
 
 
 class _Memory(Generic[T]):
@@ -122,7 +110,7 @@ class _Memory(Generic[T]):
         self._told: dict[Key, tuple[str, str]] = {}
         """UID and version."""
 
-    def events_of(self, change: _Change[T]) -> Iterator[WatcherEvent[T]]:
+    def events_of(self, change: Replace[T] | Apply[T] | Remove[T] | Advance) -> Iterator[WatcherEvent[T]]:
         match change:
             case Replace(entries, version, rewound):
                 for key in [key for key in self._told if key not in entries]:
@@ -158,110 +146,46 @@ def _event(type_: ChangeType, entry: T | UndecodableObject) -> Changed[T] | Fail
     return Failed(type_, entry) if isinstance(entry, UndecodableObject) else Changed(type_, entry)
 
 
-class _Source(Generic[T]):
-    """Drives a list/watch machine at the speed of whoever takes its changes."""
+class _Feed(Generic[T]):
+    """The sink of a watcher's list/watch: what has been told, and what waits to be taken."""
 
-    def __init__(
-        self,
-        client: Client,
-        form: Form[T],
-        namespace: str | All,
-        label_selector: Selector | None,
-        field_selector: FieldSelector | None,
-    ) -> None:
-        self._client = client
-        self._form = form
-        self._namespace = namespace
-        self._labels = label_selector or EVERYTHING
-        self._fields = field_selector or ANY_FIELDS
-        self._clock = client.clock
-        self._rng = client.rng
-        self._machine: ListWatch[T] = ListWatch(form.kind.group, SharedKnowledge(), client.rng)
+    def __init__(self) -> None:
+        self._memory: _Memory[T] = _Memory()
+        self._events: asyncio.Queue[WatcherEvent[T] | None] = asyncio.Queue()
+        self._taken = asyncio.Event()
+        """Nothing waits."""
 
-    async def changes(self) -> AsyncGenerator[_Change[T] | Interrupted, None]:
-        machine = self._machine
-        while True:
-            try:
-                match machine.request:
-                    case Pause(seconds):
-                        assert machine.last_error is not None
-                        yield Interrupted(machine.last_error, seconds)
-                        await asyncio.sleep(seconds)
-                        machine.elapsed()
-                    case List():
-                        yield await self._list()
-                    case Probe():
-                        await self._probe()
-                    case Watch() as watch:
-                        async with aclosing(self._watch(watch)) as changes:
-                            async for change in changes:
-                                yield change
-            except ApiError as error:
-                self._failed(error)
-            except ConfigurationError as error:  # credentials that are unusable now may be mended in place
-                self._failed(Unauthorized(str(error)))
+    async def take(self) -> WatcherEvent[T] | None:
+        """The next event; None when there will be none any more."""
+        event = await self._events.get()
+        if self._events.empty():
+            self._taken.set()
+        return event
 
-    async def _list(self) -> _Change[T]:
-        machine, pace = self._machine, Pace(self._clock)
-        stream = self._client.list(
-            self._form,
-            self._namespace,
-            label_selector=self._labels,
-            field_selector=self._fields,
-            on_restart=machine.restarted,
-        )
-        async for obj in stream:
-            machine.item(obj)
-            await pace.step()
-        for unreadable in stream.undecodable:
-            if unreadable.key is not None:
-                machine.item(unreadable)
-        return machine.listed(stream.resource_version, self._clock.monotonic())
+    def end(self, _: asyncio.Task[None]) -> None:
+        self._events.put_nowait(None)
 
-    async def _probe(self) -> None:
-        version = await self._client.current_version(
-            self._form, self._namespace, label_selector=self._labels, field_selector=self._fields
-        )
-        self._machine.probed(version, self._clock.monotonic())
+    # From the driver
 
-    async def _watch(self, request: Watch) -> AsyncGenerator[_Change[T], None]:
-        machine, pace = self._machine, Pace(self._clock)
-        lasts = self._rng.uniform(SHORTEST_WATCH, LONGEST_WATCH)
-        async with self._client.watch(
-            self._form,
-            self._namespace,
-            label_selector=self._labels,
-            field_selector=self._fields,
-            resource_version=request.resource_version,
-            send_initial_events=request.initial,
-            timeout_seconds=lasts,
-            idle_timeout=READ_DEADLINE,
-        ) as stream:
-            machine.opened(self._clock.monotonic(), lasts=lasts)
-            async for event in stream:
-                yield self._change(event)
-                if isinstance(machine.state, Pausing):
-                    return
-                await pace.step()
-        machine.ended(self._clock.monotonic())
+    def apply(self, change: Apply[T] | Remove[T] | Advance, part: str) -> Awaitable[None] | None:
+        for event in self._memory.events_of(change):
+            self._events.put_nowait(event)
+        return self._room() if self._events.qsize() >= AHEAD else None
 
-    def _change(self, event: WatchEvent[T]) -> _Change[T]:
-        machine, now = self._machine, self._clock.monotonic()
-        match event:
-            case Changed(type_, obj):
-                return machine.event(type_, obj, now)
-            case Bookmark(version, ends):
-                return machine.bookmark(version, now, ends_initial_events=ends)
-            case Failed(type_, error) if error.key is not None:
-                return machine.event(type_, error, now)
-            case Failed(_, error) if isinstance(machine.state, Streaming):
-                return None
-            case Failed(_, error):
-                raise UnexpectedResponse(f"the watch sent an object that cannot be told by name: {error}")
+    async def replace(self, change: Replace[T], part: str) -> None:
+        for event in self._memory.events_of(change):
+            self._events.put_nowait(event)
+            if self._events.qsize() >= AHEAD:
+                await self._room()
 
-    def _failed(self, error: ApiError) -> None:
-        machine, now = self._machine, self._clock.monotonic()
-        if error.code and isinstance(machine.state, Watching):
-            machine.error_event(error, now)  # only an ERROR event has a code once the watch is open
-        else:
-            machine.failed(error, now)
+    async def interrupted(self, interruption: Interrupted, part: str, *, again: bool) -> None:
+        self._events.put_nowait(interruption)
+        if self._events.qsize() >= AHEAD:
+            await self._room()
+
+    def unreadable(self, error: UndecodableObject) -> None:
+        """It is told as `Failed`, with the change that it is part of."""
+
+    async def _room(self) -> None:
+        self._taken.clear()
+        await self._taken.wait()

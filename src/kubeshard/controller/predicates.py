@@ -117,11 +117,6 @@ def _check_function(predicate: str, given: object) -> None:
         )
 
 
-def current(delta: Delta[T]) -> T:
-    """The object as the delta leaves it; of a deletion its last known state."""
-    return delta.new if isinstance(delta, Updated) else delta.object
-
-
 def changed(part: Callable[[T], Any]) -> Predicate[T]:
     """Updates in which `part` of the object is another value; all additions and deletions.
 

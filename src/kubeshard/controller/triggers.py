@@ -23,12 +23,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
+from kubeshard.cache.deltas import Added, Deleted, Delta, Updated, current
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.pace import Pace
 from kubeshard.controller.mapping import KeysOf, states
 from kubeshard.controller.metrics import ControllerMetrics, TriggerStep
-from kubeshard.controller.predicates import current
 from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
 from kubeshard.core.encoding import UndecodableObject

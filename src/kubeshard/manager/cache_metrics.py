@@ -51,7 +51,7 @@ COUNTERS = (
     Series("index_errors", "Calls of index functions that raised.", lambda informer: informer.index_errors),
     Series(
         "transform_errors",
-        "Objects stored as they came because the transform failed.",
+        "Objects that nobody can read because their transform failed.",
         lambda informer: informer.transform_errors,
     ),
     Series("handler_errors", "Calls of handlers that raised.", lambda informer: informer.handler_errors),

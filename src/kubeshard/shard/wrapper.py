@@ -33,9 +33,9 @@ import copy
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from kubeshard.cache.deltas import Updated
+from kubeshard.cache.deltas import Updated, current
 from kubeshard.controller.context import Context
-from kubeshard.controller.predicates import Predicate, always, current
+from kubeshard.controller.predicates import Predicate, always
 from kubeshard.controller.reconciler import ReconcileFn, Result
 from kubeshard.core.errors import ApiError, Conflict, NotFound, NotOurs, PatchTestFailed
 from kubeshard.core.kinds import Kind

@@ -1,0 +1,113 @@
+"""All handlers of one informer.
+
+Guaranteed: each of them hears, of each object, the same deltas in the same order as the store took them, and each is
+told by itself: none waits for another, and what one raises is its own affair (`registration`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
+from typing import Generic, TypeVar
+
+from kubeshard.cache.deltas import Delta
+from kubeshard.cache.pace import Pace
+from kubeshard.cache.registration import (
+    AsyncHandler,
+    Failed,
+    Handler,
+    Inline,
+    News,
+    Registration,
+    UndecodableHandler,
+    placed,
+)
+from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.objects import KubeObject
+from kubeshard.runtime.clock import Clock
+
+T = TypeVar("T", bound=KubeObject)
+
+Registrations = tuple[Registration[T], ...]
+
+
+class Handlers(Generic[T]):
+    """`filled` is set once the store is. `of` names the informer."""
+
+    def __init__(self, of: str, filled: asyncio.Event, failed: Failed, clock: Clock) -> None:
+        self.present: Registrations[T] = ()
+        self._of = of
+        self._filled = filled
+        self._failed = failed
+        self._clock = clock
+        self._group: asyncio.TaskGroup | None = None
+
+    @property
+    def active(self) -> Registrations[T]:
+        return tuple(registration for registration in self.present if registration.active)
+
+    def add(
+        self,
+        handler: Handler[T] | AsyncHandler[T],
+        undecodable: UndecodableHandler,
+        existing: Collection[T],
+        unreadable: Collection[UndecodableObject],
+        name: str,
+    ) -> Registration[T]:
+        """`existing` and `unreadable` it hears of first."""
+        registration = placed(handler, name, undecodable, self._filled, self._failed, self._clock)
+        self.present = (*self.active, registration)
+        if existing or unreadable:
+            registration.begin_with(existing, unreadable)
+        if registration.behind:
+            self._start(registration)
+        return registration
+
+    def run_in(self, group: asyncio.TaskGroup | None) -> None:
+        """Their tasks run in the group from now on; None: in none."""
+        self._group = group
+        if group is not None:
+            for registration in self.active:
+                if registration.behind:
+                    self._start(registration)
+
+    def store_filled(self) -> None:
+        """All that was there for the first full read has been told."""
+        self._filled.set()
+        for registration in self.present:
+            registration.store_filled()
+
+    def tell(self, registrations: Registrations[T], news: News[T]) -> None:
+        """`registrations`: those that were `present` when the store changed; others have it from the store."""
+        for registration in registrations:
+            if registration.behind:
+                registration.queue(news)
+            else:
+                registration.tell(news)
+
+    async def tell_all(
+        self,
+        registrations: Registrations[T],
+        deltas: Iterable[Delta[T]],
+        entries: Iterable[T | UndecodableObject],
+    ) -> None:
+        """What changed at one stroke, and those of the entries that could not be decoded. Lets others run meanwhile;
+        cancelled, it tells the rest at once, for the store has it already.
+        """
+        pace = Pace(self._clock)
+        unreadable = (entry for entry in entries if isinstance(entry, UndecodableObject))
+        left: Iterator[News[T]] = chain(deltas, unreadable)
+        try:
+            for news in left:
+                self.tell(registrations, news)
+                await pace.step()
+        finally:
+            for news in left:
+                self.tell(registrations, news)
+
+    def _start(self, registration: Registration[T]) -> None:
+        if self._group is not None:
+            self._group.create_task(registration.run(), name=f"handler {registration.name} of {self._of}")
+        elif isinstance(registration, Inline):
+            registration.catch_up()  # nobody is there whom it could hold up

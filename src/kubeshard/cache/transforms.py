@@ -1,0 +1,73 @@
+"""What becomes of an object between the server and the store.
+
+kubectl's copy of an object's former self is left out: no controller reads it, and it can double the object's size.
+(`metadata.managedFields` is never decoded.) Then comes the transform of the kind, if there is one, to leave out or
+shorten what nobody reads.
+
+Guaranteed: a transform sees each version of an object that the server sends, before it is stored, filed in an index or
+told to a handler, and never sees its own result, a tombstone or a resync. Where it raises, returns something else or
+changes what identifies the object, the object counts as one that does not fit its class: lists leave it out, `get`
+raises `TransformFailed`, and no other object is harmed. It is never stored as it came, for a transform may be there to
+keep a secret out of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.objects import Form, KubeObject, PartialObject
+from kubeshard.runtime.logs import error_line
+
+T = TypeVar("T", bound=KubeObject)
+
+Transform = Callable[[T], T]
+"""Changes an object before it is stored. Pure and idempotent; leaves name, namespace, UID and resourceVersion alone."""
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class TransformFailed(UndecodableObject):
+    """An object whose transform raised or returned something else. `__cause__` is what was raised."""
+
+    def __init__(self, form: Form[Any], obj: KubeObject, error: Exception) -> None:
+        super().__init__(
+            form, f"its transform failed: {error_line(error)}", PartialObject(metadata=obj.metadata)
+        )
+        self.__cause__ = error
+
+
+def arriving(form: Form[T], transform: Transform[T] | None) -> Callable[[T], T | UndecodableObject]:
+    """What a reflector does to each object."""
+    if transform is None:
+        return without_last_applied
+
+    def arrive(obj: T) -> T | UndecodableObject:
+        obj = without_last_applied(obj)
+        try:
+            return _same(transform(obj), obj)
+        except Exception as error:
+            return TransformFailed(form, obj, error)
+
+    return arrive
+
+
+def without_last_applied(obj: T) -> T:
+    metadata = obj.metadata
+    if not metadata.annotations or LAST_APPLIED not in metadata.annotations:
+        return obj
+    kept = {name: value for name, value in metadata.annotations.items() if name != LAST_APPLIED}
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(metadata, annotations=kept or None))
+
+
+def _same(new: T, old: T) -> T:
+    """What a transform returned. Raises TypeError where that is not the same version of the same object."""
+    if not isinstance(new, type(old)):
+        raise TypeError(f"it returned {type(new).__name__}: return the object")
+    after, before = new.metadata, old.metadata
+    if (new.key, after.uid, after.resource_version) != (old.key, before.uid, before.resource_version):
+        raise TypeError("it changed the object's name, namespace, UID or resourceVersion")
+    return new

@@ -1,0 +1,91 @@
+"""What goes wrong in an informer and ends nothing: counted for metrics, and logged, but not each time.
+
+| what | logged |
+|---|---|
+| a list or watch failed | a warning, unless for the same reason as before and without having worked since |
+| an object does not fit its class, or its transform failed | an error, every PATIENCE_FOR_LOGS seconds at most |
+| an index function raised | the same |
+| a handler raised | an error each time: that handler never hears of the change again |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeshard.cache.reflector import Interrupted
+from kubeshard.cache.transforms import TransformFailed
+from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.errors import NotFound
+from kubeshard.core.objects import Form, Key
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import get_logger
+
+PATIENCE_FOR_LOGS = 10.0
+"""Seconds between two lines about the same thing."""
+
+_log = get_logger("kubeshard.cache")
+
+
+class Troubles:
+    """Of one informer. The counters may be read at any time."""
+
+    def __init__(self, form: Form[Any], clock: Clock) -> None:
+        self.handler_errors = 0
+        self.index_errors = 0
+        self.undecodable = 0
+        self.transform_errors = 0
+        self._clock = clock
+        self._log = _log.bind(kind=str(form))
+        self._due: dict[str, float] = {}
+
+    def interrupted(self, interruption: Interrupted, part: str, *, again: bool) -> None:
+        error, seconds = interruption
+        log = self._log.bind(**({"namespace": part} if part else {}))
+        tell = log.debug if again or not seconds else log.warning
+        if isinstance(error, NotFound):
+            tell("The API server does not serve this kind", error=error, again_in=seconds)
+        else:
+            tell("List or watch failed", error=error, again_in=seconds)
+
+    def history_went_back(self, version: str) -> None:
+        self._log.warning(
+            "The API server's history went back, as after a restore of etcd; read everything again",
+            version=version,
+        )
+
+    def unreadable(self, error: UndecodableObject) -> None:
+        self.undecodable += 1
+        self.transform_errors += isinstance(error, TransformFailed)
+        if not self._is_due(type(error).__name__):
+            return
+        if isinstance(error, TransformFailed) and error.__cause__ is not None:
+            self._log.crash(
+                "A transform failed; nobody can read the object",
+                error.__cause__,
+                object=error.key,
+                so_far=self.transform_errors,
+            )
+        else:
+            self._log.error("An object does not fit its class", error=error, so_far=self.undecodable)
+
+    def index_failed(self, name: str, key: Key, error: Exception) -> None:
+        self.index_errors += 1
+        if self._is_due(name):
+            self._log.crash(
+                "An index function failed; the index does not find the object",
+                error,
+                index=name,
+                object=str(key),
+                so_far=self.index_errors,
+            )
+
+    def handler_failed(self, name: str, error: BaseException) -> None:
+        self.handler_errors += 1
+        self._log.crash("Handler failed; it will not hear of this change again", error, handler=name)
+
+    def _is_due(self, what: str) -> bool:
+        now = self._clock.monotonic()
+        if now < self._due.get(what, now):
+            return False
+        self._due[what] = now + PATIENCE_FOR_LOGS
+        return True
