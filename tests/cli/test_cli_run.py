@@ -97,6 +97,13 @@ def test_what_is_named_is_found_in_the_current_folder_and_in_packages(folder: Pa
     assert load("mine.inner:Here.other") == 2
 
 
+def test_a_file_hides_no_module_of_its_name(folder: Path) -> None:
+    (folder / "types.py").write_text("manager = 1\n")
+    before = sys.modules["types"]
+    assert load("types.py", "manager") == 1
+    assert sys.modules["types"] is before
+
+
 @contextmanager
 def running(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -82,11 +82,13 @@ def _imported(name: str) -> ModuleType:
 
 
 def _from_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # Known by its path: its bare name may be another module's, such as `types`.
+    name = str(path.resolve())
+    spec = importlib.util.spec_from_file_location(name, path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise ConfigurationError(f"there is no file {path}")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module  # annotations are resolved in it
     spec.loader.exec_module(module)
     return module
 

@@ -10,6 +10,7 @@ from kubeshard.cli.apiserver import apiserver_command
 from kubeshard.cli.checksum import checksum_controller
 from kubeshard.cli.crd import crd
 from kubeshard.cli.demo.command import demo
+from kubeshard.cli.init import init
 from kubeshard.cli.options import version_option
 from kubeshard.cli.run import run
 from kubeshard.cli.sharder import sharder
@@ -39,7 +40,7 @@ def cli() -> None:
     """
 
 
-for _command in (demo, run, apiserver_command(), sharder, crd, operator, checksum_controller, samples):
+for _command in (demo, init, run, apiserver_command(), sharder, crd, operator, checksum_controller, samples):
     cli.add_command(_command)
 
 

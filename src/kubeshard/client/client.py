@@ -76,6 +76,11 @@ class Client(Reads, Writes):
         """Where it lives. Another client made in it has connections of its own, unless a `transport` was given."""
         return self._connection.world
 
+    @property
+    def namespace(self) -> str:
+        """That of the pod this process runs in, or of the kubeconfig's context; else `default`."""
+        return self._connection.config.namespace
+
     async def __aenter__(self) -> Client:
         return self
 

@@ -43,12 +43,12 @@ class ElectionTiming(Timing):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderElection:
-    """Which Lease to contend for. `identity` defaults to `<hostname>_<uuid>`: unique per process, readable
-    for people.
+    """Which Lease to contend for. `namespace` defaults to the pod's, outside of a pod to that of the kubeconfig's
+    context; `identity` to `<hostname>_<uuid>`: unique per process, readable for people.
     """
 
     name: str
-    namespace: str
+    namespace: str = ""
     identity: str = ""
     timing: ElectionTiming = field(default_factory=ElectionTiming)
 
@@ -63,7 +63,8 @@ class LeaderElector:
         self._client = client.with_user_agent("leader-election").impatient()
         self._clock = world.clock
         self._metrics = metrics
-        claim = Claim(election.namespace, election.name, self.identity, election.timing)
+        namespace = election.namespace or client.namespace
+        claim = Claim(namespace, election.name, self.identity, election.timing)
         self._machine = Machine(claim, world.rng.uniform)
 
     @property

@@ -1,0 +1,110 @@
+"""The command `kubeshard init`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from string import Template
+
+import click
+
+from kubeshard.cli.options import Command, version_option
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.kinds import default_plural
+from kubeshard.version import __version__
+
+_SUFFIX = ".template"
+"""Of the files that become files of the project."""
+
+_PROJECT = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+_KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,39}")
+_GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
+
+
+@click.command(
+    cls=Command,
+    short_help="Make the project of a new operator.",
+    examples=(
+        "kubeshard init my-operator",
+        "kubeshard init web-operator --kind Website --group web.example.com",
+    ),
+)
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.option(
+    "--kind", default="Greeting", show_default=True, metavar="KIND", help="The kind that it reconciles."
+)
+@click.option(
+    "--group", default="example.com", show_default=True, metavar="GROUP", help="The API group of the kind."
+)
+@version_option
+def init(folder: Path, kind: str, group: str) -> None:
+    """Make a small complete operator in FOLDER, which must not exist or be empty: its kind, a reconciler, tests,
+    and manifests. The folder's name is the project's.
+    """
+    project = folder.resolve().name
+    for what, text, pattern, example in (
+        ("project name", project, _PROJECT, "my-operator"),
+        ("--kind", kind, _KIND, "Website"),
+        ("--group", group, _GROUP, "web.example.com"),
+    ):
+        if not pattern.fullmatch(text):
+            raise ConfigurationError(f"{what} {text!r}: give one such as {example}")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigurationError(f"{folder} exists and is not an empty folder: choose another one")
+    values = _values(project, kind, group)
+    try:
+        for path, content in _project(values):
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content)
+            click.echo(file)
+        click.echo(_define(folder, values))
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename}: {error.strerror}") from error
+    click.echo(f"\nIt is ready to run: see {folder / 'README.md'}", err=True)
+
+
+def _define(folder: Path, values: Mapping[str, str]) -> Path:
+    """Writes the definition of the kind that stands in the project, as `kubeshard crd` prints it."""
+    import yaml
+
+    from kubeshard.cli.loading import load_module
+    from kubeshard.crd.defining import definition
+
+    types = load_module(str(folder / values["package"] / "types.py"))
+    file = folder / "manifests" / "crd.yaml"
+    file.write_text(yaml.safe_dump(definition(getattr(types, values["kind"])), sort_keys=False, width=120))
+    return file
+
+
+def _values(project: str, kind: str, group: str) -> dict[str, str]:
+    lower = kind.lower()
+    return {
+        "project": project,
+        "package": project.replace("-", "_"),
+        "kind": kind,
+        "kinds": f"{kind}s",
+        "lower": lower,
+        "plural": default_plural(kind),
+        "group": group,
+        "kubeshard": __version__,
+    }
+
+
+def _project(values: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
+    """The files of the project, by their paths in it."""
+    for path, template in _files(files("kubeshard.cli") / "templates", Path()):
+        *folders, name = path.parts
+        renamed = [values["package"] if folder == "package" else folder for folder in folders]
+        yield Path(*renamed, name.removesuffix(_SUFFIX)), Template(template.read_text()).substitute(values)
+
+
+def _files(folder: Traversable, path: Path) -> Iterator[tuple[Path, Traversable]]:
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _files(entry, path / entry.name)
+        elif entry.name.endswith(_SUFFIX):
+            yield path / entry.name, entry
