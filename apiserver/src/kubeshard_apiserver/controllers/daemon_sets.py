@@ -6,16 +6,13 @@ pkg/controller/daemon.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from typing import Any
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.controllers.claiming import claim_dependents, claimants
-from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
-from kubeshard_apiserver.controllers.controller import Controller
-from kubeshard_apiserver.controllers.ownership import Node, owners_key
+from kubeshard_apiserver.controllers.cluster import Cluster
 from kubeshard_apiserver.controllers.pods import (
     NODES,
     PODS,
@@ -25,8 +22,8 @@ from kubeshard_apiserver.controllers.pods import (
     split_available,
     without_zeros,
 )
-from kubeshard_apiserver.controllers.recording import PodControl, Recorder
-from kubeshard_apiserver.controllers.revisions import REVISIONS, forget, revision_for
+from kubeshard_apiserver.controllers.recording import PodControl
+from kubeshard_apiserver.controllers.revisions import Judged, RevisionController
 from kubeshard_apiserver.controllers.scheduler import named_nodes
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.objects import Object, is_deleting, labels_of
@@ -44,30 +41,22 @@ _TOLERATED = (
 )
 
 
-class DaemonSetController(Controller[Key]):
+class DaemonSetController(RevisionController):
+    resource, kind, hash_label = DAEMON_SETS, "DaemonSet", REVISION
+    account_name, component = "daemon-set-controller", "daemonset-controller"
+
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
-        self._account = Account(cluster, service_account("daemon-set-controller"))
-        recorder = Recorder(cluster, self._account, "daemonset-controller")
-        self._pods = PodControl(self._account, recorder)
+        self._pods = PodControl(self._account, self._recorder)
 
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:
-        if resource == DAEMON_SETS:
-            return (event.key,)
         if resource == NODES:
             return tuple(self.cluster.server.store.objects(DAEMON_SETS))
-        if resource != PODS:
-            return ()
-        return (*owners_key(event, "DaemonSet"), *claimants(self.cluster, DAEMON_SETS, event))
+        return super().concerned(resource, event)
 
-    def reconcile(self, key: Key) -> Steps[float | None]:
-        node = Node(DAEMON_SETS, key)
-        found = self.cluster.get(node)
-        if found is None or is_deleting(found):
-            return None
-        yield from claim_dependents(self.cluster, self._account, found, REVISIONS)
-        newest, known = yield from revision_for(self.cluster, self._account, found, REVISION)
-        yield from claim_dependents(self.cluster, self._account, found, PODS)
+    def work(
+        self, found: Object, newest: Object, known: Sequence[Object]
+    ) -> Steps[Callable[[Object], Judged]]:
         hash_ = labels_of(newest)[REVISION]
         places = self._places(found)
         for pod in self._misplaced(found, places):
@@ -77,13 +66,7 @@ class DaemonSetController(Controller[Key]):
             if place not in pods:
                 yield from self._pods.create(found, _pod(found, place, hash_))
         yield from self._update(found, self._by_node(found), places, hash_)
-        live = self.cluster.get(node)
-        if live is None:
-            return None
-        status, again = self._status(live, places, hash_)
-        yield from self._account.set_status(node, status)
-        yield from forget(self._account, live, known, [newest["metadata"]["name"]])
-        return again
+        return lambda live: (*self._status(live, places, hash_), [newest["metadata"]["name"]])
 
     def _places(self, daemon_set: Object) -> list[str]:
         wanted = (daemon_set["spec"]["template"].get("spec") or {}).get("nodeSelector") or {}
@@ -112,21 +95,15 @@ class DaemonSetController(Controller[Key]):
             return
         allowed = _part((strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1), len(places))
         old = [pod for pod in pods.values() if labels_of(pod).get(REVISION) != hash_ and not is_deleting(pod)]
-        missing = sum(
-            place not in pods or not self._is_available(daemon_set, pods[place]) for place in places
-        )
+        missing = sum(place not in pods or not self.is_available(daemon_set, pods[place]) for place in places)
         # Replacing what is not available costs nothing.
-        old.sort(key=lambda pod: self._is_available(daemon_set, pod))
+        old.sort(key=lambda pod: self.is_available(daemon_set, pod))
         for pod in old:
-            if self._is_available(daemon_set, pod):
+            if self.is_available(daemon_set, pod):
                 if missing >= allowed:
                     return
                 missing += 1
             yield from self._pods.delete(daemon_set, pod)
-
-    def _is_available(self, daemon_set: Object, pod: Object) -> bool:
-        min_ready = daemon_set["spec"].get("minReadySeconds", 0)
-        return bool(split_available([pod], min_ready, self.cluster.wall())[0]) and not is_deleting(pod)
 
     def _status(self, daemon_set: Object, places: list[str], hash_: str) -> tuple[Object, float | None]:
         pods = [pod for pod in self.cluster.controlled(daemon_set, PODS) if not is_deleting(pod)]

@@ -1,15 +1,21 @@
-"""ControllerRevisions: the templates that a StatefulSet or DaemonSet has had."""
+"""ControllerRevisions: the templates that a StatefulSet or DaemonSet has had, and what their controllers share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard_apiserver.controllers.cluster import Account, Cluster
-from kubeshard_apiserver.controllers.ownership import Node
-from kubeshard_apiserver.controllers.pods import controller_reference, hashed
-from kubeshard_apiserver.objects import Object, key_of
+from kubeshard.core.objects import Key
+from kubeshard_apiserver.controllers.claiming import claim_dependents, claimants
+from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
+from kubeshard_apiserver.controllers.controller import Controller
+from kubeshard_apiserver.controllers.ownership import Node, owners_key
+from kubeshard_apiserver.controllers.pods import PODS, controller_reference, hashed, split_available
+from kubeshard_apiserver.controllers.recording import Recorder
+from kubeshard_apiserver.history import Event
+from kubeshard_apiserver.objects import Object, is_deleting, key_of
 from kubeshard_apiserver.steps import Steps
 
 REVISIONS = GroupResource("apps", "controllerrevisions")
@@ -64,3 +70,66 @@ def forget(account: Account, owner: Object, known: Sequence[Object], used: Seque
     limit = owner["spec"].get("revisionHistoryLimit", 10)
     for each in unused[: max(0, len(unused) - limit)]:
         yield from account.delete(each, REVISIONS)
+
+
+Judged = tuple[Object, float | None, Sequence[str]]
+"""A status, in how many seconds to look again, and the names of the revisions that pods still have."""
+
+
+class RevisionController(Controller[Key]):
+    """Of a kind whose pods follow the revisions of its template. It adopts them, and revisions, before it works."""
+
+    resource: GroupResource
+    kind: str
+    hash_label: str
+    """Of a revision: has the hash of its template."""
+    account_name: str
+    component: str
+    """Who tells Events."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._account = Account(cluster, service_account(self.account_name))
+        self._recorder = Recorder(cluster, self._account, self.component)
+
+    @abstractmethod
+    def work(
+        self, found: Object, newest: Object, known: Sequence[Object]
+    ) -> Steps[Callable[[Object], Judged]]:
+        """Brings the pods of an object closer to the newest of its `known` revisions. What it returns judges the
+        object as it is after that. Raises ApiError.
+        """
+
+    def suits(self, owner: Object, pod: Object) -> bool:
+        """Whether the owner may adopt this pod, beyond its selector."""
+        return True
+
+    def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:
+        if resource == self.resource:
+            return (event.key,)
+        if resource != PODS:
+            return ()
+        return (*owners_key(event, self.kind), *claimants(self.cluster, self.resource, event))
+
+    def reconcile(self, key: Key) -> Steps[float | None]:
+        node = Node(self.resource, key)
+        found = self.cluster.get(node)
+        if found is None or is_deleting(found):
+            return None
+        yield from claim_dependents(self.cluster, self._account, found, REVISIONS)
+        newest, known = yield from revision_for(self.cluster, self._account, found, self.hash_label)
+        yield from claim_dependents(
+            self.cluster, self._account, found, PODS, suits=lambda pod: self.suits(found, pod)
+        )
+        judge = yield from self.work(found, newest, known)
+        live = self.cluster.get(node)
+        if live is None:
+            return None
+        status, again, used = judge(live)
+        yield from self._account.set_status(node, status)
+        yield from forget(self._account, live, known, used)
+        return again
+
+    def is_available(self, owner: Object, pod: Object) -> bool:
+        min_ready = owner["spec"].get("minReadySeconds", 0)
+        return bool(split_available([pod], min_ready, self.cluster.wall())[0]) and not is_deleting(pod)

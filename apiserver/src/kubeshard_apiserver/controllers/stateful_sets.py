@@ -9,16 +9,13 @@ stay unless `persistentVolumeClaimRetentionPolicy` says otherwise of scaling. No
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.controllers.claiming import claim_dependents, claimants
-from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
-from kubeshard_apiserver.controllers.controller import Controller
-from kubeshard_apiserver.controllers.ownership import Node, owners_key
+from kubeshard_apiserver.controllers.ownership import Node
 from kubeshard_apiserver.controllers.pods import (
     CLAIMS,
     PODS,
@@ -28,9 +25,7 @@ from kubeshard_apiserver.controllers.pods import (
     split_available,
     without_zeros,
 )
-from kubeshard_apiserver.controllers.recording import Recorder
-from kubeshard_apiserver.controllers.revisions import REVISIONS, forget, revision_for, template_of
-from kubeshard_apiserver.history import Event
+from kubeshard_apiserver.controllers.revisions import Judged, RevisionController, template_of
 from kubeshard_apiserver.objects import Object, is_deleting, labels_of
 from kubeshard_apiserver.steps import Steps
 
@@ -40,41 +35,22 @@ _POD_NAME, _POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.i
 _HASH = "controller.kubernetes.io/hash"
 
 
-class StatefulSetController(Controller[Key]):
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster)
-        self._account = Account(cluster, service_account("statefulset-controller"))
-        self._recorder = Recorder(cluster, self._account, "statefulset-controller")
+class StatefulSetController(RevisionController):
+    resource, kind, hash_label = STATEFUL_SETS, "StatefulSet", _HASH
+    account_name = component = "statefulset-controller"
 
-    def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:
-        if resource == STATEFUL_SETS:
-            return (event.key,)
-        if resource != PODS:
-            return ()
-        return (*owners_key(event, "StatefulSet"), *claimants(self.cluster, STATEFUL_SETS, event))
+    def suits(self, owner: Object, pod: Object) -> bool:
+        return _ordinal(owner, pod) is not None
 
-    def reconcile(self, key: Key) -> Steps[float | None]:
-        node = Node(STATEFUL_SETS, key)
-        found = self.cluster.get(node)
-        if found is None or is_deleting(found):
-            return None
-        yield from claim_dependents(self.cluster, self._account, found, REVISIONS)
-        newest, known = yield from revision_for(self.cluster, self._account, found, _HASH)
-        yield from claim_dependents(
-            self.cluster, self._account, found, PODS, suits=lambda pod: _ordinal(found, pod) is not None
-        )
+    def work(
+        self, found: Object, newest: Object, known: Sequence[Object]
+    ) -> Steps[Callable[[Object], Judged]]:
         update = newest["metadata"]["name"]
         names = {each["metadata"]["name"]: each for each in known}
         current = (found.get("status") or {}).get("currentRevision", "")
         current = current if current in names else update
         yield from self._step(found, names[current], newest)
-        live = self.cluster.get(node)
-        if live is None:
-            return None
-        status, again = self._status(live, current, update)
-        yield from self._account.set_status(node, status)
-        yield from forget(self._account, live, known, [update, status["currentRevision"]])
-        return again
+        return lambda live: self._judged(live, current, update)
 
     def _pods(self, stateful_set: Object) -> dict[int, Object]:
         """By ordinal, in its order."""
@@ -98,7 +74,7 @@ class StatefulSetController(Controller[Key]):
                 yield from self._create(stateful_set, ordinal, revision)
             elif has_ended(pod) and not is_deleting(pod):
                 yield from self._delete(stateful_set, pod)
-            if not parallel and not (pod and self._is_available(stateful_set, pod)):
+            if not parallel and not (pod and self.is_available(stateful_set, pod)):
                 return
         for ordinal, pod in reversed(pods.items()):
             if ordinal in wanted:
@@ -122,12 +98,8 @@ class StatefulSetController(Controller[Key]):
             if labels_of(pod).get(REVISION) != update:
                 yield from self._delete(stateful_set, pod)
                 return
-            if not self._is_available(stateful_set, pod):
+            if not self.is_available(stateful_set, pod):
                 return
-
-    def _is_available(self, stateful_set: Object, pod: Object) -> bool:
-        min_ready = stateful_set["spec"].get("minReadySeconds", 0)
-        return bool(split_available([pod], min_ready, self.cluster.wall())[0]) and not is_deleting(pod)
 
     def _create(self, stateful_set: Object, ordinal: int, revision: Object) -> Steps[None]:
         meta, spec = stateful_set["metadata"], stateful_set["spec"]
@@ -181,7 +153,7 @@ class StatefulSetController(Controller[Key]):
                 if ordinal.isdecimal() and int(ordinal) not in wanted and not is_deleting(claim):
                     yield from self._account.delete(claim, CLAIMS)
 
-    def _status(self, stateful_set: Object, current: str, update: str) -> tuple[Object, float | None]:
+    def _judged(self, stateful_set: Object, current: str, update: str) -> Judged:
         spec = stateful_set["spec"]
         pods = [pod for pod in self._pods(stateful_set).values() if not has_ended(pod)]
         running = [pod for pod in pods if not is_deleting(pod)]
@@ -201,7 +173,8 @@ class StatefulSetController(Controller[Key]):
             "collisionCount": 0,
             "observedGeneration": stateful_set["metadata"].get("generation", 0),
         }
-        return without_zeros(status, "replicas", "availableReplicas", "collisionCount"), again
+        shown = without_zeros(status, "replicas", "availableReplicas", "collisionCount")
+        return shown, again, [update, current]
 
 
 def _ordinal(stateful_set: Object, pod: Object) -> int | None:
