@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 import swarm
-from world import Network, Process, StreamAround, World
+from processes import Network, Process, StreamAround
+from world import World
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.logs import TextFormatter

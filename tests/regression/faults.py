@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
-from world import MAIN, Network, Process, StreamAround, Thing, Travelling, World, refusal
+from processes import Network, Process, StreamAround, Travelling, refusal
+from world import MAIN, Thing, World
 
 from kubeshard.core import AlreadyExists, ConfigMap, ObjectMeta
 from kubeshard.core.patches import MergePatch

@@ -35,7 +35,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import faults
-from world import Process, Thing, World, simulate
+from processes import Process
+from world import Thing, World, simulate
 
 from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.controller.dependents import ensure

@@ -4,7 +4,8 @@ import asyncio
 import json
 
 import pytest
-from world import Process, Thing, Touch, World
+from processes import Process
+from world import Thing, Touch, World
 
 from kubeshard.client import Client
 from kubeshard.controller import Context, Reconciler

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from world import MAIN, Process, Touch, World, definition
+from processes import Process
+from world import MAIN, Touch, World, definition
 
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.transport import HttpRequest, HttpResponse

@@ -5,7 +5,8 @@ from contextlib import suppress
 
 import msgspec
 import pytest
-from world import Process, Thing, Touch, World, refusal
+from processes import Process, refusal
+from world import Thing, Touch, World
 
 from kubeshard.controller import Context, Result
 from kubeshard.core import ApiError

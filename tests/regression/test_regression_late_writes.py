@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
-from world import Process, Thing, Touch, World
+from processes import Process
+from world import Thing, Touch, World
 
 from kubeshard.controller import Context, Reconciler, Result
 from kubeshard.core import ApiError, ConfigMap, Lease, ObjectMeta

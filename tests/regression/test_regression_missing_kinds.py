@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from world import Process, Thing, Touch, World, definition, refusal, simulate
+from processes import Process, refusal
+from world import Thing, Touch, World, definition, simulate
 
 from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.core import ConfigMap, Key, KubeObject, MergePatch, ObjectMeta

@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
-from world import StreamAround, Thing, Touch, World
+from processes import StreamAround
+from world import Thing, Touch, World
 
 from kubeshard.core import MergePatch, Namespace, ObjectMeta
 from kubeshard.core.selectors import LabelSelector

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from world import Process, StreamAround, Thing, Touch, World
+from processes import Process, StreamAround
+from world import Thing, Touch, World
 
 from kubeshard.core import MergePatch
 from kubeshard.runtime.transport import HttpStream

@@ -8,7 +8,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from world import Network, Process, Thing, Touch, World, simulate
+from processes import Network, Process
+from world import Thing, Touch, World, simulate
 
 from kubeshard import ALL
 from kubeshard.cache import Scope

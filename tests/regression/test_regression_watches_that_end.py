@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from world import StreamAround, Touch, World
+from processes import StreamAround
+from world import Touch, World
 
 from kubeshard.runtime.transport import HttpRequest, HttpStream
 from kubeshard.testing.virtual_time import virtual_time

@@ -1,0 +1,310 @@
+"""Processes on virtual time: a manager's task, with networks and a clock of its own, and faults in all three.
+
+A process is dead once it is killed or its watchdog has bitten it: nothing that it does from then on reaches the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from kubeshard.client import Client, Limiter
+from kubeshard.manager import Manager
+from kubeshard.runtime.tls import Tls
+from kubeshard.runtime.transport import (
+    HttpRequest,
+    HttpResponse,
+    HttpStream,
+    TransportError,
+    TransportTimeout,
+)
+from kubeshard.testing.virtual_time import VirtualClock
+from kubeshard.testing.virtual_world import VirtualHost
+from kubeshard_apiserver import InMemoryTransport
+from kubeshard_apiserver.front.handlers import Front
+
+if TYPE_CHECKING:
+    from world import World
+
+Before = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
+"""Sees a request before it reaches the server; what it returns is the answer instead of the server's."""
+
+
+def refusal(code: int, reason: str) -> HttpResponse:
+    """An error in the API server's words."""
+    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code}
+    return HttpResponse(code, {"content-type": "application/json"}, msgspec.json.encode(status))
+
+
+class Network:
+    """The way of one process to the API server.
+
+    `down`: nothing gets through, in either direction; what is under way waits, and lands late. `leaving` is called
+    when the process sends, `before` ahead of the server, `after` behind it; `through` may stand between the server
+    and a stream's reader.
+    """
+
+    def __init__(self, process: Process, front: Front) -> None:
+        self._process = process
+        self._world = process.world
+        self._inner = InMemoryTransport(front)
+        self._up = asyncio.Event()
+        self._up.set()
+        self._exchanges: set[asyncio.Task[HttpResponse]] = set()
+        self._in_hand: set[asyncio.Task[HttpResponse]] = set()
+        self.leaving: Callable[[HttpRequest], None] | None = None
+        self.before: Before | None = None
+        self.after: Callable[[HttpRequest, HttpResponse], Awaitable[None]] | None = None
+        self.through: Callable[[HttpRequest, HttpStream], HttpStream] | None = None
+
+    @property
+    def down(self) -> bool:
+        return not self._up.is_set()
+
+    @down.setter
+    def down(self, down: bool) -> None:
+        if down:
+            self._up.clear()
+        else:
+            self._up.set()
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        exchange = asyncio.create_task(self._exchange(request))
+        self._exchanges.add(exchange)
+        exchange.add_done_callback(self._over)
+        if self.leaving:
+            self.leaving(request)
+        try:
+            async with asyncio.timeout(request.timeout):
+                return await asyncio.shield(exchange)
+        except TimeoutError:
+            raise TransportTimeout("no answer in time") from None
+        finally:
+            if exchange not in self._in_hand:
+                exchange.cancel()
+
+    async def _exchange(self, request: HttpRequest) -> HttpResponse:
+        await self._travel()
+        if self.before and (answer := await self.before(request)) is not None:
+            return answer
+        self._process.check()
+        self._world.observe(self._process, request, None)
+        answer = await self._inner.request(request)
+        self._world.observe(self._process, request, answer)
+        if self.after:
+            await self.after(request, answer)
+        await self._travel()
+        return answer
+
+    def hold(self) -> None:
+        """The process is stopped: what it was about to send it sends first of all when it goes on, whatever has
+        become of those who asked for it.
+        """
+        self._in_hand |= self._exchanges
+
+    def _over(self, exchange: asyncio.Task[HttpResponse]) -> None:
+        self._exchanges.discard(exchange)
+        self._in_hand.discard(exchange)
+        if not exchange.cancelled():
+            exchange.exception()  # nobody may be waiting for it any more
+
+    @asynccontextmanager
+    async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream]:
+        if self.down:
+            await asyncio.sleep(1)
+            raise TransportError("connection refused", sent=False)
+        await self._travel()
+        if self.before and (answer := await self.before(request)) is not None:
+            yield _Answered(answer)
+            return
+        self._process.check()
+        self._world.observe(self._process, request, None)
+        async with self._inner.stream(request) as stream:
+            yield self.through(request, stream) if self.through else Travelling(self, stream)
+
+    async def _travel(self) -> None:
+        await self._process.goes_on()
+        await asyncio.sleep(self._world.rng.uniform(*self._world.latency))
+        await self._up.wait()
+        await self._process.goes_on()
+
+    def abort(self) -> None:
+        self._inner.abort()
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class _Answered:
+    """An answer that came instead of a stream."""
+
+    def __init__(self, answer: HttpResponse) -> None:
+        self.status, self.headers = answer.status, answer.headers
+        self._body = answer.body
+
+    async def read(self) -> bytes:
+        return self._body
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield self._body
+
+
+class StreamAround:
+    """A stream that passes another one on; to be derived from."""
+
+    def __init__(self, inner: HttpStream) -> None:
+        self._inner = inner
+
+    @property
+    def status(self) -> int:
+        return self._inner.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._inner.headers
+
+    async def read(self) -> bytes:
+        return await self._inner.read()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner.chunks():
+            yield chunk
+
+
+class Travelling(StreamAround):
+    """A stream whose bytes take time, and wait while the network is down."""
+
+    def __init__(self, network: Network, inner: HttpStream) -> None:
+        super().__init__(inner)
+        self._network = network
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner.chunks():
+            await self._network._travel()
+            yield chunk
+
+
+class Process:
+    """A manager's task with networks and a clock of its own. `dead` says why it ended, once it has."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.clock = VirtualClock(world.loop)
+        self.inside = replace(
+            world.outside,
+            clock=self.clock,
+            connect=self._connect,
+            watchdog=lambda: VirtualWatchdog(self),
+            host=VirtualHost(name),
+        )
+        """What the process takes for the world."""
+        self.networks: list[Network] = []
+        self.dead = ""
+        self.manager: Manager | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._running = asyncio.Event()
+        self._running.set()
+        world.processes[name] = self
+
+    def client(self, limiter: Limiter | None = None) -> Client:
+        return Client(self.world.config(self.name), world=self.inside, limiter=limiter)
+
+    def _connect(self, server: str, tls: Tls, /, *, proxy: str | None = None) -> Network:
+        network = Network(self, self.world.front)
+        self.networks.append(network)
+        if self.world.connected:
+            self.world.connected(self, network)
+        return network
+
+    def start(self, manager: Manager) -> Self:
+        self.manager = manager
+        self._task = asyncio.create_task(self._run(manager), name=self.name)
+        return self
+
+    async def _run(self, manager: Manager) -> None:
+        try:
+            await manager.run()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._end(f"ended: {error!r}")
+        else:
+            self._end("stopped")
+
+    def _end(self, why: str) -> None:
+        if not self.dead:
+            self.dead = why
+            self.world.note(f"{self.name} {why}")
+
+    def kill(self, why: str = "killed") -> None:
+        """As SIGKILL: nothing that it does from now on reaches the server."""
+        if self.dead:
+            return
+        self._end(why)
+        self._running.set()
+        for network in self.networks:
+            network.abort()
+        if self._task:
+            self._task.cancel()
+
+    async def stop(self) -> None:
+        """As SIGTERM; returns when the process has ended."""
+        assert self.manager is not None
+        assert self._task is not None
+        self.manager.stop()
+        await asyncio.wait([self._task])
+
+    def pause(self) -> None:
+        """As SIGSTOP: its requests stay where they are until `resume`, and leave then. Its timers go on: hold those by
+        the clock.
+        """
+        self._running.clear()
+        for network in self.networks:
+            network.hold()
+
+    def resume(self) -> None:
+        self._running.set()
+
+    @property
+    def goes_on_now(self) -> bool:
+        return self._running.is_set()
+
+    def cut_off(self, down: bool = True) -> None:
+        for network in self.networks:
+            network.down = down
+
+    async def goes_on(self) -> None:
+        await self._running.wait()
+        self.check()
+
+    def check(self) -> None:
+        """Raises where the process is dead: a dead process sends nothing."""
+        if self.dead.startswith(("killed", "watchdog")):
+            raise TransportError("the process is dead", sent=False)
+
+
+class VirtualWatchdog:
+    """The kernel's watchdog of a simulated process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._timer: asyncio.TimerHandle | None = None
+
+    def arm(self, deadline: float) -> None:
+        self.disarm()
+        wait = max(0.0, deadline - self._process.clock.boottime())
+        self._timer = self._process.world.loop.call_later(wait, self._process.kill, "watchdog")
+
+    def disarm(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+    def bite(self) -> None:
+        self._process.kill("watchdog bit")
