@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import kubeshard
+import kubeshard_apiserver
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.testing.control_plane import ControlPlane
 
@@ -26,6 +28,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "development"))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts background jobs so, and the programs under test would inherit it and be deaf to Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Programs that tests start run the code that the tests run, also where another checkout is installed. A test that gives
+# its program an environment of its own hands this on.
+_CODE = [str(Path(package.__file__).parents[1]) for package in (kubeshard, kubeshard_apiserver)]
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    dict.fromkeys([*_CODE, *filter(None, [os.environ.get("PYTHONPATH")])])
+)
 
 
 PROGRAMS = frozenset(

@@ -43,7 +43,8 @@ def home(tmp_path: Path) -> Path:
 def kubeshard(
     home: Path, *arguments: str, missing: tuple[str, ...] = (), **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    given: Mapping[str, str] = {"PATH": os.environ["PATH"], "HOME": str(home), **environment}
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH")}
+    given: Mapping[str, str] = {**kept, "HOME": str(home), **environment}
     program = ["-c", WITHOUT.format(missing=missing)] if missing else ["-m", "kubeshard"]
     return subprocess.run(
         [sys.executable, *program, *arguments],

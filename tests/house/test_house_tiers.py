@@ -7,9 +7,13 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from source_tree import ROOT
+
+import kubeshard
+import kubeshard_apiserver
 
 MARKERS = ("main_job", "system", "kube", "interop", "go")
 TIERS = {
@@ -35,3 +39,10 @@ def test_a_test_without_a_marker_cannot_start_a_program() -> None:
     for start in (lambda: subprocess.run([sys.executable, "-V"]), lambda: os.system("true")):
         with pytest.raises(AssertionError, match="is marked `system`"):
             start()
+
+
+@pytest.mark.system
+def test_a_program_that_a_test_starts_runs_the_code_that_the_tests_run(tmp_path: Path) -> None:
+    program = "import kubeshard, kubeshard_apiserver as server; print(kubeshard.__file__, server.__file__)"
+    ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert ran.stdout.split() == [kubeshard.__file__, kubeshard_apiserver.__file__]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import sys
@@ -69,7 +70,9 @@ async def test_the_pages_program_is_a_shard(
         ConfigMap(metadata=ObjectMeta(name="page", namespace="default", labels={label: "shard-py"}))
     )
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(path), env={"KUBECONFIG": str(control_plane.kubeconfig)}
+        sys.executable,
+        str(path),
+        env={"KUBECONFIG": str(control_plane.kubeconfig), "PYTHONPATH": os.environ["PYTHONPATH"]},
     )
     try:
         async with asyncio.timeout(20):

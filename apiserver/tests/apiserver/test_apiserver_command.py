@@ -21,7 +21,7 @@ pytestmark = pytest.mark.system
 
 
 def environment(home):
-    return {"PATH": os.environ["PATH"], "HOME": str(home)}
+    return {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": os.environ["PYTHONPATH"]}
 
 
 @contextmanager
