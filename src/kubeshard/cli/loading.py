@@ -18,9 +18,12 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from kubeshard.core.errors import ConfigurationError, KubeshardError
+
+if TYPE_CHECKING:
+    from kubeshard.manager.manager import Manager
 
 T = TypeVar("T")
 
@@ -52,6 +55,19 @@ def load_name(reference: str, default: str = "") -> Any:
         if found is None:
             raise ConfigurationError(f"{where} has no {name}{_instead(module)}")
     return found
+
+
+def load_manager(reference: str) -> Manager:
+    """The Manager `MODULE[:NAME]`, or what a function of that name returns. Raises as `load_module`."""
+    from kubeshard.manager.manager import Manager
+
+    found = load_name(reference, "manager")
+    manager = calling(found) if callable(found) else found
+    if not isinstance(manager, Manager):
+        raise ConfigurationError(
+            f"{reference} is {type(manager).__name__}, not a Manager: write manager = Manager([...])"
+        )
+    return manager
 
 
 def calling(authors: Callable[[], T]) -> T:

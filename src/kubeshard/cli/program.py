@@ -12,6 +12,7 @@ from kubeshard.cli.crd import crd
 from kubeshard.cli.demo.command import demo
 from kubeshard.cli.init import init
 from kubeshard.cli.options import version_option
+from kubeshard.cli.rbac import rbac
 from kubeshard.cli.run import run
 from kubeshard.cli.sharder import sharder
 from kubeshard.cli.webhosting import operator, samples
@@ -40,7 +41,18 @@ def cli() -> None:
     """
 
 
-for _command in (demo, init, run, apiserver_command(), sharder, crd, operator, checksum_controller, samples):
+for _command in (
+    demo,
+    init,
+    run,
+    apiserver_command(),
+    sharder,
+    crd,
+    rbac,
+    operator,
+    checksum_controller,
+    samples,
+):
     cli.add_command(_command)
 
 

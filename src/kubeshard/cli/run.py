@@ -58,19 +58,13 @@ def run(
     MANAGER (default: manager) is a Manager of the module, or a function without arguments that makes one.
     Modules in the current folder are found.
     """
-    from kubeshard.cli.loading import calling, load_name
-    from kubeshard.manager.manager import Manager
+    from kubeshard.cli.loading import load_manager
     from kubeshard.manager.running import run as run_manager
 
     if embedded and (kubeconfig or context):
         raise ConfigurationError("--embedded brings its own cluster: leave out --kubeconfig and --context")
     objects = [document for path in manifests for document in _documents(path)]
-    found = load_name(target, "manager")
-    manager = calling(found) if callable(found) else found
-    if not isinstance(manager, Manager):
-        raise ConfigurationError(
-            f"{target} is {type(manager).__name__}, not a Manager: write manager = Manager([...])"
-        )
+    manager = load_manager(target)
     with _embedded() if embedded else _given(kubeconfig) as file:
         run_manager(_prepared(manager, file, context, objects))
 

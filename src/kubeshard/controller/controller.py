@@ -19,6 +19,7 @@ from kubeshard.controller.reconciler import (
 )
 from kubeshard.controller.sources import Source
 from kubeshard.controller.watch import AnyIndex, AnyWatch, Index, Watch, as_watch
+from kubeshard.core.grants import Granted, granted
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of
 from kubeshard.runtime.world import World
 from kubeshard.workqueue.core import Order
@@ -47,7 +48,8 @@ class Controller(Generic[T]):
     of its writes. `reconciler`: an instance of a `Reconciler` or a `BlockingReconciler`, or an `async def` function of
     a context and the object. `owns`: kinds whose changes trigger their owner of the primary kind. `maps`: kinds whose
     changes trigger what `Watch.to` gives. A kind that is only read: `Watch(Secret, when=never)` in `owns`. `sources`:
-    other triggers. `indexes`: for `ctx.list`.
+    other triggers. `indexes`: for `ctx.list`. `reads` and `writes`: what the reconciler reads without a watch, and
+    writes beside its status and what it owns, as kinds or as a `Grant`; only `kubeshard rbac` looks at them.
 
     `workers`: how many objects at once. `limiter` makes what says how long a retry waits, as in
     `lambda world: ItemExponential(1.0, 30.0, rng=world.rng)`; default: 0.2 s doubling to 60 s, plus jitter.
@@ -66,6 +68,8 @@ class Controller(Generic[T]):
     maps: Sequence[AnyWatch] = ()
     sources: Sequence[Source] = ()
     indexes: Sequence[AnyIndex] = ()
+    reads: Sequence[Granted] = ()
+    writes: Sequence[Granted] = ()
     workers: int = 1
     limiter: Callable[[World], Limiter] | None = None
     order: Callable[[], Order[Key]] = deque
@@ -87,6 +91,8 @@ class Controller(Generic[T]):
                 raise TypeError(f"controller {self.name}: {name} takes a list")
         for watch in self.watches:
             form_of(watch.target)  # says what is not a kind
+        for target in (*self.reads, *self.writes):
+            granted(target)
         for index in self.indexes:
             if not isinstance(index, Index):
                 raise TypeError(f"controller {self.name}: {index!r} in indexes is not an Index")

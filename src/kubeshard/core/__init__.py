@@ -25,6 +25,7 @@ from kubeshard.core.errors import (
     Unavailable,
     UnexpectedResponse,
 )
+from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.namespaces import ALL, All, WrongNamespace
 from kubeshard.core.objects import (
@@ -74,6 +75,7 @@ __all__ = [
     "Forbidden",
     "Form",
     "Gone",
+    "Grant",
     "GroupKind",
     "GroupResource",
     "IllegalOwner",

@@ -16,12 +16,15 @@ RBAC: `get`, `create` and `update` on `leases` in `coordination.k8s.io`, in the 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from kubeshard.client.client import Client
+from kubeshard.controller.controller import Controller
+from kubeshard.core.builtin import Lease
+from kubeshard.core.grants import Grant
 from kubeshard.runtime.thread import SameLoop
 from kubeshard.runtime.watchdog import NoWatchdog
 from kubeshard.tenure.claim import Claim
@@ -51,6 +54,11 @@ class LeaderElection:
     namespace: str = ""
     identity: str = ""
     timing: ElectionTiming = field(default_factory=ElectionTiming)
+
+    def grants(self, controllers: Iterable[Controller[Any]]) -> Iterator[Grant]:
+        """For `kubeshard.manager.roles`."""
+        yield Grant.on(Lease, "create", namespace=self.namespace)
+        yield Grant.on(Lease, "get", "update", namespace=self.namespace, name=self.name)
 
 
 class LeaderElector:

@@ -40,7 +40,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -58,6 +58,7 @@ from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import until_filled
 from kubeshard.controller.watch import check_classes, narrowed
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.manager.cache_metrics import CacheMetrics
 from kubeshard.manager.ending import end_of, single
@@ -69,6 +70,7 @@ from kubeshard.manager.membership import Membership
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.metrics_auth import MetricsAuth
 from kubeshard.manager.rights import LeaderFence, holding
+from kubeshard.manager.roles import manager_grants
 from kubeshard.manager.runnable import Runnable, RunnableWork, Shift, Stop, Work
 from kubeshard.manager.serving import AnyServer, serving, unready_checks
 from kubeshard.manager.vitals import Hearing, Vitals
@@ -270,6 +272,12 @@ class Manager:
         except Exception as error:
             _log.error("Failed; stopping", name=name, error=error)
             self._end(error)
+
+    def grants(self) -> Iterator[Grant]:
+        """What RBAC has to allow (`kubeshard.manager.roles`)."""
+        parts = (self._election, self._sharding, *self._servers)
+        scopes, default = self._scopes, self._default_scope
+        yield from manager_grants(self._controllers, parts, scopes, default, metrics_auth=self._metrics_auth)
 
     # Starting, in order
 

@@ -73,6 +73,22 @@ def declared_resources(controllers: Iterable[Controller[Any]]) -> tuple[RingReso
     return declared
 
 
+def undeclared_resources(controllers: Iterable[Controller[Any]]) -> tuple[RingResource, ...]:
+    """What a ring may shard at most for these controllers, where they leave it to a ControllerRing."""
+    return tuple(
+        RingResource(
+            group=main.group,
+            resource=main.resource,
+            controlled_resources=tuple(
+                RingGroupResource(group=owned.group, resource=owned.resource)
+                for owned in (watch.form.kind.group_resource for watch in controller.owned_watches)
+            ),
+        )
+        for controller in controllers
+        for main in (controller.primary_watch.form.kind.group_resource,)
+    )
+
+
 async def find_resources(
     client: Client,
     ring: str,

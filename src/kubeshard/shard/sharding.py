@@ -24,7 +24,7 @@ they control; and what the controllers do. For candidates also that of `kubeshar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import fields
 from typing import Any, Literal, get_args
@@ -34,11 +34,13 @@ from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
 from kubeshard.controller.context import EventSink
 from kubeshard.controller.controller import Controller
+from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.errors import (
     ConfigurationError,
     NotOurs,
 )
-from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.core.grants import OWN, READ, Grant
+from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.namespaces import ALL, All
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
@@ -50,7 +52,12 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.fence import ShardFence
 from kubeshard.shard.identity import ShardIdentity, check_ring_name, check_shard_name, identify
 from kubeshard.shard.reclaiming import reclaim
-from kubeshard.shard.ring_resources import declared_resources, find_kinds, find_resources
+from kubeshard.shard.ring_resources import (
+    declared_resources,
+    find_kinds,
+    find_resources,
+    undeclared_resources,
+)
 from kubeshard.shard.shard_claim import Takeover
 from kubeshard.shard.shard_lease import ShardLease, ShardTenure
 from kubeshard.shard.timing import LeaseTiming
@@ -138,6 +145,27 @@ class Sharding:
     def shard(self) -> ShardIdentity:
         """Who this process is. Known after `prepare`."""
         return self._ready.shard
+
+    def grants(self, controllers: Iterable[Controller[Any]]) -> Iterator[Grant]:
+        """For `kubeshard.manager.roles`. Where only a ControllerRing says what is sharded, it is taken for all that the
+        controllers watch as their primary kind or own.
+        """
+        rights = ("get", "list", "watch", "patch")
+        yield Grant.on(Lease, "get", "create", "update", "watch", namespace=self._namespace or OWN)
+        ring = self._given or declared_resources(controllers) or undeclared_resources(controllers)
+        sharded = [
+            resource.group_resource for main in ring for resource in (main, *main.controlled_resources)
+        ]
+        yield from (Grant.on(resource, *rights) for resource in sharded)
+        if self._given is None:
+            yield Grant.on(ControllerRing, "get")
+        if self.mode == "shard":
+            return
+        yield Grant.on(Namespace, *READ)
+        yield Grant.on(Lease, "list", "watch", "create", "update", "patch", "delete")
+        yield Grant.on(GroupResource("events.k8s.io", "events"), "create", "patch")
+        if self._given is None:
+            yield Grant.on(ControllerRing, *READ)
 
     def scopes(self) -> Mapping[GroupKind, Scope]:
         """All kinds of the ring, main and controlled, filtered by the shard label."""

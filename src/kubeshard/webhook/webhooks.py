@@ -18,14 +18,17 @@ decides then as it does in a failure.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 
 from kubeshard.client.client import Client
+from kubeshard.core.builtin import Secret
 from kubeshard.core.errors import ConfigurationError, KubeshardError, NotFound
+from kubeshard.core.grants import OWN, Grant
+from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.logs import get_logger
 from kubeshard.webhook.app import Routes
 from kubeshard.webhook.certificates import CertificateSource
@@ -119,6 +122,22 @@ class Webhooks:
     def conversion(self, kind: str, ca_bundle: str = "", *, namespace: str = "") -> Manifest:
         """The stanza `spec.conversion` of the CustomResourceDefinition of that name, as in `apps.example.com`."""
         return conversion_stanza(self._conversions[kind], self._address(namespace), ca_bundle)
+
+    def grants(self, controllers: Iterable[object]) -> Iterator[Grant]:
+        """For `kubeshard.manager.roles`."""
+        if self._given is None and not self._url:
+            namespace = self._namespace or OWN
+            yield Grant.on(Secret, "create", namespace=namespace)
+            yield Grant.on(Secret, "get", "update", namespace=namespace, name=f"{self.name}-webhook-cert")
+        if not self._register:
+            return
+        for kind in CONFIGURATIONS.values():
+            resource = GroupResource("admissionregistration.k8s.io", f"{kind.lower()}s")
+            yield Grant.on(resource, "create")
+            yield Grant.on(resource, "get", "patch", name=self.name)
+        for name in self._conversions:
+            crds = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
+            yield Grant.on(crds, "patch", name=name)
 
     async def run_with(self, client: Client) -> None:
         """Serves and registers until cancelled. Raises ConfigurationError where nobody could call, as of

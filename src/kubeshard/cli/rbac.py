@@ -1,0 +1,65 @@
+"""The command `kubeshard rbac`."""
+
+from __future__ import annotations
+
+import click
+
+from kubeshard.cli.loading import load_manager
+from kubeshard.cli.options import Command
+from kubeshard.core.errors import ConfigurationError
+
+
+@click.command(
+    cls=Command,
+    short_help="Print the roles that an operator needs.",
+    examples=(
+        "kubeshard rbac my_operator:manager > manifests/rbac.yaml",
+        "kubeshard rbac my_operator:manager --service-account my-system:my-operator | kubectl apply -f -",
+    ),
+)
+@click.argument("target", metavar="MODULE[:MANAGER]")
+@click.option("--name", metavar="NAME", help="Of the roles (default: that of the module).")
+@click.option(
+    "--namespace",
+    metavar="NAMESPACE",
+    help="Where the operator runs (default: that of the service account; without one kubectl's -n says).",
+)
+@click.option(
+    "--service-account",
+    metavar="NAMESPACE:NAME",
+    help="Bind the roles to it.",
+)
+def rbac(target: str, name: str | None, namespace: str | None, service_account: str | None) -> None:
+    """Print ClusterRole and Roles of an operator as YAML.
+
+    They allow what its declarations need: what controllers watch, own, read and write, events, leases, webhooks. Code
+    that does more says so in the `reads` and `writes` of its Controller.
+    """
+    import yaml
+
+    from kubeshard.manager.roles import roles
+
+    account = _account(service_account)
+    manager = load_manager(target)
+    found = roles(
+        manager.grants(),
+        name or _name(target),
+        namespace=namespace or (account[0] if account else ""),
+        account=account,
+    )
+    click.echo(yaml.safe_dump_all(found, sort_keys=False, width=120), nl=False)
+
+
+def _account(given: str | None) -> tuple[str, str] | None:
+    if given is None:
+        return None
+    namespace, _, name = given.partition(":")
+    if not namespace or not name:
+        raise ConfigurationError(f"--service-account {given}: say NAMESPACE:NAME")
+    return namespace, name
+
+
+def _name(target: str) -> str:
+    """`my_company.my_operator:manager` is `my-operator`."""
+    module = target.partition(":")[0].removesuffix(".py")
+    return module.replace("/", ".").rpartition(".")[2].replace("_", "-").strip("-").lower()

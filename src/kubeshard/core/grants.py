@@ -1,0 +1,52 @@
+"""What a program needs RBAC to allow, as plain values; `kubeshard.manager.roles` makes roles of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.namespaces import ALL, All
+from kubeshard.core.objects import Form, KubeObject, form_of
+
+READ = ("get", "list", "watch")
+WRITE = ("create", "patch", "delete")
+
+OWN = ""
+"""As a namespace: the program's own, whichever that is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Verbs on a resource, or on a subresource of it (`websites/status`): in `ALL` namespaces, in one, or in the
+    program's own (`""`). With a `name`, on the object of that name only.
+    """
+
+    resource: GroupResource
+    verbs: frozenset[str]
+    namespace: str | All = ALL
+    name: str = ""
+
+    @classmethod
+    def on(
+        cls,
+        target: type[KubeObject] | Form[Any] | GroupResource,
+        *verbs: str,
+        subresource: str = "",
+        namespace: str | All = ALL,
+        name: str = "",
+    ) -> Grant:
+        """`Grant.on(Website, "patch", subresource="status")`. Raises TypeError for what is not a kind."""
+        group, resource = target if isinstance(target, GroupResource) else form_of(target).kind.group_resource
+        if subresource:
+            resource = f"{resource}/{subresource}"
+        return cls(GroupResource(group, resource), frozenset(verbs), namespace, name)
+
+
+Granted = type[KubeObject] | Form[Any] | Grant
+"""What a controller may declare in `reads` and `writes`: a kind, or exactly what it needs."""
+
+
+def granted(target: Granted, *verbs: str) -> Grant:
+    """A grant as it is; of a kind, these verbs."""
+    return target if isinstance(target, Grant) else Grant.on(target, *verbs)

@@ -1,0 +1,174 @@
+"""The RBAC that a manager needs, from what its parts declare.
+
+| declared | verbs |
+|---|---|
+| a watch of any kind, an entry of `reads` | get, list, watch |
+| the primary kind, where its class has a `status` | patch and update of `status` |
+| the primary kind, where the controller owns others | update of `finalizers`, as owner references need it |
+| an owned kind, unless it is watched with `when=never` | create, patch |
+| an entry of `writes` | create, patch, delete |
+| a controller | create and patch of events, in the namespaces of its objects |
+| leader election, sharding, webhooks | what their documents say |
+| `metrics_auth` | create of tokenreviews and subjectaccessreviews |
+
+A watch in some namespaces needs roles in these only. An entry of `reads` or `writes` may be a `Grant`, which is taken
+as it is. Guaranteed: what kubeshard itself does for these declarations is allowed. Not guaranteed: what the author's
+code does beyond them: it has to be declared.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from kubeshard.cache.scope import Scope
+from kubeshard.controller.controller import Controller
+from kubeshard.controller.predicates import never
+from kubeshard.controller.watch import Watch
+from kubeshard.core.grants import READ, WRITE, Grant, granted
+from kubeshard.core.kinds import GroupKind, GroupResource, Kind
+from kubeshard.core.namespaces import ALL, All
+
+Manifest = dict[str, Any]
+ScopeOf = Callable[[Kind], Scope | None]
+"""In which scope the manager caches a kind, unless a watch says so itself."""
+
+Needed = Mapping[tuple[GroupResource, str], set[str]]
+"""Verbs by resource and name."""
+
+EVENTS = GroupResource("events.k8s.io", "events")
+
+_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+_RBAC = "rbac.authorization.k8s.io"
+
+
+@runtime_checkable
+class Grantee(Protocol):
+    """A part of a manager that needs rights of its own."""
+
+    def grants(self, controllers: Iterable[Controller[Any]]) -> Iterable[Grant]: ...
+
+
+def manager_grants(
+    controllers: Sequence[Controller[Any]],
+    parts: Iterable[object],
+    scopes: Mapping[GroupKind | Kind, Scope],
+    default: Scope | None,
+    *,
+    metrics_auth: bool,
+) -> Iterator[Grant]:
+    """Of controllers and of what else a manager has."""
+
+    def scope_of(kind: Kind) -> Scope | None:
+        return scopes.get(kind) or scopes.get(kind.group_kind) or default
+
+    for controller in controllers:
+        yield from controller_grants(controller, scope_of)
+    for part in parts:
+        if isinstance(part, Grantee):
+            yield from part.grants(controllers)
+    if metrics_auth:
+        yield from metrics_grants()
+
+
+def controller_grants(controller: Controller[Any], scope_of: ScopeOf) -> Iterator[Grant]:
+    """Of one controller."""
+    primary = controller.primary_watch
+    for watch in controller.watches:
+        yield from _in(watch, scope_of, Grant.on(watch.target, *READ))
+    if "status" in primary.form.type.__struct_fields__:
+        yield from _in(primary, scope_of, Grant.on(primary.target, "patch", "update", subresource="status"))
+    owned = [watch for watch in controller.owned_watches if watch.when is not never]
+    if owned:
+        yield from _in(primary, scope_of, Grant.on(primary.target, "update", subresource="finalizers"))
+    for watch in owned:
+        yield from _in(watch, scope_of, Grant.on(watch.target, "create", "patch"))
+    yield from (granted(target, *READ) for target in controller.reads)
+    yield from (granted(target, *WRITE) for target in controller.writes)
+    yield from _in(primary, scope_of, Grant.on(EVENTS, "create", "patch"))
+
+
+def metrics_grants() -> Iterator[Grant]:
+    """Of who asks the API server who may read metrics."""
+    yield Grant.on(GroupResource("authentication.k8s.io", "tokenreviews"), "create")
+    yield Grant.on(GroupResource("authorization.k8s.io", "subjectaccessreviews"), "create")
+
+
+def _in(watch: Watch[Any], scope_of: ScopeOf, grant: Grant) -> Iterator[Grant]:
+    scope = watch.scope or scope_of(watch.form.kind)
+    if scope is None or scope.namespaces is ALL or not watch.form.kind.namespaced:
+        yield grant
+        return
+    assert not isinstance(scope.namespaces, All)
+    for namespace in sorted(scope.namespaces):
+        yield Grant(grant.resource, grant.verbs, namespace, grant.name)
+
+
+def roles(
+    grants: Iterable[Grant], name: str, *, namespace: str = "", account: tuple[str, str] | None = None
+) -> Iterator[Manifest]:
+    """A ClusterRole and, for each namespace, a Role, all of that name; with a service `account` (namespace, name)
+    their bindings. `namespace` is the program's own; without, its Role names none, so that `kubectl -n` says.
+    """
+    by_place: dict[str | All, defaultdict[tuple[GroupResource, str], set[str]]]
+    by_place = defaultdict(lambda: defaultdict(set))
+    for grant in grants:
+        place = grant.namespace if isinstance(grant.namespace, All) else grant.namespace or namespace
+        by_place[place][grant.resource, grant.name] |= grant.verbs
+    everywhere: Needed = by_place.pop(ALL, defaultdict(set))
+    if everywhere:
+        yield _role(name, ALL, everywhere)
+        if account:
+            yield _binding(name, ALL, account)
+    for place in sorted(place for place in by_place if not isinstance(place, All)):
+        here = _beyond(by_place[place], everywhere)
+        if any(here.values()):
+            yield _role(name, place, here)
+            if account:
+                yield _binding(name, place, account)
+
+
+def _beyond(needed: Needed, everywhere: Needed) -> Needed:
+    return {place: verbs - everywhere.get((place[0], ""), set()) for place, verbs in needed.items()}
+
+
+def _role(name: str, place: str | All, needed: Needed) -> Manifest:
+    alike: dict[tuple[str, tuple[str, ...], str], list[str]] = defaultdict(list)
+    for (resource, only), verbs in sorted(needed.items()):
+        beyond = verbs - needed.get((resource, ""), set()) if only else verbs
+        if beyond:
+            alike[resource.group, tuple(sorted(beyond, key=_order)), only].append(resource.resource)
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "ClusterRole" if place is ALL else "Role",
+        "metadata": _metadata(name, place),
+        "rules": [
+            {
+                "apiGroups": [group],
+                "resources": resources,
+                **({"resourceNames": [only]} if only else {}),
+                "verbs": list(verbs),
+            }
+            for (group, verbs, only), resources in alike.items()
+        ],
+    }
+
+
+def _order(verb: str) -> tuple[int, str]:
+    return (_VERBS.index(verb) if verb in _VERBS else len(_VERBS), verb)
+
+
+def _binding(name: str, place: str | All, account: tuple[str, str]) -> Manifest:
+    kind = "ClusterRole" if place is ALL else "Role"
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": f"{kind}Binding",
+        "metadata": _metadata(name, place),
+        "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
+        "subjects": [{"kind": "ServiceAccount", "namespace": account[0], "name": account[1]}],
+    }
+
+
+def _metadata(name: str, place: str | All) -> Manifest:
+    return {"name": name, **({"namespace": place} if isinstance(place, str) and place else {})}
