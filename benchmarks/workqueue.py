@@ -2,27 +2,31 @@
 
     python benchmarks/workqueue.py [--keys 20000] [--rounds 7]
 
-The peer is what one writes by hand: an `asyncio.Queue` and a set against duplicates. It has no delays,
+The peer is what one writes by hand: an `asyncio.Queue` and a set against duplicates. It has no priorities, delays,
 retries, reasons, metrics or shutdown, and it hands a key that was added during processing to a second worker
 at once, which is the defect that a work queue exists to prevent. Prints medians and spread of the CPU time
 per key, and the ratio.
 
-Three loads: keys added while nobody works, then drained by 8 workers; keys added one by one to waiting
-workers; one hot key added a hundred times per processing.
+Four loads: keys added while nobody works, then drained by 8 workers; keys added one by one to waiting
+workers; one hot key added a hundred times per processing; keys added with delays of some milliseconds.
+
+Beside the default stand: every other key at the priority of the initial list, a turn for each of 100 tenants, a
+reason with each add, a burst of triggers per key. Where an option is used, the ratio is to the default.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from kubeshard.runtime.world import REAL_WORLD
-from kubeshard.workqueue import ItemExponential, WorkQueue
+from kubeshard.workqueue import LOW, NORMAL, Debounce, ItemExponential, Reason, RoundRobin, WorkQueue
 
 WORKERS = 8
 
@@ -103,17 +107,63 @@ async def hot_key(queue: Subject, keys: int) -> None:
             await asyncio.sleep(0)
 
 
-def work_queue() -> WorkQueue[int]:
-    return WorkQueue(clock=REAL_WORLD.clock, limiter=ItemExponential(rng=REAL_WORLD.rng))
+class Options:
+    """The queue as somebody uses it who uses more of it."""
+
+    def __init__(self, queue: WorkQueue[int], add: Callable[[int], None]) -> None:
+        self.add = add
+        self.add_after = queue.add_after
+        self.get = queue.get
 
 
-def measure(load: Callable[[Subject, int], Awaitable[None]], make: Callable[[], Subject], keys: int) -> float:
+class Later(Naive):
+    """The peer with delays: a timer for each."""
+
+    def add_after(self, key: int, delay: float) -> None:
+        asyncio.get_running_loop().call_later(delay, self.add, key)
+
+
+async def delayed(queue: Any, keys: int) -> None:
+    run = Run(queue, keys)
+    async with run.working():
+        for key in range(keys):
+            queue.add_after(key, 0.001 * (1 + key % 7))
+        await run.finished.wait()
+
+
+def work_queue(**options: Any) -> WorkQueue[int]:
+    return WorkQueue(clock=REAL_WORLD.clock, limiter=ItemExponential(rng=REAL_WORLD.rng), **options)
+
+
+def with_priorities() -> Options:
+    queue = work_queue()
+    return Options(queue, lambda key: queue.add(key, priority=LOW if key % 2 else NORMAL))
+
+
+def with_tenants() -> Options:
+    queue = work_queue(order=lambda: RoundRobin(lambda key: key % 100))
+    return Options(queue, queue.add)
+
+
+def with_reasons() -> Options:
+    queue = work_queue()
+    reason = Reason("changed", "Website")
+    return Options(queue, lambda key: queue.add(key, reason))
+
+
+def with_bursts() -> Options:
+    queue = work_queue(debounce=Debounce(0.001, 0.01))
+    return Options(queue, queue.add_debounced)
+
+
+def measure(load: Callable[[Any, int], Awaitable[None]], make: Callable[[], Any], keys: int) -> float:
     async def main() -> float:
         queue = make()
         began = time.process_time()
         await load(queue, keys)
         return time.process_time() - began
 
+    gc.collect()
     return asyncio.run(main()) / keys * 1e6
 
 
@@ -123,16 +173,26 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     print(f"CPU µs per key, median (min-max) of {options.rounds} interleaved rounds of {options.keys} keys")
-    for load in (backlog, trickle, hot_key):
-        ours: list[float] = []
-        naive: list[float] = []
+    for load in (backlog, trickle, hot_key, delayed):
+        subjects: dict[str, Callable[[], Any]] = {"asyncio.Queue+set": Later, "WorkQueue": work_queue}
+        if load is not delayed:
+            subjects |= {
+                "... priorities": with_priorities,
+                "... tenants": with_tenants,
+                "... reasons": with_reasons,
+            }
+        if load is hot_key:
+            subjects.pop("... priorities")  # of one key
+        if load in (backlog, trickle):
+            subjects |= {"... bursts": with_bursts}
+        costs: dict[str, list[float]] = {name: [] for name in subjects}
         for _ in range(options.rounds):
-            ours.append(measure(load, work_queue, options.keys))
-            naive.append(measure(load, Naive, options.keys))
-        ratio = statistics.median(ours) / statistics.median(naive)
-        print(
-            f"{load.__name__:8} WorkQueue {_spread(ours)}  asyncio.Queue+set {_spread(naive)}  ratio {ratio:.2f}"
-        )
+            for name, make in subjects.items():
+                costs[name].append(measure(load, make, options.keys))
+        for name, values in costs.items():
+            peer = "WorkQueue" if name.startswith("...") else "asyncio.Queue+set"
+            ratio = statistics.median(values) / statistics.median(costs[peer])
+            print(f"{load.__name__:8} {name:18} {_spread(values)}  ratio {ratio:.2f}")
 
 
 def _spread(values: list[float]) -> str:

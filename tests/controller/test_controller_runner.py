@@ -252,7 +252,7 @@ async def test_a_terminal_error_leaves_the_backoff_as_it_is() -> None:
     async with Bench(seen).running(site("a")) as bench:
         await asyncio.sleep(100)
         assert seen.times == [0, 1, 3]
-        await bench.put(site("a", 2))
+        await bench.put(site("a", 2, generation=1))
         await asyncio.sleep(100)
     assert seen.times == [0, 1, 3, 100, 104]
 

@@ -262,7 +262,7 @@ async def test_the_ecosystems_metrics_are_exposed() -> None:
         'controller_runtime_reconcile_time_seconds_bucket{controller="items",le="0.005"} 1.0',
         'controller_runtime_max_concurrent_reconciles{controller="items"} 3.0',
         'controller_runtime_active_workers{controller="items"} 0.0',
-        'workqueue_depth{controller="items",name="items"} 0.0',
+        'workqueue_depth{controller="items",name="items",priority="0"} 0.0',
         'workqueue_adds_total{controller="items",name="items"} 1.0',
         'workqueue_queue_duration_seconds_count{controller="items",name="items"} 1.0',
         'workqueue_work_duration_seconds_count{controller="items",name="items"} 1.0',

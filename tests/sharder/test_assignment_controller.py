@@ -67,7 +67,7 @@ class World:
         spec = LeaseSpec(holder_identity=holder, lease_duration_seconds=15, renew_time=str(self.version))
         self.observer.observe(Lease(metadata=meta, spec=spec))
 
-    def enqueue(self, key: Key, reason: str = "", *, after: float = 0.0) -> None:
+    def enqueue(self, key: Key, reason: object = "", *, after: float = 0.0, priority: int = 0) -> None:
         self.enqueued.append(key)
 
     async def _look(self, lane: Lane, reach: Reach) -> Found:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kubeshard.workqueue.core import KeyState, QueueCore
+from kubeshard.workqueue.levels import LOW, NORMAL
 
 IDLE, QUEUED, RUNNING, DIRTY = KeyState.IDLE, KeyState.QUEUED, KeyState.RUNNING, KeyState.RUNNING_DIRTY
 
 
 def queue_in(state: KeyState) -> QueueCore[str]:
     """A queue whose key "k" is in that state, with another key waiting behind it."""
-    queue: QueueCore[str] = QueueCore()
+    queue: QueueCore[str] = QueueCore(int)
     if state is not IDLE:
         queue.add("k")
     if state in (RUNNING, DIRTY):
@@ -49,7 +52,7 @@ def test_done_with_a_key_that_is_not_running_is_an_error(state: KeyState) -> Non
 
 
 def test_fair_keys_are_handed_out_in_the_order_of_their_first_add() -> None:
-    queue: QueueCore[str] = QueueCore()
+    queue: QueueCore[str] = QueueCore(int)
     for key in "abcab":
         queue.add(key)
     assert [queue.take() for _ in range(3)] == ["a", "b", "c"]
@@ -64,7 +67,7 @@ class ShortestFirst(list[str]):
 
 
 def test_another_order_decides_what_is_next_and_nothing_else() -> None:
-    queue = QueueCore[str](ShortestFirst())
+    queue = QueueCore[str](int, ShortestFirst)
     for key in ("ccc", "a", "bb", "a"):
         queue.add(key)
     assert queue.take() == "a"
@@ -74,8 +77,67 @@ def test_another_order_decides_what_is_next_and_nothing_else() -> None:
     assert [queue.take(), queue.take(), queue.ready] == ["a", "ccc", 0]
 
 
+def test_of_two_priorities_the_higher_is_handed_out_first_and_within_one_the_first() -> None:
+    queue = QueueCore[str](int)
+    for key, priority in (("low", LOW), ("one", NORMAL), ("two", NORMAL), ("high", 10)):
+        queue.add(key, priority)
+    assert queue.depths() == {LOW: 1, NORMAL: 2, 10: 1}
+    assert [queue.take() for _ in range(4)] == ["high", "one", "two", "low"]
+
+
+def test_the_priority_of_a_key_that_waits_rises_and_puts_it_last_of_its_new_one() -> None:
+    queue = QueueCore[str](int)
+    queue.add("a", LOW)
+    queue.add("b", LOW)
+    queue.add("c", NORMAL)
+    queue.add("a", NORMAL)
+    assert queue.depths() == {LOW: 1, NORMAL: 2}
+    assert [queue.take() for _ in range(3)] == ["c", "a", "b"]
+    assert queue.ready == 0
+
+
+def test_the_priority_of_a_key_that_waits_never_sinks() -> None:
+    queue = QueueCore[str](int)
+    queue.add("a", NORMAL)
+    queue.add("b", NORMAL)
+    queue.add("a", LOW)
+    assert [queue.take(), queue.take()] == ["a", "b"]
+
+
+def test_the_priority_of_an_add_during_processing_is_that_of_the_next_run() -> None:
+    queue = QueueCore[str](int)
+    queue.add("a", LOW)
+    queue.take()
+    queue.add("b", LOW)
+    queue.add("a", LOW)
+    queue.add("a", NORMAL)
+    assert (queue.taken["a"].priority, queue.wanted["a"].priority) == (LOW, NORMAL)
+    assert queue.depths() == {LOW: 1, NORMAL: 1}
+    queue.done("a")
+    assert [queue.take(), queue.take()] == ["a", "b"]
+
+
+def test_an_order_that_raises_loses_no_key() -> None:
+    """The add fails, and the next one is not collapsed with it."""
+
+    class Full(deque[str]):
+        def append(self, key: str, /) -> None:
+            if not working:
+                raise RuntimeError("full")
+            super().append(key)
+
+    working = False
+    queue = QueueCore[str](int, Full)
+    with pytest.raises(RuntimeError):
+        queue.add("a")
+    assert queue.state("a") is IDLE
+    working = True
+    queue.add("a")
+    assert queue.take() == "a"
+
+
 def test_stingy_a_key_added_many_times_is_handed_out_once() -> None:
-    queue: QueueCore[str] = QueueCore()
+    queue: QueueCore[str] = QueueCore(int)
     for _ in range(100):
         queue.add("a")
     assert queue.take() == "a"
@@ -84,7 +146,7 @@ def test_stingy_a_key_added_many_times_is_handed_out_once() -> None:
 
 
 def test_exclusive_a_key_is_not_handed_out_while_a_worker_has_it() -> None:
-    queue: QueueCore[str] = QueueCore()
+    queue: QueueCore[str] = QueueCore(int)
     queue.add("a")
     queue.take()
     queue.add("a")
@@ -92,7 +154,7 @@ def test_exclusive_a_key_is_not_handed_out_while_a_worker_has_it() -> None:
 
 
 def test_nothing_is_lost_an_add_during_processing_is_handed_out_after_done() -> None:
-    queue: QueueCore[str] = QueueCore()
+    queue: QueueCore[str] = QueueCore(int)
     queue.add("a")
     queue.take()
     queue.add("a")
@@ -125,7 +187,7 @@ class AgainstModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue: QueueCore[int] = QueueCore()
+        self.queue: QueueCore[int] = QueueCore(int)
         self.waiting: list[int] = []
         self.running: set[int] = set()
         self.again: set[int] = set()

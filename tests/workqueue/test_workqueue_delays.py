@@ -3,14 +3,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeshard.workqueue.delays import Delays, Due
+from kubeshard.workqueue.delays import Delays
+from kubeshard.workqueue.levels import LOW, NORMAL
 
 
 def test_a_key_is_due_at_its_time_and_not_before() -> None:
     delays: Delays[str] = Delays()
     delays.schedule("a", 5)
     assert delays.pop_due(4.9) == []
-    assert delays.pop_due(5) == [Due("a", "")]
+    assert delays.pop_due(5) == [("a", "", NORMAL)]
     assert len(delays) == 0
 
 
@@ -19,15 +20,23 @@ def test_a_second_delay_moves_a_key_earlier() -> None:
     delays.schedule("a", 5, "late")
     delays.schedule("a", 2, "early")
     assert delays.next_due() == 2
-    assert delays.pop_due(10) == [Due("a", "early")]
+    assert delays.pop_due(10) == [("a", "early", NORMAL)]
 
 
 def test_a_second_delay_never_moves_a_key_later() -> None:
     delays: Delays[str] = Delays()
     delays.schedule("a", 2)
     delays.schedule("a", 5)
-    assert delays.pop_due(2) == [Due("a", "")]
+    assert delays.pop_due(2) == [("a", "", NORMAL)]
     assert delays.pop_due(10) == []
+
+
+def test_a_key_that_waits_has_the_highest_priority_that_it_was_given() -> None:
+    delays: Delays[str] = Delays()
+    delays.schedule("a", 5, "first", LOW)
+    delays.schedule("a", 9, "later", NORMAL)
+    delays.schedule("a", 2, "earliest", LOW)
+    assert delays.pop_due(9) == [("a", "earliest", NORMAL)]
 
 
 def test_a_key_that_was_due_can_wait_again() -> None:
@@ -55,6 +64,6 @@ def test_every_key_is_due_once_at_the_earliest_of_its_times(calls: list[tuple[in
     assert len(delays) == len(earliest)
     popped: list[tuple[float, int]] = []
     while (due_at := delays.next_due()) is not None:
-        popped += [(due_at, due.key) for due in delays.pop_due(due_at)]
+        popped += [(due_at, key) for key, _, _ in delays.pop_due(due_at)]
     assert sorted(popped) == sorted((due, key) for key, due in earliest.items())
     assert [due for due, _ in popped] == sorted(due for due, _ in popped)

@@ -1,4 +1,4 @@
-"""The queue with waiting workers, on virtual time: one test per guarantee, then all against a model."""
+"""The queue with waiting workers, on virtual time: one test per guarantee. `test_workqueue_family` has all of them."""
 
 from __future__ import annotations
 
@@ -7,23 +7,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from workqueue_bench import new_queue, take
 
-from kubeshard.testing.virtual_time import VirtualClock, VirtualTimeLoop, settle, virtual_time
+from kubeshard.core import Key
+from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
-from kubeshard.workqueue import FastSlow, ItemExponential, ShutDown, WorkQueue
-
-
-def new_queue(**options: object) -> WorkQueue[str]:
-    options.setdefault("limiter", ItemExponential(rng=SeededRng(1)))
-    return WorkQueue("test", clock=VirtualClock(), **options)  # type: ignore[arg-type]
-
-
-async def take(queue: WorkQueue[str]) -> str:
-    async with queue.get() as key:
-        return key
+from kubeshard.workqueue import LOW, NORMAL, Debounce, FastSlow, ItemExponential, Reason, ShutDown
 
 
 @virtual_time
@@ -185,6 +174,110 @@ async def test_rate_limited_adds_wait_as_the_limiter_says_until_forgotten() -> N
 
 
 @virtual_time
+async def test_what_triggers_a_key_that_backs_off_does_not_make_it_wait_longer() -> None:
+    """Ten triggers that fail within one backoff are one failure, and the retry comes when it was due."""
+    queue, clock = new_queue(limiter=ItemExponential(1, 1000, jitter=0, rng=SeededRng(1))), VirtualClock()
+    queue.add_rate_limited("a")
+    await take(queue)
+    queue.add_rate_limited("a")  # due at 3
+    for _ in range(10):
+        await asyncio.sleep(0.1)
+        queue.add("a", "status changed")
+        await take(queue)
+        queue.add_rate_limited("a")
+    assert queue.retries("a") == 2
+    await take(queue)
+    assert clock.monotonic() == 3
+    queue.add_rate_limited("a")
+    await take(queue)
+    assert (clock.monotonic(), queue.retries("a")) == (7, 3)
+
+
+@virtual_time
+async def test_a_retry_whose_delay_was_overtaken_is_not_lost() -> None:
+    """The retry waits in the place of an earlier delay, which fires first."""
+    queue, clock = new_queue(limiter=FastSlow(10, 10, fast_tries=1)), VirtualClock()
+    queue.add_rate_limited("a")
+    queue.add_after("a", 5)
+    await take(queue)
+    assert clock.monotonic() == 5
+    queue.add_rate_limited("a")
+    await take(queue)
+    assert (clock.monotonic(), queue.retries("a")) == (10, 1)
+
+
+@virtual_time
+async def test_retries_keep_the_priority_of_the_run_that_failed() -> None:
+    queue = new_queue(limiter=FastSlow(1, 1, fast_tries=1))
+    queue.add("a", priority=LOW)
+    async with queue.get() as key:
+        queue.add_rate_limited(key)
+    await asyncio.sleep(1)
+    assert queue.priority("a") == LOW
+    queue.add("a")
+    assert queue.priority("a") == NORMAL
+
+
+@virtual_time
+async def test_a_fresh_change_goes_before_ten_thousand_objects_of_the_initial_list() -> None:
+    queue = new_queue()
+    for number in range(10_000):
+        queue.add(f"listed {number}", "listed", priority=LOW)
+    queue.add("listed 7000", "changed")
+    queue.add("new", "added")
+    assert [await take(queue) for _ in range(3)] == ["listed 7000", "new", "listed 0"]
+
+
+@virtual_time
+async def test_the_view_shows_what_waits_runs_and_is_delayed_and_why() -> None:
+    queue = new_queue(debounce=Debounce(2, 5))
+    queue.add("runs", Reason("changed", "Deployment", Key("shop", "web")))
+    await asyncio.sleep(1)
+    queue.add("listed", Reason("listed", "Site"), priority=LOW)
+    await asyncio.sleep(3)
+    queue.add("fresh", "asked for")
+    queue.add_after("later", 7, Reason("requeue_after"))
+    queue.add_rate_limited("failed", Reason("retry"))
+    queue.add_debounced("busy", Reason("changed", "Site"))
+    async with queue.get():
+        await asyncio.sleep(0.1)
+        view = queue.view()
+        assert (view.depth, view.ready, view.delayed, view.failing) == (2, 2, 3, 1)
+        assert view.depths == {NORMAL: 1, LOW: 1}
+        assert [(seen.key, seen.priority, *map(str, seen.why)) for seen in view.running + view.waiting] == [
+            ("runs", NORMAL, "Deployment shop/web changed"),
+            ("listed", LOW, "Site listed"),
+            ("fresh", NORMAL, "asked for"),
+        ]
+        assert view.oldest is not None
+        assert (view.oldest.key, round(view.oldest.seconds, 1)) == ("listed", 3.1)
+        assert [round(seen.seconds, 1) for seen in view.running] == [0.1]
+        assert [(seen.key, str(seen.reason), seen.debounced) for seen in view.delays] == [
+            ("failed", "retry", False),
+            ("busy", "Site changed", True),
+            ("later", "requeue_after", False),
+        ]
+        assert round(view.delays[-1].seconds, 1) == 6.9
+        short = queue.view(limit=1)
+        assert (len(short.waiting), len(short.delays), short.depth, short.delayed) == (1, 1, 2, 3)
+
+
+@virtual_time
+async def test_runs_are_counted_by_what_caused_them_and_classes_are_bounded() -> None:
+    queue = new_queue()
+    for number in range(1000):
+        queue.add("a", Reason(f"{number}"))
+        await take(queue)
+    assert len(queue.caused()) == 65
+    assert queue.caused()["other", ""] == 1000 - 64
+    queue.add("a", "one phrase")
+    queue.add("a", "and another")
+    queue.add("a", Reason("1"))
+    await take(queue)
+    assert queue.caused()["1", ""] == 2
+
+
+@virtual_time
 async def test_shut_down_hands_out_what_is_ready_then_ends_the_workers() -> None:
     queue = new_queue()
     queue.add("a")
@@ -285,14 +378,10 @@ async def test_reasons_are_bounded() -> None:
 
 class Recorder:
     def __init__(self) -> None:
-        self.depths: list[int] = []
         self.adds = 0
         self.retries = 0
         self.waits: list[float] = []
         self.works: list[float] = []
-
-    def depth(self, keys: int) -> None:
-        self.depths.append(keys)
 
     def added(self) -> None:
         self.adds += 1
@@ -321,7 +410,7 @@ async def test_metrics_tell_depth_adds_waiting_work_and_retries() -> None:
         assert (queue.unfinished_work(), queue.longest_running()) == (3, 3)
     queue.add_after("c", 1)
     assert metrics.adds == 3
-    assert metrics.depths == [1, 2, 1, 2]
+    assert queue.depths() == {0: 2}
     assert (metrics.waits, metrics.works, metrics.retries) == ([2], [3], 1)
     assert (queue.unfinished_work(), queue.longest_running()) == (0, 0)
 
@@ -336,131 +425,6 @@ async def test_unfinished_work_adds_up_over_workers_and_the_longest_counts_alone
         async with queue.get():
             await asyncio.sleep(1)
             assert (queue.unfinished_work(), queue.longest_running()) == (7, 6)
-
-
-class Worker:
-    def __init__(self) -> None:
-        self.key: int | None = None
-        self.finish = asyncio.Event()
-        self.task: asyncio.Task[None]
-
-
-class AgainstModel(RuleBasedStateMachine):
-    """Workers come, wait, get keys, finish and are cancelled at any moment, while keys are added now and
-    later.
-
-    Steps follow each other without letting the loop run, except `settle`, `advance` and the setting of a
-    timer: so cancellations meet workers that are woken and have not run yet.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = VirtualTimeLoop()
-        self.queue: WorkQueue[int] = WorkQueue(
-            "model", clock=VirtualClock(self.loop), limiter=ItemExponential(rng=SeededRng(1))
-        )
-        self.pending: set[int] = set()
-        """Keys added since they were last handed out."""
-        self.delayed: dict[int, float] = {}
-        self.workers: list[Worker] = []
-        self.errors: list[BaseException] = []
-
-    def teardown(self) -> None:
-        for worker in self.workers:
-            worker.task.cancel()
-        self.loop.run_until_complete(self.loop.settle())
-        self.loop.close()
-        assert not self.errors
-
-    @rule(key=st.integers(0, 3))
-    def add(self, key: int) -> None:
-        self.queue.add(key)
-        self.pending.add(key)
-
-    @rule(key=st.integers(0, 3), delay=st.integers(1, 5))
-    def add_after(self, key: int, delay: int) -> None:
-        self.run(self.queue.add_after, key, delay)
-        due = self.loop.time() + delay
-        self.delayed[key] = min(due, self.delayed.get(key, due))
-
-    @precondition(lambda self: len(self.workers) < 5)
-    @rule()
-    def start_worker(self) -> None:
-        worker = Worker()
-        worker.task = self.loop.create_task(self.work(worker))
-        self.workers.append(worker)
-
-    @precondition(lambda self: self.workers)
-    @rule(data=st.data())
-    def cancel_worker(self, data: st.DataObject) -> None:
-        data.draw(st.sampled_from(self.workers)).task.cancel()
-
-    @precondition(lambda self: any(worker.key is None for worker in self.workers))
-    @rule(data=st.data(), key=st.integers(0, 3), cancel_first=st.booleans())
-    def cancel_a_waiting_worker_around_an_add(
-        self, data: st.DataObject, key: int, cancel_first: bool
-    ) -> None:
-        worker = data.draw(st.sampled_from([worker for worker in self.workers if worker.key is None]))
-        if cancel_first:
-            worker.task.cancel()
-        self.add(key)
-        worker.task.cancel()
-
-    @precondition(lambda self: self.workers)
-    @rule(data=st.data())
-    def finish_worker(self, data: st.DataObject) -> None:
-        data.draw(st.sampled_from(self.workers)).finish.set()
-
-    @rule()
-    def settle(self) -> None:
-        self.loop.run_until_complete(self.loop.settle())
-        self.workers = [worker for worker in self.workers if not worker.task.done()]
-        self.check()
-
-    @rule(seconds=st.integers(1, 4))
-    def advance(self, seconds: int) -> None:
-        self.settle()
-        for _ in range(seconds):
-            # Due keys become pending before workers may see them: they are handed out in this very second.
-            now = self.loop.time() + 1
-            for key in [key for key, due in self.delayed.items() if due <= now]:
-                del self.delayed[key]
-                self.pending.add(key)
-            self.loop.run_until_complete(asyncio.sleep(1))
-            self.settle()
-
-    def check(self) -> None:
-        assert not self.errors, self.errors
-        held = [worker.key for worker in self.workers if worker.key is not None]
-        assert len(held) == len(set(held)), "a key is with two workers"
-        assert self.queue.delayed == len(self.delayed)
-        available = self.pending - set(held)
-        assert len(self.queue) == len(available), "a key was lost"
-        if len(held) < len(self.workers):
-            assert not available, "a worker waits although a key is ready"
-
-    async def work(self, worker: Worker) -> None:
-        try:
-            async with self.queue.get() as key:
-                assert key in self.pending, "handed out without an add"
-                self.pending.remove(key)
-                worker.key = key
-                try:
-                    await worker.finish.wait()
-                finally:
-                    worker.key = None
-        except AssertionError as error:
-            self.errors.append(error)
-
-    def run(self, function: object, *args: object) -> None:
-        async def call() -> None:
-            function(*args)  # type: ignore[operator]
-
-        self.loop.run_until_complete(call())
-
-
-TestAgainstModel = AgainstModel.TestCase
-TestAgainstModel.settings = settings(stateful_step_count=40)
 
 
 @pytest.fixture(autouse=True)

@@ -27,6 +27,7 @@ from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
 from kubeshard.runtime.threads import CallRunner
+from kubeshard.workqueue.reasons import Cause
 
 T = TypeVar("T", bound=KubeObject)
 R = TypeVar("R")
@@ -54,9 +55,9 @@ class Context:
     """One run of a reconciler.
 
     `client` writes, and is fenced when the manager is sharded; what it writes is seen by later `get` and
-    `list` of this and later runs for the same key. `cache` is for reads that need no such promise. `reasons`:
-    a few of the triggers, for logs and traces only. `log` and every other logger of the task carry
-    controller, object and reconcile id.
+    `list` of this and later runs for the same key. `cache` is for reads that need no such promise. `why`: a few of the
+    triggers, each with what happened, to which object, and since when; `reasons`: the same in phrases. For logs and
+    traces only. `log` and every other logger of the task carry controller, object and reconcile id.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Context:
         run: Run,
         threads: CallRunner,
         reconcile_id: str = "",
-        reasons: tuple[str, ...] = (),
+        why: tuple[Cause, ...] = (),
         sets: DesiredSets | None = None,
     ) -> None:
         self.key = key
@@ -83,7 +84,7 @@ class Context:
         self.log = log
         self.clock = clock
         self.reconcile_id = reconcile_id
-        self.reasons = reasons
+        self.why = why
         self._sets = sets or DesiredSets("kubeshard")
         self.rewrites = self._sets.rewrites
         """What the API server makes of what the controller sends."""
@@ -97,6 +98,10 @@ class Context:
         self.run = run
         """What this run has under way."""
         self._threads = threads
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return tuple(str(cause) for cause in self.why)
 
     @property
     def cache(self) -> Cache:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import iscoroutinefunction, isfunction, ismethod, signature, unwrap
@@ -22,8 +21,10 @@ from kubeshard.controller.watch import AnyIndex, AnyWatch, Index, Watch, as_watc
 from kubeshard.core.grants import Granted, granted
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of
 from kubeshard.runtime.world import World
-from kubeshard.workqueue.core import Order
+from kubeshard.workqueue.debounce import Debounce
+from kubeshard.workqueue.levels import Order
 from kubeshard.workqueue.limits import Limiter
+from kubeshard.workqueue.tenants import RoundRobin
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -53,7 +54,9 @@ class Controller(Generic[T]):
 
     `workers`: how many objects at once. `limiter` makes what says how long a retry waits, as in
     `lambda world: ItemExponential(1.0, 30.0, rng=world.rng)`; default: 0.2 s doubling to 60 s, plus jitter.
-    `order` makes what says which waiting object is next; default: first in, first out.
+    What just happened goes before the objects that were there at the start and those of a resync; among equals
+    `order` makes what says which is next: by default namespaces take turns, `deque` is first in, first out.
+    `debounce`: a burst of triggers of an object makes one run, as in `Debounce(quiet=1.0, longest=10.0)`.
     `reconcile_timeout`: seconds after which a run is cancelled and counts as failed. `needs_leadership`: run in one
     process at a time; has no effect on controllers of a sharding ring, each of whose objects is reconciled by one shard
     anyway. `wrappers`: around every run, the first one outermost; `guards` around those.
@@ -72,7 +75,8 @@ class Controller(Generic[T]):
     writes: Sequence[Granted] = ()
     workers: int = 1
     limiter: Callable[[World], Limiter] | None = None
-    order: Callable[[], Order[Key]] = deque
+    order: Callable[[], Order[Key]] = RoundRobin
+    debounce: Debounce | None = None
     reconcile_timeout: float = 600.0
     needs_leadership: bool = True
     wrappers: tuple[ReconcilerWrapper, ...] = ()
@@ -86,6 +90,13 @@ class Controller(Generic[T]):
         if self.workers < 1 or self.reconcile_timeout <= 0:
             raise ValueError(f"controller {self.name}: workers and reconcile_timeout must be positive")
         _check_reconciler(self.name, self.reconciler)
+        if not callable(self.order):
+            raise TypeError(
+                f"controller {self.name}: order={self.order!r} cannot be called: give what makes an order, such as "
+                "order=deque or order=lambda: RoundRobin(tenant)"
+            )
+        if not isinstance(self.debounce, Debounce | None):
+            raise TypeError(f"controller {self.name}: debounce takes a Debounce(quiet=..., longest=...)")
         for name, watches in (("owns", self.owns), ("maps", self.maps)):
             if isinstance(watches, type | Form | Watch):
                 raise TypeError(f"controller {self.name}: {name} takes a list")

@@ -17,9 +17,10 @@ see it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from kubeshard.cache.errors import CacheBehind
 from kubeshard.cache.store import UndeclaredIndex
@@ -27,6 +28,7 @@ from kubeshard.controller.reconciler import Result
 from kubeshard.controller.syncing import KindsMissing
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import AlreadyExists, Conflict, FieldConflict, KubeshardError, Terminal
+from kubeshard.runtime.logs import Logger
 
 STALE = (Conflict, AlreadyExists, CacheBehind)
 """Raised where a reconcile read the past. Let it pass: the next run reads the present."""
@@ -110,7 +112,26 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def begin_with_the_authors_code(error: BaseException) -> None:
+def report(log: Logger, outcome: Outcome, fields: Mapping[str, Any]) -> None:
+    """The one line that a run leaves in the log."""
+    match outcome.ending:
+        case Ending.SUCCESS | Ending.REQUEUE_AFTER:
+            log.debug("Reconciled", **fields)
+        case Ending.PARKED:
+            log.debug("Not reconciled: a kind is missing", **fields)
+        case Ending.STALE:
+            log.debug("Reconcile met a newer state than it had read; trying again", **fields)
+        case Ending.TERMINAL:
+            log.error("Reconcile failed for good; not trying again", **fields)
+        case Ending.CRASHED:
+            if outcome.error is not None:
+                _begin_with_the_authors_code(outcome.error)
+            log.crash("Reconcile crashed", **fields)
+        case _:
+            log.error("Reconcile failed", **fields)
+
+
+def _begin_with_the_authors_code(error: BaseException) -> None:
     """Drops from its stack trace how the framework came to the author's code: that is the same in every run."""
     trace = error.__traceback__
     while trace is not None and _is_framework(trace.tb_frame.f_globals.get("__name__", "")):

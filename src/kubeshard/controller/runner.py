@@ -40,10 +40,10 @@ from kubeshard.controller.metrics import ControllerMetrics, NoMetrics
 from kubeshard.controller.outcomes import (
     Ending,
     Outcome,
-    begin_with_the_authors_code,
     leaves,
     of_error,
     of_result,
+    report,
 )
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.stale import advice, is_persistent
@@ -54,9 +54,13 @@ from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.logs import context, get_logger
 from kubeshard.tenure.tenure import Gate
+from kubeshard.workqueue.levels import NORMAL
 from kubeshard.workqueue.limits import ItemExponential
 from kubeshard.workqueue.metrics import QueueMetrics
 from kubeshard.workqueue.queue import ShutDown, WorkQueue
+from kubeshard.workqueue.reasons import Reason
+
+_RETRY, _REQUEUED, _RESUMED = Reason("retry"), Reason("requeue_after"), Reason("all kinds are there")
 
 
 class ControllerRunner:
@@ -98,15 +102,16 @@ class ControllerRunner:
         for index in controller.declared_indexes:
             cluster.add_index(self._reader.informer(index.target), index)
         self._inputs = Inputs(self._informers, world.clock)
-        self._parked: dict[Key, None] = {}
-        """Keys that came while a kind was missing."""
+        self._parked: dict[Key, int] = {}
+        """Keys that came while a kind was missing, and their priorities."""
         self._sets = DesiredSets(controller.name)
         self._reconcile = composed(controller, self._inputs.check)
         self.queue: WorkQueue[Key] = WorkQueue(
             controller.name,
             clock=world.clock,
             limiter=controller.limiter(world) if controller.limiter else ItemExponential(rng=world.rng),
-            order=controller.order(),
+            order=controller.order,
+            debounce=controller.debounce,
             metrics=queue_metrics,
         )
         self._workers: list[asyncio.Task[None]] = []
@@ -188,13 +193,15 @@ class ControllerRunner:
 
     def _triggers(self) -> Iterator[Trigger]:
         """In the order of `Controller.watches`."""
-        for (watch, keys_of), informer in zip(self._mappings(), self._informers, strict=True):
+        mappings = zip(self._mappings(), self._informers, strict=True)
+        for number, ((watch, keys_of), informer) in enumerate(mappings):
             yield Trigger(
                 watch,
                 keys_of,
                 informer,
                 self._enqueue,
                 self._has_time,
+                renewed=_ignore if number else self.queue.forget,
                 metrics=self._metrics,
                 log=self._log.bind(controller=self.name),
                 clock=self._clock,
@@ -215,12 +222,18 @@ class ControllerRunner:
 
     def _undecodable(self, error: UndecodableObject) -> None:
         if error.key is not None and any(g.undecodable(error.metadata) for g in self.controller.guards):
-            self._enqueue(error.key, f"{self._form.kind.kind} does not fit {self._form.type.__name__}")
+            self._enqueue(error.key, Reason(f"does not fit {self._form.type.__name__}", self._form.kind.kind))
 
-    def _enqueue(self, key: Key, reason: str = "", *, after: float = 0.0) -> None:
+    def _enqueue(
+        self, key: Key, reason: Reason | str = "", *, after: float = 0.0, priority: int = NORMAL
+    ) -> None:
         # A key outside the cached namespaces would be reconciled as gone, again and again.
-        if self._informers[0].scope.covers(self._form.kind, key.namespace):
-            self.queue.add_after(key, after, reason)
+        if not self._informers[0].scope.covers(self._form.kind, key.namespace):
+            return
+        if after > 0:
+            self.queue.add_after(key, after, reason, priority=priority)
+        else:
+            self.queue.add_debounced(key, reason, priority=priority)
 
     # From keys to runs
 
@@ -309,7 +322,7 @@ class ControllerRunner:
                 run=run,
                 threads=self._threads,
                 reconcile_id=reconcile_id,
-                reasons=self.queue.reasons(key),
+                why=self.queue.why(key),
                 sets=self._sets,
             )
             ctx.undecodable = undecodable
@@ -329,21 +342,20 @@ class ControllerRunner:
                 self.queue.forget(key)
             case Ending.REQUEUE_AFTER:
                 self.queue.forget(key)
-                self.queue.add_after(key, outcome.requeue_after, "requeue_after")
+                self.queue.add_after(key, outcome.requeue_after, _REQUEUED)
             case Ending.TERMINAL:
                 pass
             case Ending.PARKED:
-                self._parked[key] = None
+                self._parked[key] = self.queue.priority(key)
             case _:
-                self.queue.add_rate_limited(key, "retry")
+                self.queue.add_rate_limited(key, _RETRY)
 
     async def _resume(self) -> None:
         """All kinds are there: runs what was parked."""
         pace = Pace(self._clock)
         while self._parked:
             key = next(iter(self._parked))
-            del self._parked[key]
-            self.queue.add(key, "all kinds are there")
+            self.queue.add(key, _RESUMED, priority=self._parked.pop(key))
             await pace.step()
 
     async def _warn_if_persistent(self, key: Key, outcome: Outcome) -> None:
@@ -361,28 +373,17 @@ class ControllerRunner:
     def _report(self, key: Key, outcome: Outcome, run: Deadline) -> None:
         if not outcome.failed and not self._log.debugs:
             return
-        seconds = self._clock.monotonic() - run.began
-        fields: dict[str, Any] = {"seconds": seconds, "reasons": self.queue.reasons(key)}
+        fields: dict[str, Any] = {
+            "seconds": self._clock.monotonic() - run.began,
+            "reasons": self.queue.reasons(key),
+            "waited": run.began - min((cause.since for cause in self.queue.why(key)), default=run.began),
+        }
         if outcome.error is not None:
             fields |= {"error": outcome.error, "retries": self.queue.retries(key)}
-        match outcome.ending:
-            case Ending.SUCCESS | Ending.REQUEUE_AFTER:
-                self._log.debug("Reconciled", **fields)
-            case Ending.PARKED:
-                self._log.debug("Not reconciled: a kind is missing", **fields)
-            case Ending.STALE:
-                self._log.debug("Reconcile met a newer state than it had read; trying again", **fields)
-            case Ending.TERMINAL:
-                self._log.error("Reconcile failed for good; not trying again", **fields)
-            case Ending.CRASHED:
-                if outcome.error is not None:
-                    begin_with_the_authors_code(outcome.error)
-                self._log.crash("Reconcile crashed", **fields)
-            case _:
-                self._log.error("Reconcile failed", **fields)
+        report(self._log, outcome, fields)
 
 
-def _ignore(_: UndecodableObject) -> None:
+def _ignore(_: UndecodableObject | Key) -> None:
     """Of a kind that is not the primary one."""
 
 

@@ -12,12 +12,18 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from kubeshard.core.objects import Key
+from kubeshard.workqueue.levels import NORMAL
+from kubeshard.workqueue.reasons import Reason
 
 
 class Enqueue(Protocol):
-    """Puts a key into the controller's queue, now or after some seconds. `reason` is for logs."""
+    """Puts a key into the controller's queue: now (`Controller.debounce` applies), or after some seconds. `reason` is
+    for people: a phrase, or a `kubeshard.workqueue.Reason`. `priority`: who goes first (`kubeshard.workqueue.LOW`).
+    """
 
-    def __call__(self, key: Key, reason: str = "", *, after: float = 0.0) -> None: ...
+    def __call__(
+        self, key: Key, reason: Reason | str = "", *, after: float = 0.0, priority: int = NORMAL
+    ) -> None: ...
 
 
 class Source(Protocol):

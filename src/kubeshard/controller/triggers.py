@@ -4,6 +4,8 @@
 * The map function raises: the states of the object that it did not map are kept and mapped again, with backoff, and
   before the object's next change.
 * Time passes: in a resync every cached object triggers as if it had just been added.
+* The object was there at the start, or it is a resync: what just happened goes first (`kubeshard.workqueue.LOW`).
+* The spec changed, or the object is new: its backoff starts anew. Nothing else that triggers it changes its backoff.
 
 Guaranteed: `handle` never raises, whatever the author's functions do, and touches nobody else's triggers.
 The states of one object are mapped in their order. The current state of an object is mapped until that
@@ -11,7 +13,7 @@ succeeds; an earlier one, or the last one of an object that left, for 20 minutes
 failure are counted, and logged with the object's key, but not each of them.
 
 Bounded: of an object whose changes all fail, the oldest state and the newest few are kept; of objects that left,
-LEFT at most. What this gives up is logged. A resync adds keys only while fewer wait than there are workers, so
+GONE at most. What this gives up is logged. A resync adds keys only while fewer wait than there are workers, so
 a change waits behind that many of them at most.
 
 Not guaranteed: a bound for what a map function costs. It runs in the event loop.
@@ -36,13 +38,15 @@ from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
 from kubeshard.runtime.rng import Rng
+from kubeshard.workqueue.levels import LOW, NORMAL
 from kubeshard.workqueue.limits import ItemExponential
 from kubeshard.workqueue.queue import WorkQueue
+from kubeshard.workqueue.reasons import Reason
 
 STATES = 8
 """Of one object that are kept to be mapped again."""
 
-LEFT = 10_000
+GONE = 10_000
 """Objects, beyond those in the cache, that are kept to be mapped again."""
 
 TRIES = 30
@@ -53,6 +57,10 @@ LOG_INTERVAL = 10.0
 
 TRICKLE = 0.05
 """Seconds that a resync waits while there is other work."""
+
+
+LISTED, ADDED, CHANGED, LEFT, RESYNCED = "listed", "added", "changed", "left the cache", "resynced"
+"""What happened to an object, as reasons and a metric have it."""
 
 
 class Unmapped(NamedTuple):
@@ -66,7 +74,7 @@ class Unmapped(NamedTuple):
 
 class Trigger:
     """`handle` belongs to an informer; `run` does what has to be done later. `has_time` says whether the
-    controller has little to do.
+    controller has little to do. `renewed` hears of keys whose own spec changed.
     """
 
     def __init__(
@@ -77,6 +85,7 @@ class Trigger:
         enqueue: Enqueue,
         has_time: Callable[[], bool],
         *,
+        renewed: Callable[[Key], None] = lambda _: None,
         metrics: ControllerMetrics,
         log: Logger,
         clock: Clock,
@@ -89,12 +98,15 @@ class Trigger:
         self._store = informer.store
         self._enqueue = enqueue
         self._has_time = has_time
+        self._renewed = renewed
         self._metrics = metrics
         self._log = log.bind(source=self._source)
         self._clock = clock
         self._rng = rng
         self._unmapped: dict[Key, Unmapped] = {}
         self._again: WorkQueue[Key] = WorkQueue(clock=clock, limiter=ItemExponential(rng=rng))
+        self._own_reasons: dict[str, Reason] = {}
+        """Those of what happened to the reconciled objects themselves: the same for all of them."""
         self._failures: dict[TriggerStep, int] = {"predicate": 0, "map": 0}
         self._log_due: dict[TriggerStep, float] = {}
 
@@ -102,7 +114,10 @@ class Trigger:
         """Puts what depends on the object into the queue."""
         about = current(delta).key
         if self._passes(delta, about):
-            self._map(about, states(delta), _verb(delta))
+            if _is_renewal(delta):
+                self._renewed(about)
+            what, priority = _what(delta)
+            self._map(about, states(delta), what, priority)
 
     async def run(self) -> None:
         """Maps again what failed, and resyncs, until cancelled."""
@@ -125,12 +140,12 @@ class Trigger:
             self._failed("predicate", about, error, "Predicate failed; the change counts")
             return True
 
-    def _map(self, about: Key, seen: tuple[KubeObject, ...], verb: str) -> None:
+    def _map(self, about: Key, seen: tuple[KubeObject, ...], what: str, priority: int) -> None:
         """Maps the states, after those that wait for it."""
         waiting = self._unmapped.pop(about, None)
         if waiting is not None:
             seen = (*waiting.states, *(state for state in seen if state is not waiting.states[-1]))
-        failed = self._told(about, seen, verb)
+        failed = self._told(about, seen, what, priority)
         if failed:
             tries = waiting.tries if waiting else 0
             self._keep(about, Unmapped(failed, failed[-1] is seen[-1], tries))
@@ -139,7 +154,9 @@ class Trigger:
         elif waiting is not None:
             self._again.forget(about)
 
-    def _told(self, about: Key, seen: tuple[KubeObject, ...], verb: str) -> tuple[KubeObject, ...]:
+    def _told(
+        self, about: Key, seen: tuple[KubeObject, ...], what: str, priority: int
+    ) -> tuple[KubeObject, ...]:
         """Adds the keys of each state, each key once. The states that could not be mapped."""
         told: set[Key] = set()
         failed = []
@@ -148,8 +165,8 @@ class Trigger:
                 for key in self._keys_of(state):
                     if key not in told:
                         _check_key(key)
-                        reason = f"{self._kind} {verb}" if key == about else f"{self._kind} {about} {verb}"
-                        self._enqueue(key, reason)
+                        reason = self._own(what) if key == about else Reason(what, self._kind, about)
+                        self._enqueue(key, reason, priority=priority)
                         told.add(key)
             except (KeyboardInterrupt, GeneratorExit):
                 raise
@@ -157,6 +174,12 @@ class Trigger:
                 self._failed("map", about, error, "Map function failed; trying this change again")
                 failed.append(state)
         return tuple(failed)
+
+    def _own(self, what: str) -> Reason:
+        reason = self._own_reasons.get(what)
+        if reason is None:
+            reason = self._own_reasons[what] = Reason(what, self._kind)
+        return reason
 
     # Trying again
 
@@ -172,7 +195,7 @@ class Trigger:
         if waiting is None:  # mapped with a later change, or given up
             self._again.forget(about)
             return
-        failed = self._told(about, waiting.states, "changed")
+        failed = self._told(about, waiting.states, CHANGED, NORMAL)
         if not failed:
             self._again.forget(about)
             return
@@ -186,7 +209,7 @@ class Trigger:
             self._log.error("Gave up mapping an earlier state", object=about, tries=tries)
 
     def _keep(self, about: Key, unmapped: Unmapped) -> None:
-        if len(self._unmapped) >= len(self._store) + LEFT:
+        if len(self._unmapped) >= len(self._store) + GONE:
             self._log.error("Gave up mapping an earlier state: too many are waiting", object=about)
             return
         first, *rest = unmapped.states
@@ -214,7 +237,7 @@ class Trigger:
         except UndecodableObject:
             return
         if obj is not None and self._passes(Added(obj, initial=True), key):
-            self._map(key, (obj,), "resynced")
+            self._map(key, (obj,), RESYNCED, LOW)
 
     def _failed(self, step: TriggerStep, about: Key, error: BaseException, message: str) -> None:
         self._failures[step] += 1
@@ -234,11 +257,26 @@ def _check_key(key: object) -> None:
         raise TypeError(f"map functions give Key(namespace, name), not {key!r}")
 
 
-def _verb(delta: Delta[Any]) -> str:
+def _what(delta: Delta[Any]) -> tuple[str, int]:
+    """What happened, and how urgent that is."""
     match delta:
+        case Added(initial=True):
+            return LISTED, LOW
         case Added():
-            return "added"
+            return ADDED, NORMAL
         case Updated():
-            return "updated"
+            return CHANGED, NORMAL
         case Deleted():
-            return "left the cache"
+            return LEFT, NORMAL
+
+
+def _is_renewal(delta: Delta[Any]) -> bool:
+    """Whether there is something to try that was not tried before. What has no generation does not tell."""
+    match delta:
+        case Updated(old, new):
+            changed: bool = new.metadata.generation != old.metadata.generation
+            return changed
+        case Added(initial=initial):
+            return not initial
+        case _:
+            return False

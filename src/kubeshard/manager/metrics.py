@@ -1,7 +1,8 @@
 """The metrics of a process under the names that dashboards know.
 
 One registry per manager, none global. `Metrics` makes the observers that queues, controllers, clients and elections
-report to. The two queue gauges that grow while nothing happens are computed when they are scraped.
+report to. What a queue knows anyway (its depth, what runs were caused by, the two gauges that grow while nothing
+happens) is asked from it when it is scraped.
 
 `_created` series are not exposed: nobody reads them, and they double the number of series.
 """
@@ -21,7 +22,7 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from kubeshard.controller.metrics import TriggerStep
@@ -38,6 +39,10 @@ RECONCILE_BUCKETS = (
     *(1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60),
 )
 """As controller-runtime's."""
+
+MAX_PRIORITIES = 25
+OTHER_PRIORITIES = "exceeded_cardinality_limit"
+"""How many priorities of a queue have a series of their own, and the label of the others; as controller-runtime's."""
 
 RESULTS = ("success", "error", "requeue", "requeue_after")
 
@@ -79,7 +84,7 @@ class Metrics:
         return ControllerObserver(self._reconciles, name, workers)
 
     def watch_queue(self, queue: WorkQueue[Any]) -> None:
-        """Exposes the queue's gauges that are computed."""
+        """Exposes what is computed of the queue."""
         self._queues.computed[queue.name] = queue
 
     def watch_loop(self, longest_lag: Callable[[], float]) -> None:
@@ -118,14 +123,10 @@ class QueueObserver:
 
     def __init__(self, queues: _Queues, controller: str) -> None:
         labels = (controller, controller)
-        self._depth = queues.depth.series(*labels)
         self._adds = queues.adds.series(*labels)
         self._retries = queues.retries.series(*labels)
         self.waited = queues.waits.series(*labels).observe
         self.worked = queues.work.series(*labels).observe
-
-    def depth(self, keys: int) -> None:
-        self._depth.value = keys
 
     def added(self) -> None:
         self._adds.value += 1
@@ -177,7 +178,8 @@ class _Queues(Collector):
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = ("name", "controller")
         self.computed: dict[str, WorkQueue[Any]] = {}
-        self.depth = Levels("workqueue_depth", "Keys that want processing.", labels)
+        self._priorities: dict[str, set[int]] = {}
+        """Those of each queue that have a series."""
         self.adds = Counts("workqueue_adds_total", "Keys added.", labels)
         self.retries = Counts("workqueue_retries_total", "Keys added with a delay.", labels)
         self.waits = Durations(
@@ -186,7 +188,7 @@ class _Queues(Collector):
         self.work = Durations(
             "workqueue_work_duration_seconds", "How long processing took.", labels, QUEUE_BUCKETS
         )
-        for metric in (self.depth, self.adds, self.retries, self.waits, self.work):
+        for metric in (self.adds, self.retries, self.waits, self.work):
             registry.register(metric)
         registry.register(self)
 
@@ -201,11 +203,37 @@ class _Queues(Collector):
             "Seconds of the longest processing under way.",
             labels=("name", "controller"),
         )
+        depth = GaugeMetricFamily(
+            "workqueue_depth",
+            "Keys that want processing, by priority.",
+            labels=("name", "controller", "priority"),
+        )
+        causes = CounterMetricFamily(
+            "kubeshard_controller_reconcile_causes_total",
+            "Reconciles by what caused them: what happened, and the kind that it happened to.",
+            labels=("controller", "what", "kind"),
+        )
         for name, queue in self.computed.items():
+            for priority, keys in self._depths(name, queue).items():
+                depth.add_metric((name, name, priority), keys)
+            for (what, kind), runs in queue.caused().items():
+                causes.add_metric((name, what, kind), runs)
             unfinished.add_metric((name, name), queue.unfinished_work())
             longest.add_metric((name, name), queue.longest_running())
+        yield depth
+        yield causes
         yield unfinished
         yield longest
+
+    def _depths(self, name: str, queue: WorkQueue[Any]) -> dict[str, int]:
+        """By label; a priority that had a series keeps it, so that no gauge stays at its last value."""
+        depths = queue.depths()
+        known = self._priorities.setdefault(name, set())
+        known.update(sorted(depths.keys() - known, key=abs)[: MAX_PRIORITIES - len(known)])
+        labelled = {str(priority): depths.get(priority, 0) for priority in sorted(known)}
+        if others := depths.keys() - known:
+            labelled[OTHER_PRIORITIES] = sum(depths[priority] for priority in others)
+        return labelled
 
 
 class _Reconciles:

@@ -260,7 +260,7 @@ class _Assigning:
     async def drain(self) -> None:
         """Nothing: a patch that has left takes effect, or not, whoever leads."""
 
-    def _enqueue(self, key: Key, reason: str = "", *, after: float = 0.0) -> None:
+    def _enqueue(self, key: Key, reason: object = "", *, after: float = 0.0, priority: int = 0) -> None:
         self._news.set()
 
     def _tend(self, ring: Ring) -> float:

@@ -2,7 +2,8 @@
 
 Guaranteed:
 
-- Fair: keys are handed out in the order in which they were first added, unless another `Order` is given.
+- Fair: keys of one priority are handed out in the order in which they were first added, unless another `Order` is
+  given; priorities as `levels` says.
 - Stingy: a key added many times before it is handed out is processed once.
 - Exclusive: a key is handed out to one worker at a time.
 - Nothing is lost: a key added while it is processed is processed again, after it is done.
@@ -10,24 +11,25 @@ Guaranteed:
 | state | add | take | done |
 |---|---|---|---|
 | `IDLE` | → `QUEUED`, at the tail | - | - |
-| `QUEUED` | stays where it is | → `RUNNING` | - |
+| `QUEUED` | stays where it is, or rises to the tail of its new priority | → `RUNNING` | - |
 | `RUNNING` | → `RUNNING_DIRTY` | - | → `IDLE` |
-| `RUNNING_DIRTY` | stays | - | → `QUEUED`, at the tail |
+| `RUNNING_DIRTY` | stays; its priority may rise | - | → `QUEUED`, at the tail |
 
 After `close` adds are ignored; what was added before is still handed out, unless it is discarded.
 
-Not here: waiting, delays, limits, time (`queue`, `delays`, `limits`, `metrics`). After client-go's
-`util/workqueue`.
+Not here: waiting, delays, limits (`queue`, `delays`, `limits`). After client-go's `util/workqueue`, and the priority
+queue of controller-runtime.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable
 from enum import Enum, auto
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
-K = TypeVar("K", bound=Hashable)
+from kubeshard.workqueue.levels import NORMAL, K, Levels, Order
+from kubeshard.workqueue.reasons import Reason, Wanted
 
 
 class KeyState(Enum):
@@ -41,96 +43,95 @@ class KeyState(Enum):
     """A worker has it, and it was added since."""
 
 
-class Order(Protocol[K]):
-    """Which of the keys that are ready is next. A `collections.deque`, first in and first out, is one; so may be a heap
-    with priorities, or a turn for each namespace. It holds what it is given until it hands it out, and hands out each
-    once: exclusion and collapsing are the queue's, and rest on no more than this.
+class QueueCore(Generic[K]):
+    """The queue's state. Every method is one step; none blocks. `now` gives the time, `order` makes the order of the
+    keys of one priority. Attributes are to be read only.
     """
 
-    def append(self, key: K, /) -> None:
-        """The key is ready. It is not held already."""
-        ...
+    def __init__(self, now: Callable[[], float], order: Callable[[], Order[K]] = deque) -> None:
+        self._now = now
+        self.wanted: dict[K, Wanted] = {}
+        """Keys that want processing, those that have wanted it for longest first."""
+        self.taken: dict[K, Wanted] = {}
+        """Keys handed out and not yet done, in the order in which they were."""
+        self.levels: Levels[K] = Levels(order)
+        """Holds exactly the wanted keys that are not taken, each once."""
+        self.closed = False
 
-    def popleft(self) -> K:
-        """The next key, which is held no longer. Raises IndexError when none is held."""
-        ...
-
-    def clear(self) -> None: ...
-
-    def __len__(self) -> int: ...
-
-
-class QueueCore(Generic[K]):
-    """The queue's state. Every method is one step; none blocks."""
-
-    def __init__(self, order: Order[K] | None = None) -> None:
-        self._dirty: set[K] = set()
-        """Keys that want processing."""
-        self._running: set[K] = set()
-        """Keys handed out and not yet done."""
-        self._order: Order[K] = deque() if order is None else order
-        """Exactly the dirty keys that are not running, each once."""
-        self._closed = False
-
-    def add(self, key: K) -> bool:
+    def add(self, key: K, priority: int = NORMAL, reason: Reason | str = "") -> bool:
         """Whether this made the key want processing; False when it did already, or when the queue is
         closed.
         """
-        if self._closed or key in self._dirty:
+        if self.closed:
             return False
-        self._dirty.add(key)
-        if key not in self._running:
-            self._order.append(key)
-        return True
+        wanted = self.wanted.get(key)
+        if wanted is None:
+            if key not in self.taken:
+                self.levels.append(key, priority)
+            self.wanted[key] = Wanted(priority, self._now(), reason)
+            return True
+        if priority > wanted.priority:
+            if key not in self.taken:
+                self.levels.rise(key, wanted.priority, priority)
+            wanted.priority = priority
+        if reason and wanted.lacks(reason):
+            wanted.note(reason, self._now())
+        return False
 
     def take(self) -> K:
         """Hands out the next key. Raises IndexError when none waits."""
-        key = self._order.popleft()
-        self._dirty.remove(key)
-        self._running.add(key)
+        key = self.levels.popleft()
+        wanted = self.wanted.pop(key)
+        wanted.started = self._now()
+        self.taken[key] = wanted
         return key
 
     def done(self, key: K) -> bool:
         """Ends the processing of a key; whether it is queued again. Raises KeyError for a key that is not
         running.
         """
-        self._running.remove(key)
-        if key not in self._dirty:
+        del self.taken[key]
+        wanted = self.wanted.get(key)
+        if wanted is None:
             return False
-        self._order.append(key)
+        self.levels.append(key, wanted.priority)
         return True
 
     def close(self) -> None:
-        self._closed = True
+        self.closed = True
 
     def discard(self) -> list[K]:
         """Forgets all keys that want processing, and returns them. Those that are running stay so until they
         are done.
         """
-        dropped = list(self._dirty)
-        self._dirty.clear()
-        self._order.clear()
+        dropped = list(self.wanted)
+        self.wanted.clear()
+        self.levels.clear()
         return dropped
 
     def state(self, key: K) -> KeyState:
-        if key in self._running:
-            return KeyState.RUNNING_DIRTY if key in self._dirty else KeyState.RUNNING
-        return KeyState.QUEUED if key in self._dirty else KeyState.IDLE
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
+        if key in self.taken:
+            return KeyState.RUNNING_DIRTY if key in self.wanted else KeyState.RUNNING
+        return KeyState.QUEUED if key in self.wanted else KeyState.IDLE
 
     @property
     def ready(self) -> int:
         """Keys that a worker could take now."""
-        return len(self._order)
+        return self.levels.ready
 
     @property
     def depth(self) -> int:
         """Keys that want processing: the ready ones, and those that will be ready when their run is done."""
-        return len(self._dirty)
+        return len(self.wanted)
 
     @property
     def running(self) -> int:
-        return len(self._running)
+        return len(self.taken)
+
+    def depths(self) -> dict[int, int]:
+        """`depth` by priority."""
+        depths = self.levels.depths()
+        for key in self.taken:
+            if (wanted := self.wanted.get(key)) is not None:
+                depths[wanted.priority] = depths.get(wanted.priority, 0) + 1
+        return depths

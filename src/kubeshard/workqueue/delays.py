@@ -1,39 +1,39 @@
 """Keys that shall be added later.
 
-Guaranteed: a key waits once, and another delay only ever moves it earlier.
+Guaranteed: a key waits once, and another delay only ever moves it earlier, and its priority only up.
 """
 
 from __future__ import annotations
 
 import heapq
 from itertools import count
-from typing import Generic, NamedTuple
+from typing import Generic
 
-from kubeshard.workqueue.core import K
-
-
-class Due(NamedTuple, Generic[K]):
-    key: K
-    reason: str
+from kubeshard.workqueue.levels import NORMAL, K
+from kubeshard.workqueue.reasons import Reason
 
 
 class Delays(Generic[K]):
     """Keys by the time at which they are due, on whatever clock the caller uses. `reason` belongs to the
-    earliest delay.
+    earliest delay, `priority` is the highest of all.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[K, tuple[float, str]] = {}
-        """When each key is due, and why."""
+        self._waiting: dict[K, tuple[float, Reason | str, int]] = {}
+        """When each key is due, why, and how urgent it is."""
         self._heap: list[tuple[float, int, K]] = []
         """Every (time, key) of `_waiting`, and outdated pairs of keys that were moved earlier."""
         self._order = count()
 
-    def schedule(self, key: K, due: float, reason: str = "") -> None:
+    def schedule(self, key: K, due: float, reason: Reason | str = "", priority: int = NORMAL) -> None:
         known = self._waiting.get(key)
-        if known is not None and known[0] <= due:
-            return
-        self._waiting[key] = (due, reason)
+        if known is not None:
+            if known[0] <= due:
+                if priority > known[2]:
+                    self._waiting[key] = (known[0], known[1], priority)
+                return
+            priority = max(priority, known[2])
+        self._waiting[key] = (due, reason, priority)
         heapq.heappush(self._heap, (due, next(self._order), key))
         if len(self._heap) > 64 + 2 * len(self._waiting):
             self._compact()
@@ -44,13 +44,19 @@ class Delays(Generic[K]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def pop_due(self, now: float) -> list[Due[K]]:
-        """Removes and returns what is due, earliest first."""
-        due: list[Due[K]] = []
+    def pop_due(self, now: float) -> list[tuple[K, Reason | str, int]]:
+        """Removes and returns what is due, with reason and priority, earliest first."""
+        due: list[tuple[K, Reason | str, int]] = []
         while (first := self.next_due()) is not None and first <= now:
             key = heapq.heappop(self._heap)[2]
-            due.append(Due(key, self._waiting.pop(key)[1]))
+            _, reason, priority = self._waiting.pop(key)
+            due.append((key, reason, priority))
         return due
+
+    def earliest(self, limit: int) -> list[tuple[float, K, Reason | str]]:
+        """So many of those that are due first: when, which, and why."""
+        first = heapq.nsmallest(limit, self._waiting.items(), key=_due)
+        return [(due, key, reason) for key, (due, reason, _) in first]
 
     def clear(self) -> None:
         self._waiting.clear()
@@ -69,3 +75,7 @@ class Delays(Generic[K]):
     def _compact(self) -> None:
         self._heap = [entry for entry in self._heap if not self._outdated(entry)]
         heapq.heapify(self._heap)
+
+
+def _due(entry: tuple[K, tuple[float, Reason | str, int]]) -> float:
+    return entry[1][0]

@@ -15,11 +15,12 @@ at 5 ms, too early for any API outside the cluster, and ends at 16 min, too late
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Protocol
+from typing import Generic, Protocol
 
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.rng import Rng
 from kubeshard.runtime.token_bucket import TokenBucket
+from kubeshard.workqueue.levels import K
 
 
 class Limiter(Protocol):
@@ -135,3 +136,33 @@ class MaxWait:
 
     def retries(self, key: Hashable) -> int:
         return self._limiter.retries(key)
+
+
+class Retries(Generic[K]):
+    """When keys that failed are due again.
+
+    Guaranteed: a failure counts when the key's retry was due, or there was none. One that comes before, because
+    something else triggered the key, changes neither the count nor the time of that retry.
+    """
+
+    def __init__(self, limiter: Limiter) -> None:
+        self._limiter = limiter
+        self._due: dict[K, float] = {}
+        """When the last retry of each key is due, or was; of those not forgotten."""
+
+    def due(self, key: K, now: float) -> float:
+        """When a key that fails now is retried."""
+        due = self._due.get(key)
+        if due is None or due <= now:
+            due = self._due[key] = now + self._limiter.when(key)
+        return due
+
+    def forget(self, key: K) -> None:
+        self._due.pop(key, None)
+        self._limiter.forget(key)
+
+    def count(self, key: K) -> int:
+        return self._limiter.retries(key)
+
+    def __len__(self) -> int:
+        return len(self._due)

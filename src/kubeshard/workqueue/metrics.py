@@ -1,27 +1,25 @@
-"""What a work queue tells about itself.
+"""What a work queue tells about itself as it happens.
 
-`QueueMetrics` receives observations as they happen; the manager turns them into the metrics that every
-Kubernetes dashboard knows: `workqueue_depth`, `workqueue_adds_total`,
-`workqueue_queue_duration_seconds`, `workqueue_work_duration_seconds`, `workqueue_retries_total`. The two that
-grow while nothing happens, `workqueue_unfinished_work_seconds` and
-`workqueue_longest_running_processor_seconds`, are asked from the queue when they are scraped, so no timer
-refreshes them.
+`QueueMetrics` receives observations; the manager turns them into the metrics that every Kubernetes dashboard
+knows: `workqueue_adds_total`, `workqueue_queue_duration_seconds`, `workqueue_work_duration_seconds`,
+`workqueue_retries_total`. What a queue knows anyway is asked from it when it is scraped, so no timer refreshes
+it and no key pays for it: `workqueue_depth`, `workqueue_unfinished_work_seconds`,
+`workqueue_longest_running_processor_seconds`, and by what runs were caused (`Causes`).
 """
 
 from __future__ import annotations
 
-from typing import Generic, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
-from kubeshard.runtime.clock import Clock
-from kubeshard.workqueue.core import K
+from kubeshard.workqueue.reasons import Wanted, as_reason
+
+MAX_CLASSES = 64
+"""Pairs of what happened and a kind that are counted apart; the rest is counted as `other`."""
 
 
 class QueueMetrics(Protocol):
     """Observations of one queue. Durations in seconds. Called inline: must neither block nor raise."""
-
-    def depth(self, keys: int) -> None:
-        """So many keys want processing."""
-        ...
 
     def added(self) -> None:
         """A key came to want processing. Adds that were collapsed do not count."""
@@ -41,8 +39,6 @@ class QueueMetrics(Protocol):
 
 
 class NoMetrics:
-    def depth(self, keys: int) -> None: ...
-
     def added(self) -> None: ...
 
     def waited(self, seconds: float) -> None: ...
@@ -52,37 +48,24 @@ class NoMetrics:
     def retried(self) -> None: ...
 
 
-class Stopwatch(Generic[K]):
-    """Times how long keys wait and how long their processing takes."""
+class Causes:
+    """Counts runs by what caused them: a run with several causes counts for each of them."""
 
-    def __init__(self, metrics: QueueMetrics, clock: Clock) -> None:
-        self._metrics = metrics
-        self._clock = clock
-        self._added: dict[K, float] = {}
-        """Since when each key wants processing."""
-        self._started: dict[K, float] = {}
-        """Since when each running key is processed."""
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], int] = {}
 
-    def added(self, key: K) -> None:
-        self._added[key] = self._clock.monotonic()
-        self._metrics.added()
+    def count(self, run: Wanted) -> None:
+        counts = self._counts
+        for given, _ in run.given:
+            reason = as_reason(given)
+            cause = (reason.what, reason.kind)
+            known = counts.get(cause)
+            if known is None and len(counts) >= MAX_CLASSES:
+                cause = ("other", "")
+                known = counts.get(cause)
+            counts[cause] = (known or 0) + 1
 
-    def started(self, key: K) -> None:
-        now = self._clock.monotonic()
-        self._started[key] = now
-        self._metrics.waited(now - self._added.pop(key))
-
-    def finished(self, key: K) -> None:
-        self._metrics.worked(self._clock.monotonic() - self._started.pop(key))
-
-    def discard(self, key: K) -> None:
-        self._added.pop(key, None)
-
-    def unfinished(self) -> float:
-        """Seconds of work in progress that no `worked` has reported yet, over all running keys."""
-        now = self._clock.monotonic()
-        return sum(now - start for start in self._started.values())
-
-    def longest(self) -> float:
-        """Seconds for which the longest running key has been processed."""
-        return max((self._clock.monotonic() - start for start in self._started.values()), default=0.0)
+    @property
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """Runs by (what happened, the kind that it happened to). Only ever grows."""
+        return self._counts

@@ -15,17 +15,23 @@ that rests on it.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import islice
 from types import TracebackType
 from typing import Generic
 
 from kubeshard.runtime.clock import Clock
-from kubeshard.workqueue.core import K, KeyState, Order, QueueCore
+from kubeshard.workqueue.core import QueueCore
+from kubeshard.workqueue.debounce import Debounce, Settling
 from kubeshard.workqueue.delays import Delays
-from kubeshard.workqueue.limits import Limiter
-from kubeshard.workqueue.metrics import NoMetrics, QueueMetrics, Stopwatch
-from kubeshard.workqueue.reasons import Reasons
+from kubeshard.workqueue.levels import NORMAL, K, Order
+from kubeshard.workqueue.limits import Limiter, Retries
+from kubeshard.workqueue.metrics import Causes, NoMetrics, QueueMetrics
+from kubeshard.workqueue.reasons import Cause, Reason, Wanted, as_reason
+from kubeshard.workqueue.views import DelayedKey, QueueView, WaitingKey
 
 
 class ShutDown(Exception):
@@ -36,11 +42,13 @@ class WorkQueue(Generic[K]):
     """Keys waiting to be processed, each by one worker at a time.
 
     Guaranteed: a key is never handed out while a worker has it, a key added meanwhile is handed out again afterwards,
-    and a key added several times before that is handed out once. Methods that are not async never wait. `reason` is
-    for logs only.
+    and a key added several times before that is handed out once. Keys of a higher `priority` are handed out first
+    (`levels`); that of a key only rises while it waits. Methods that are not async never wait. `reason` is for people
+    only: a phrase, or a `Reason`.
 
-    `limiter` gives the delays of `add_rate_limited`, `order` says which ready key is next (default: first in, first
-    out); both belong to this queue alone.
+    `limiter` gives the delays of `add_rate_limited`; it belongs to this queue alone. `order` makes what says which
+    ready key of one priority is next; default: first in, first out. `debounce` is what `add_debounced` goes by; without
+    it that is `add`.
     """
 
     def __init__(
@@ -49,60 +57,88 @@ class WorkQueue(Generic[K]):
         *,
         clock: Clock,
         limiter: Limiter,
-        order: Order[K] | None = None,
+        order: Callable[[], Order[K]] = deque,
+        debounce: Debounce | None = None,
         metrics: QueueMetrics | None = None,
     ) -> None:
         self.name = name
         self._clock = clock
-        self._limiter = limiter
         self._metrics: QueueMetrics = metrics or NoMetrics()
-        self._core: QueueCore[K] = QueueCore(order)
+        self._core: QueueCore[K] = QueueCore(clock.monotonic, order)
         self._delays: Delays[K] = Delays()
-        self._reasons: Reasons[K] = Reasons()
-        self._stopwatch: Stopwatch[K] = Stopwatch(self._metrics, clock)
+        self._settling: Settling[K] | None = None if debounce is None else Settling(debounce)
+        self._retries: Retries[K] = Retries(limiter)
+        self._causes = Causes()
         self._waiters: deque[asyncio.Future[None]] = deque()
         """Workers that wait. For every ready key one of them is woken, and thereby removed from here."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: float | None = None
-        """When the earliest delay is over, which is what the timer is set to; None while there is none."""
+        """What the timer is set to: when the earliest delay is over, or before; None while there is none."""
         self._drained = asyncio.Event()
         """Set when a drain has nothing to wait for, or must wait no longer."""
 
-    def add(self, key: K, reason: str = "") -> None:
+    def add(self, key: K, reason: Reason | str = "", *, priority: int = NORMAL) -> None:
         """Processes the key as soon as a worker is free. Ignored after a shutdown, like all adds."""
-        if reason and not self._core.closed:
-            self._reasons.add(key, reason)
-        if self._core.add(key):
-            self._stopwatch.added(key)
-            self._metrics.depth(self._core.depth)
+        wanted = self._core.wanted.get(key)
+        if wanted is not None and not reason and priority <= wanted.priority:
+            return  # as `QueueCore.add` says, at half its price: most adds are collapsed
+        if self._core.add(key, priority, reason):
+            self._metrics.added()
             self._wake()
 
-    def add_after(self, key: K, delay: float, reason: str = "") -> None:
-        """Adds the key in `delay` seconds; at once when not positive. A key that waits is only moved earlier."""
-        if self._core.closed:
-            return
-        if delay <= 0:
-            self.add(key, reason)
-            return
-        self._metrics.retried()
-        self._delays.schedule(key, self._clock.monotonic() + delay, reason)
-        self._set_timer()
+    def add_debounced(self, key: K, reason: Reason | str = "", *, priority: int = NORMAL) -> None:
+        """Adds the key when it has been left alone for a while (`Debounce`), unless a worker gets it before that for
+        another reason: then that run is the one. A shutdown adds it at once.
+        """
+        if self._settling is None:
+            self.add(key, reason, priority=priority)
+        elif not self._core.closed:
+            self._settling.touch(key, self._clock.monotonic(), priority, reason)
+            self._set_timer()
 
-    def add_rate_limited(self, key: K, reason: str = "") -> None:
-        """Adds the key after the delay that its limiter gives, and counts a retry."""
-        self.add_after(key, self._limiter.when(key), reason)
+    def add_after(
+        self, key: K, delay: float, reason: Reason | str = "", *, priority: int | None = None
+    ) -> None:
+        """Adds the key in `delay` seconds; at once when not positive. A key that waits is only moved earlier. A key
+        that has a priority keeps it, unless another is given.
+        """
+        if delay > 0:
+            self._add_at(key, self._clock.monotonic() + delay, reason, priority)
+        else:
+            self.add(key, reason, priority=self.priority(key) if priority is None else priority)
+
+    def add_rate_limited(self, key: K, reason: Reason | str = "", *, priority: int | None = None) -> None:
+        """Adds the key after the delay that its limiter gives, and counts a retry. A key that failed again before its
+        retry was due keeps that retry: what triggered it meanwhile does not make it wait longer.
+        """
+        now = self._clock.monotonic()
+        due = self._retries.due(key, now)
+        if due > now:
+            self._add_at(key, due, reason, priority)
+        else:
+            self.add_after(key, 0, reason, priority=priority)
 
     def forget(self, key: K) -> None:
         """The key's next rate-limited add is its first one. Removes nothing from the queue."""
-        self._limiter.forget(key)
+        self._retries.forget(key)
 
     def retries(self, key: K) -> int:
         """Rate-limited adds since the key was last forgotten."""
-        return self._limiter.retries(key)
+        return self._retries.count(key)
+
+    def priority(self, key: K) -> int:
+        """That of the key's present run, or of its next one when no worker has it; NORMAL when it wants none."""
+        known = self._known(key)
+        return NORMAL if known is None else known.priority
+
+    def why(self, key: K) -> tuple[Cause, ...]:
+        """A few of the causes of the key's present run, or of its next one when no worker has it."""
+        known = self._known(key)
+        return () if known is None else known.causes
 
     def reasons(self, key: K) -> tuple[str, ...]:
-        """A few of the reasons for the key's present run, or for its next one when no worker has it."""
-        return self._reasons.of(key)
+        """`why` in phrases."""
+        return tuple(str(cause) for cause in self.why(key))
 
     def get(self) -> Turn[K]:
         """`async with queue.get() as key`: waits for a key, which is this worker's until the block ends.
@@ -113,7 +149,7 @@ class WorkQueue(Generic[K]):
 
     def is_busy(self, key: K) -> bool:
         """Whether a worker has the key."""
-        return self._core.state(key) in (KeyState.RUNNING, KeyState.RUNNING_DIRTY)
+        return key in self._core.taken
 
     def shut_down(self, *, discard: bool = False) -> None:
         """Ignores adds from now on and drops what is delayed; workers get what is ready (unless `discard`), then
@@ -121,10 +157,7 @@ class WorkQueue(Generic[K]):
         """
         self._close()
         if discard:
-            for key in self._core.discard():
-                self._stopwatch.discard(key)
-                self._reasons.discard(key)
-            self._metrics.depth(0)
+            self._core.discard()
         self._drained.set()
 
     async def shut_down_with_drain(self) -> None:
@@ -140,20 +173,74 @@ class WorkQueue(Generic[K]):
 
     @property
     def delayed(self) -> int:
-        """Keys that wait for a delay to end."""
-        return len(self._delays)
+        """Keys that wait for a delay to end, or to be left alone."""
+        return len(self._delays) + (0 if self._settling is None else len(self._settling))
+
+    def depths(self) -> dict[int, int]:
+        """Keys that want processing, by priority (`workqueue_depth`)."""
+        return self._core.depths()
+
+    def caused(self) -> Mapping[tuple[str, str], int]:
+        """How many runs were caused by what: (what happened, the kind that it happened to)."""
+        return self._causes.counts
 
     def unfinished_work(self) -> float:
         """Seconds of processing in progress, over all workers (`workqueue_unfinished_work_seconds`)."""
-        return self._stopwatch.unfinished()
+        now = self._clock.monotonic()
+        return sum(now - run.started for run in self._core.taken.values())
 
     def longest_running(self) -> float:
         """Seconds of the longest processing in progress (`workqueue_longest_running_processor_seconds`)."""
-        return self._stopwatch.longest()
+        now = self._clock.monotonic()
+        return max((now - run.started for run in self._core.taken.values()), default=0.0)
+
+    def view(self, limit: int = 100) -> QueueView[K]:
+        """What waits, runs and is delayed, `limit` keys of each at most. Costs time by the number of all keys: for
+        pages that people look at.
+        """
+        now = self._clock.monotonic()
+        core = self._core
+        delays = [
+            DelayedKey(key, due - now, as_reason(reason)) for due, key, reason in self._delays.earliest(limit)
+        ]
+        if self._settling is not None:
+            delays += [
+                DelayedKey(key, due - now, as_reason(reason), debounced=True)
+                for due, key, reason in self._settling.earliest(limit)
+            ]
+            delays.sort(key=lambda delayed: delayed.seconds)
+        return QueueView(
+            name=self.name,
+            depth=core.depth,
+            ready=core.ready,
+            depths=core.depths(),
+            running=tuple(
+                WaitingKey(key, now - run.started, run.priority, run.causes)
+                for key, run in core.taken.items()
+            ),
+            waiting=tuple(
+                WaitingKey(key, now - wanted.since, wanted.priority, wanted.causes)
+                for key, wanted in islice(core.wanted.items(), limit)
+            ),
+            delayed=self.delayed,
+            delays=tuple(delays[:limit]),
+            failing=len(self._retries),
+        )
+
+    def _add_at(self, key: K, due: float, reason: Reason | str, priority: int | None) -> None:
+        if self._core.closed:
+            return
+        self._metrics.retried()
+        self._delays.schedule(key, due, reason, self.priority(key) if priority is None else priority)
+        self._set_timer()
+
+    def _known(self, key: K) -> Wanted | None:
+        return self._core.taken.get(key) or self._core.wanted.get(key)
 
     async def _take(self) -> K:
-        while not self._core.ready:
-            if self._core.closed:
+        core = self._core
+        while not core.levels.ready:
+            if core.closed:
                 raise ShutDown(f"work queue {self.name!r} is shut down")
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -167,19 +254,21 @@ class WorkQueue(Generic[K]):
                     # Woken and cancelled in the same turn of the loop: the key is there for somebody else.
                     self._wake()
                 raise
-        key = self._core.take()
-        self._stopwatch.started(key)
-        self._reasons.start(key)
-        self._metrics.depth(self._core.depth)
+        key = core.take()
+        run = core.taken[key]
+        if self._settling is not None and (settled := self._settling.drop(key)) is not None:
+            run.take_over(settled)
+        self._metrics.waited(run.started - run.since)
+        if run.given:
+            self._causes.count(run)
         return key
 
     def _done(self, key: K) -> None:
-        queued_again = self._core.done(key)
-        self._stopwatch.finished(key)
-        self._reasons.finish(key)
-        if queued_again:
+        core = self._core
+        self._metrics.worked(self._clock.monotonic() - core.taken[key].started)
+        if core.done(key):
             self._wake()
-        elif self._core.closed and not self._core.ready and not self._core.running:
+        elif core.closed and not core.ready and not core.taken:
             self._drained.set()
 
     def _wake(self) -> None:
@@ -191,9 +280,11 @@ class WorkQueue(Generic[K]):
                 return
 
     def _set_timer(self) -> None:
-        """Sets the timer to the earliest delay."""
+        """Sets the timer to the earliest delay, or leaves it at an earlier time."""
         due = self._delays.next_due()
-        if due == self._timer_due:
+        if self._settling is not None and (settled := self._settling.next_due()) is not None:
+            due = settled if due is None else min(due, settled)
+        if due is not None and self._timer_due is not None and self._timer_due <= due:
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -205,11 +296,22 @@ class WorkQueue(Generic[K]):
 
     def _add_due(self) -> None:
         self._timer = self._timer_due = None
-        for key, reason in self._delays.pop_due(self._clock.monotonic()):
-            self.add(key, reason)
+        now = self._clock.monotonic()
+        for key, reason, priority in self._delays.pop_due(now):
+            self.add(key, reason, priority=priority)
+        if self._settling is not None:
+            for key, settled in self._settling.pop_due(now):
+                self._add_settled(key, settled)
         self._set_timer()
 
+    def _add_settled(self, key: K, settled: Wanted) -> None:
+        self.add(key, priority=settled.priority)
+        self._core.wanted[key].take_over(settled)
+
     def _close(self) -> None:
+        if self._settling is not None:
+            for key, settled in self._settling.pop_due(math.inf):
+                self._add_settled(key, settled)
         self._core.close()
         self._delays.clear()
         self._set_timer()
