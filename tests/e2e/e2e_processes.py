@@ -28,10 +28,12 @@ class Processes(Fleet):
         namespace: str,
         grace: float = 15.0,
         kinds: Iterable[str] = ("chores", "realms"),
+        mode: str = "shard",
     ) -> None:
         """Shards of `gated_operator`."""
         for shard in shards:
             options = {"ring": ring, "shard": shard, "namespace": namespace, "grace": f"{grace:g}"}
+            options["mode"] = mode
             options["lease-seconds"] = f"{self.lease_seconds:g}"
             arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
             self.start(shard, _GATED, *arguments, "--kinds", *kinds)

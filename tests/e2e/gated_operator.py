@@ -13,10 +13,13 @@ from e2e_kinds import Chore, Entry, EntrySpec, Realm
 from kubeshard.client import load_config
 from kubeshard.controller import Context, Controller, Reconciler, Watch, generation_changed
 from kubeshard.core import KubeObject, ObjectMeta
+from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager import Manager, run
 from kubeshard.runtime import logs
 from kubeshard.shard import Sharding, scaled
+from kubeshard.shard.sharding import MODES
 
+NAME_LABEL = "kubernetes.io/metadata.name"
 KINDS: dict[str, type[Chore] | type[Realm]] = {"chores": Chore, "realms": Realm}
 
 
@@ -45,6 +48,7 @@ def main() -> None:
     parser.add_argument("--namespace", required=True, help="of the Lease and the journal")
     parser.add_argument("--lease-seconds", type=float, required=True)
     parser.add_argument("--grace", type=float, default=15.0)
+    parser.add_argument("--mode", default="shard", choices=MODES)
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=KINDS)
     options = parser.parse_args()
     logs.setup("info", "text")
@@ -52,7 +56,7 @@ def main() -> None:
         Controller(
             name=name,
             reconciler=Gated(KINDS[name], options.shard, options.namespace),
-            primary=Watch(KINDS[name], when=generation_changed),
+            primary=Watch(KINDS[name], when=generation_changed, sharded=True),
             workers=8,
         )
         for name in options.kinds
@@ -62,7 +66,12 @@ def main() -> None:
             controllers,
             client=asyncio.run(load_config()),
             sharding=Sharding(
-                options.ring, options.shard, options.namespace, timing=scaled(options.lease_seconds)
+                options.ring,
+                options.shard,
+                options.namespace,
+                mode=options.mode,
+                namespace_selector=LabelSelector(match_labels={NAME_LABEL: options.namespace}),
+                timing=scaled(options.lease_seconds),
             ),
             metrics_address=None,
             health_address=None,

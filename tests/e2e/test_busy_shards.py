@@ -8,100 +8,15 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
-from e2e_kinds import CHORES, REALMS, Chore, Entry, Realm, WorkSpec
+from e2e_kinds import CHORES, REALMS, Chore, Entry, Realm
 from e2e_processes import Processes, ended
 from e2e_recorder import Labels, Recorder, Seen
-from e2e_ring import Ring, owners
+from e2e_ring import Ring
 from e2e_user import User
+from e2e_works import Works
 
 from kubeshard.client import Client
 from kubeshard.core import ObjectMeta
-from kubeshard.core.patches import MergePatch
-
-
-class Works:
-    """Chores and realms, held and let go of."""
-
-    def __init__(self, client: Client, recorder: Recorder, namespace: str) -> None:
-        self._client = client
-        self._recorder = recorder
-        self._namespace = namespace
-        self.all: list[Chore | Realm] = []
-
-    async def create(self, count: int, hold: bool = False) -> None:
-        for number in range(count):
-            spec = WorkSpec(hold=hold, note="")
-            chore = Chore(metadata=ObjectMeta(name=f"chore-{number}", namespace=self._namespace), spec=spec)
-            realm = Realm(metadata=ObjectMeta(name=f"realm-{self._namespace}-{number}"), spec=spec)
-            self.all += [await self._client.create(chore), await self._client.create(realm)]
-        await self._recorder.until(
-            # The kinds are watched apart: an entry may be seen before the object that it is about.
-            lambda: (
-                self.labels.keys() == set(self.names)
-                and all(self.entries(name, "began" if hold else "ended") for name in self.names)
-            ),
-            what="a reconcile of each",
-        )
-
-    @property
-    def names(self) -> list[str]:
-        return [obj.metadata.name for obj in self.all]
-
-    @property
-    def labels(self) -> dict[str, Labels]:
-        recorded = self._recorder.labels(Chore) | self._recorder.labels(Realm)
-        return {name: recorded[name] for name in self.names if name in recorded}
-
-    def owners(self, *shards: str) -> dict[str, Labels]:
-        return owners(self.all, *shards)
-
-    def events(self, name: str, since: int = 0) -> list[Seen]:
-        return self._recorder.of(Realm if name.startswith("realm") else Chore, name, since)
-
-    def trace(self, name: str, since: int) -> list[Labels]:
-        """What the labels said, each time that they changed."""
-        *_, before = (event for event in self.events(name) if event.version <= since)
-        changes = [self._recorder.labels_of(before.object)]
-        for event in self.events(name, since):
-            labels = self._recorder.labels_of(event.object)
-            if labels != changes[-1]:
-                changes.append(labels)
-        return changes[1:]
-
-    def entries(self, name: str, what: str, shard: str = "") -> list[Seen]:
-        return [
-            event
-            for event in self._recorder.of(Entry)
-            if (event.object.spec.work, event.object.spec.what) == (name, what)
-            and shard in ("", event.object.spec.shard)
-        ]
-
-    async def let_go(self, *names: str) -> None:
-        for obj in self.all:
-            if not names or obj.metadata.name in names:
-                meta = obj.metadata
-                await self._client.patch(
-                    type(obj), meta.name, meta.namespace, MergePatch({"spec": {"hold": False}})
-                )
-
-    async def touch(self, obj: Chore | Realm) -> None:
-        """Give cause for a reconcile."""
-        meta = obj.metadata
-        patch = MergePatch({"spec": {"note": "touched"}})
-        await self._client.patch(type(obj), meta.name, meta.namespace, patch)
-
-    def never_in_two_hands(self) -> None:
-        """No shard began with an object, also one of others, while another worked on it."""
-        at_work: dict[str, str] = {}
-        for event in self._recorder.of(Entry):
-            spec = event.object.spec
-            if spec.what == "ended":
-                assert at_work.pop(spec.work) == spec.shard
-            else:
-                before = at_work.setdefault(spec.work, spec.shard)
-                assert before == spec.shard, (
-                    f"{spec.shard} began with {spec.work} while {before} worked on it"
-                )
 
 
 @pytest.fixture

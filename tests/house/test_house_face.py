@@ -35,6 +35,15 @@ def test_a_name_loads_what_it_needs_and_no_more() -> None:
     assert not loaded & {"kubeshard.client", "kubeshard.manager", "pycurl", "asyncio"}
 
 
+@pytest.mark.system
+def test_a_shard_of_a_service_loads_no_sharder_and_an_operator_that_is_its_own_no_webhook() -> None:
+    loaded = _loaded_after("import kubeshard; kubeshard.Manager; kubeshard.Sharding")
+    assert not {module for module in loaded if module.startswith("kubeshard.sharder")}
+    loaded = _loaded_after("import kubeshard.sharder.in_manager")
+    assert not {module for module in loaded if module.startswith("kubeshard.webhook")}
+    assert not loaded & {"uvicorn", "cryptography"}
+
+
 @pytest.mark.parametrize("public", kubeshard.__all__)
 def test_every_public_name_is_there(public: str) -> None:
     assert getattr(kubeshard, public) is not None
