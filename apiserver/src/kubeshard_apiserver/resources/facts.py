@@ -112,8 +112,9 @@ def fact_errors(
                 continue
         elif type(value) is not list and holds(value) and (value or not needed):
             continue  # as nearly always: not even the path is made
-        taken = seen.setdefault(field, set()) if fact.unique and seen is not None else set()
-        found = _field_errors(fact, f"{path}.{field}" if path else field, value, taken, holds)
+        at = f"{path}.{field}" if path else field
+        taken = seen.setdefault(field, set()) if fact.unique and seen is not None else None
+        found = _field_errors(fact, at, value, taken, holds)
         errors += found
         if found and fact.stops:
             break
@@ -142,7 +143,7 @@ def changed_errors(
 
 
 def _field_errors(
-    fact: Fact, at: str, value: Any, taken: set[Any], holds: Callable[[Any], bool]
+    fact: Fact, at: str, value: Any, taken: set[Any] | None, holds: Callable[[Any], bool]
 ) -> list[FieldError]:
     if fact.needed and value in _EMPTY:
         return [required(at, fact.words)]
@@ -160,11 +161,11 @@ def _field_errors(
     return errors
 
 
-def _value_errors(fact: Fact, at: str, value: Any, taken: set[Any]) -> list[FieldError]:
+def _value_errors(fact: Fact, at: str, value: Any, taken: set[Any] | None) -> list[FieldError]:
     if fact.of:
         return fact_errors(fact.of, at, value)
     errors = [] if fact.blank and not value else _own_errors(fact, at, value)
-    if fact.unique:
+    if fact.unique and taken is not None:
         errors += [duplicate(at, value)] if value in taken else []
         taken.add(value)
     return errors
@@ -211,19 +212,28 @@ def _checks_of(type_: str) -> tuple[_Check, ...]:
 
 
 def _holds(fact: Fact) -> Callable[[Any], bool]:
-    if fact.of or fact.unique or fact.rule or fact.longest is not None:
+    if fact.unique or fact.longest is not None:
         return lambda value: False
+    if fact.of:
+        of = fact.of
+        return lambda value: not fact_errors(of, "", value)
     if fact.among:
         return frozenset((*fact.among, "") if fact.blank else fact.among).__contains__
-    if fact.form:
-        form = getattr(forms, fact.form)
-        if fact.blank:
-            return lambda value: not value or not form(value)
-        return lambda value: not form(value)
+    if fact.form or fact.rule:
+        right = _text_holds(fact)
+        return (lambda value: not value or right(value)) if fact.blank else right
     low, high = fact.within or (None, None)
     if low is not None and high is not None:
         return lambda value: low <= value <= high
     return lambda value: (low is None or value >= low) and (high is None or value <= high)
+
+
+def _text_holds(fact: Fact) -> Callable[[Any], bool]:
+    if fact.form:
+        form = getattr(forms, fact.form)
+        return lambda value: not form(value)
+    rule = RULES[fact.rule]
+    return lambda value: not rule("", value)
 
 
 @cache
