@@ -38,6 +38,9 @@ TOPICS = {
 }
 """Pages of the names of `kubeshard`: file, title, and the packages that the names come from."""
 
+MODULES = ("errors", "until")
+"""Names of `kubeshard` that are modules, each with a page of its own."""
+
 PACKAGES = (
     "core",
     "crd",
@@ -79,7 +82,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def reference() -> dict[str, str]:
     """The pages of the reference, and what is in them."""
-    pages = {"reference/errors.md": _page("Errors", ["kubeshard.core.errors"], whole=True)}
+    pages = {
+        "reference/errors.md": _page("Errors", ["kubeshard.core.errors"], whole=True),
+        "reference/until.md": _page("Waiting", ["kubeshard.core.until"], whole=True),
+    }
     for page, (title, packages) in TOPICS.items():
         names = [f"kubeshard.{name}" for name in _face(packages)]
         pages[f"reference/{page}.md"] = _page(title, names)
@@ -97,7 +103,7 @@ def _face(packages: Sequence[str]) -> Iterator[str]:
     """The names of `kubeshard` that come from the packages, in the order in which they are written down."""
     for home, names in kubeshard._HOMES.items():
         if home.partition(".")[0] in packages:
-            yield from (name for name in names if name != "errors")
+            yield from (name for name in names if name not in MODULES)
 
 
 def _further(package: str) -> Iterator[str]:

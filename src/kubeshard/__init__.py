@@ -14,12 +14,14 @@ from importlib import import_module
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same to the interpreter
+    from kubeshard.cache.waiting import wait_for
     from kubeshard.cache.watchers import watcher
     from kubeshard.client.client import Client
     from kubeshard.controller.context import Context
     from kubeshard.controller.controller import Controller
     from kubeshard.controller.dependents import Ensured, ensure
     from kubeshard.controller.desired.plan import Applied, Plan
+    from kubeshard.controller.finalizers import Finalizer
     from kubeshard.controller.predicates import (
         Predicate,
         annotations_changed,
@@ -31,11 +33,15 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
         never,
     )
     from kubeshard.controller.reconciler import BlockingReconciler, Reconciler, Result
+    from kubeshard.controller.relations import related
     from kubeshard.controller.watch import Index, Watch
-    from kubeshard.core import errors
+    from kubeshard.core import errors, until
     from kubeshard.core.builtin import ConfigMap
+    from kubeshard.core.conditions import Condition
+    from kubeshard.core.names import safe_name
     from kubeshard.core.namespaces import ALL
     from kubeshard.core.objects import Key, KubeObject, ObjectMeta, Struct, field, metadata_only
+    from kubeshard.core.readiness import is_ready
     from kubeshard.manager.leader_election import LeaderElection
     from kubeshard.manager.manager import Manager
     from kubeshard.manager.running import run
@@ -47,10 +53,12 @@ __all__ = [
     "Applied",
     "BlockingReconciler",
     "Client",
+    "Condition",
     "ConfigMap",
     "Context",
     "Controller",
     "Ensured",
+    "Finalizer",
     "Index",
     "Key",
     "KubeObject",
@@ -71,22 +79,29 @@ __all__ = [
     "errors",
     "field",
     "generation_changed",
+    "is_ready",
     "label_selector",
     "labels_changed",
     "matching",
     "metadata_only",
     "never",
+    "related",
     "run",
+    "safe_name",
+    "until",
+    "wait_for",
     "watcher",
 ]
 
 _HOMES = {
+    "cache.waiting": ("wait_for",),
     "cache.watchers": ("watcher",),
     "client.client": ("Client",),
     "controller.context": ("Context",),
     "controller.controller": ("Controller",),
     "controller.dependents": ("Ensured", "ensure"),
     "controller.desired.plan": ("Applied", "Plan"),
+    "controller.finalizers": ("Finalizer",),
     "controller.predicates": (
         "Predicate",
         "annotations_changed",
@@ -98,11 +113,15 @@ _HOMES = {
         "never",
     ),
     "controller.reconciler": ("BlockingReconciler", "Reconciler", "Result"),
+    "controller.relations": ("related",),
     "controller.watch": ("Index", "Watch"),
-    "core": ("errors",),
+    "core": ("errors", "until"),
     "core.builtin": ("ConfigMap",),
+    "core.conditions": ("Condition",),
+    "core.names": ("safe_name",),
     "core.namespaces": ("ALL",),
     "core.objects": ("Key", "KubeObject", "ObjectMeta", "Struct", "field", "metadata_only"),
+    "core.readiness": ("is_ready",),
     "manager.leader_election": ("LeaderElection",),
     "manager.manager": ("Manager",),
     "manager.running": ("run",),

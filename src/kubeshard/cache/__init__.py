@@ -7,7 +7,8 @@ read is the latest state (`OwnWrites` covers this process's own writes), interme
 kinds.
 
 The way of an event: `reflector` (drives `listwatch`, the state machine) -> `store` -> `deltas` -> `handlers` of
-the `informer`. `cache` shares informers, `own_writes` waits for them; `watchers` tells events without a cache.
+the `informer`. `cache` shares informers, `own_writes` waits for them; `watchers` tells events without a cache,
+`waiting` waits for one object.
 """
 
 from kubeshard.cache.cache import Cache
@@ -20,6 +21,7 @@ from kubeshard.cache.registration import AsyncHandler, Handler, Registration
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import IndexFunction, Store, UndeclaredIndex
 from kubeshard.cache.transforms import Transform, TransformFailed
+from kubeshard.cache.waiting import WaitedTooLong, wait_for
 from kubeshard.cache.watchers import Complete, Vanished, WatcherEvent, watcher
 
 __all__ = [
@@ -45,8 +47,10 @@ __all__ = [
     "UndeclaredKind",
     "Updated",
     "Vanished",
+    "WaitedTooLong",
     "WatcherEvent",
     "WriteBook",
     "record_own_write",
+    "wait_for",
     "watcher",
 ]

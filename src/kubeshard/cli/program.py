@@ -13,6 +13,7 @@ from kubeshard.cli.demo.command import demo
 from kubeshard.cli.init import init
 from kubeshard.cli.options import version_option
 from kubeshard.cli.rbac import rbac
+from kubeshard.cli.release_finalizers import release_finalizers
 from kubeshard.cli.run import run
 from kubeshard.cli.sharder import sharder
 from kubeshard.cli.webhosting import operator, samples
@@ -49,6 +50,7 @@ for _command in (
     sharder,
     crd,
     rbac,
+    release_finalizers,
     operator,
     checksum_controller,
     samples,

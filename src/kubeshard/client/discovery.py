@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from kubeshard.core.encoding import UNREADABLE, decoder
-from kubeshard.core.errors import NotFound, UnexpectedResponse
-from kubeshard.core.kinds import Kind
+from kubeshard.core.errors import ApiError, NotFound, UnexpectedResponse
+from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Struct
 
 S = TypeVar("S", bound=Struct)
@@ -35,11 +35,27 @@ class _Group(Struct):
     versions: tuple[_Version, ...] = ()
     preferred_version: _Version = _Version()
 
+    @property
+    def in_order(self) -> tuple[str, ...]:
+        """Its versions, the preferred one first."""
+        preferred = self.preferred_version.version
+        return (preferred, *(entry.version for entry in self.versions if entry.version != preferred))
+
+
+class _NamedGroup(_Group):
+    name: str = ""
+
+
+class _Groups(Struct):
+    kind: str = ""
+    groups: tuple[_NamedGroup, ...] = ()
+
 
 class _Resource(Struct):
     name: str = ""
     kind: str = ""
     namespaced: bool = False
+    verbs: tuple[str, ...] = ()
 
 
 class _ResourceList(Struct):
@@ -76,6 +92,30 @@ class Discovery:
             )
         return found
 
+    async def all_kinds(self, *verbs: str) -> tuple[list[Kind], dict[str, ApiError]]:
+        """Every kind that is served and knows the verbs, once, in the version that its group prefers; asked anew. And
+        the groups and versions that cannot be told about, as those of an extension server that is down, with why.
+        """
+        groups = await self._get("/apis", _Groups, "APIGroupList")
+        versions = [("", "v1")]
+        versions += (
+            [(group.name, version) for group in groups.groups for version in group.in_order] if groups else []
+        )
+        found: dict[GroupResource, Kind] = {}
+        silent: dict[str, ApiError] = {}
+        for group, version in versions:
+            path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+            try:
+                answer = await self._get(path, _ResourceList, "APIResourceList")
+            except ApiError as error:
+                silent[f"{group}/{version}"] = error
+                continue
+            for entry in answer.resources if answer else ():
+                if "/" not in entry.name and set(verbs) <= set(entry.verbs):
+                    kind = Kind(group, version, entry.kind, entry.name, entry.namespaced)
+                    found.setdefault(kind.group_resource, kind)
+        return list(found.values()), silent
+
     def forget(self, group: str) -> None:
         """Asks the server again when the group is needed next."""
         self._versions.pop(group, None)
@@ -98,10 +138,7 @@ class Discovery:
 
     async def _read_versions(self, group: str) -> tuple[str, ...]:
         answer = await self._get(f"/apis/{group}", _Group, "APIGroup")
-        if answer is None:
-            return ()
-        preferred = answer.preferred_version.version
-        return (preferred, *(entry.version for entry in answer.versions if entry.version != preferred))
+        return () if answer is None else answer.in_order
 
     async def _kinds_of(self, group: str, version: str) -> tuple[Kind, ...]:
         key = (group, version)

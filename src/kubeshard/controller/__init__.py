@@ -12,6 +12,7 @@ from kubeshard.controller.controller import Controller
 from kubeshard.controller.desired.applyset import AnothersApplySet
 from kubeshard.controller.desired.plan import Applied, Plan, Update
 from kubeshard.controller.desired.problems import ApplyFailed, ImmutableFields, NotAdopted
+from kubeshard.controller.finalizers import Finalizer
 from kubeshard.controller.in_flight import InFlight
 from kubeshard.controller.outcomes import STALE
 from kubeshard.controller.predicates import (
@@ -35,7 +36,9 @@ from kubeshard.controller.reconciler import (
     Request,
     Result,
 )
+from kubeshard.controller.relations import related
 from kubeshard.controller.sources import ChannelSource, Enqueue, Source, TimerSource
+from kubeshard.controller.status import NoStatusSubresource
 from kubeshard.controller.watch import Index, Watch
 
 __all__ = [
@@ -48,9 +51,11 @@ __all__ = [
     "Context",
     "Controller",
     "Enqueue",
+    "Finalizer",
     "ImmutableFields",
     "InFlight",
     "Index",
+    "NoStatusSubresource",
     "NotAdopted",
     "Plan",
     "Predicate",
@@ -72,5 +77,6 @@ __all__ = [
     "matching",
     "never",
     "on",
+    "related",
     "resource_version_changed",
 ]

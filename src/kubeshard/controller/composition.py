@@ -9,6 +9,7 @@ from typing import Any
 
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
+from kubeshard.controller.finalizers import finalized
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
     ReconcileFn,
@@ -16,12 +17,17 @@ from kubeshard.controller.reconciler import (
     Reconciler,
     Result,
 )
+from kubeshard.controller.reporting import Reporting
 from kubeshard.core.objects import KubeObject
 
 
 def composed(controller: Controller[Any], check: Callable[[], None]) -> ReconcileFn:
-    """The reconciler inside its wrappers and guards, behind the check."""
+    """The reconciler behind its finalizers, inside its wrappers and guards, behind the check."""
     run = _run_of(controller.reconciler)
+    if controller.finalizers:
+        run = finalized(controller.finalizers, run)
+    if controller.error_condition:
+        run = Reporting(controller.error_condition, controller.reconcile_timeout).around(run)
 
     def checked(ctx: Context, obj: KubeObject | None) -> Awaitable[Result | None]:
         check()

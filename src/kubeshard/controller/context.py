@@ -7,7 +7,7 @@ import contextvars
 import copy
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Literal, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.own_writes import OwnWrites
@@ -18,16 +18,20 @@ from kubeshard.controller.desired.sets import DesiredSets, Immutable, Wish
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.in_flight import Run
 from kubeshard.controller.reader import ControllerReader
+from kubeshard.controller.status import write_status
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import Kind
 from kubeshard.core.namespaces import All, namespace_of, namespaces_of
-from kubeshard.core.objects import Form, Key, KubeObject, form_of
+from kubeshard.core.objects import Form, Key, KubeObject, Struct, form_of
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
 from kubeshard.runtime.threads import CallRunner
 from kubeshard.workqueue.reasons import Cause
+
+if TYPE_CHECKING:
+    from kubeshard.controller.reporting import Report
 
 T = TypeVar("T", bound=KubeObject)
 R = TypeVar("R")
@@ -59,6 +63,11 @@ class Context:
     triggers, each with what happened, to which object, and since when; `reasons`: the same in phrases. For logs and
     traces only. `log` and every other logger of the task carry controller, object and reconcile id.
     """
+
+    unfinished: str = ""
+    """What of the object's deletion is under way, for people; set by finalizers."""
+    report: Report | None = None
+    """What this run has stated of how it went (`Controller.error_condition`)."""
 
     def __init__(
         self,
@@ -190,6 +199,23 @@ class Context:
     ) -> Plan:
         """What `apply` would do now. Writes nothing."""
         return await self._sets.plan(self, self._reader, self._writes, Wish(objects, owner, set, unowned))
+
+    async def status(self, obj: T, status: Struct) -> T:
+        """Makes `status` all that this controller states about the object, and returns the object as it then is.
+
+            await ctx.status(app, AppStatus(url=url, conditions=(Condition(type="Ready", status="True", reason="Up"),)))
+
+        Sends nothing while the object, with what earlier runs wrote, is as stated. What is not set (None) is not
+        stated, and goes if this controller stated it before; what others state stays. `observed_generation`, of
+        the status and of its conditions, is filled in with the generation of `obj`, and so is when a condition's status
+        changed last; a message that is too long is cut. An object that is gone is returned as it was given.
+
+        Conditions of other controllers stay where the kind's definition makes the list a map by type
+        (`x-kubernetes-list-type: map`). Raises NoStatusSubresource (not retried) for a kind without the subresource
+        `status`, TypeError for a status of another class than the object's, ValueError for what is no
+        metav1.Condition, Conflict, CacheBehind, NotOurs and other ApiErrors. RBAC: `patch` on `<resource>/status`.
+        """
+        return await write_status(self, obj, status)
 
     async def run_blocking(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls `function` in a thread, of which a controller has as many at once as workers, and waits for it.

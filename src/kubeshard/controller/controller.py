@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from inspect import iscoroutinefunction, isfunction, ismethod, signature, unwrap
 from typing import Any, Generic, TypeVar
 
+from kubeshard.controller.finalizers import Finalizer
 from kubeshard.controller.predicates import Predicate
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
@@ -20,6 +21,7 @@ from kubeshard.controller.sources import Source
 from kubeshard.controller.watch import AnyIndex, AnyWatch, Index, Watch, as_watch
 from kubeshard.core.grants import Granted, granted
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of
+from kubeshard.core.statements import has_conditions
 from kubeshard.runtime.world import World
 from kubeshard.workqueue.debounce import Debounce
 from kubeshard.workqueue.levels import Order
@@ -59,7 +61,10 @@ class Controller(Generic[T]):
     `debounce`: a burst of triggers of an object makes one run, as in `Debounce(quiet=1.0, longest=10.0)`.
     `reconcile_timeout`: seconds after which a run is cancelled and counts as failed. `needs_leadership`: run in one
     process at a time; has no effect on controllers of a sharding ring, each of whose objects is reconciled by one shard
-    anyway. `wrappers`: around every run, the first one outermost; `guards` around those.
+    anyway. `finalizers`: what is to be cleaned up before an object goes, in this order; with them `reconcile` is not
+    called of objects that are being deleted. `error_condition`: the type of a condition, as in `Ready`, that says of
+    each object whether its last run failed, and why (`reporting`). `wrappers`: around every run, the first one
+    outermost; `guards` around those.
 
     Raises ValueError and TypeError for what cannot work.
     """
@@ -79,6 +84,8 @@ class Controller(Generic[T]):
     debounce: Debounce | None = None
     reconcile_timeout: float = 600.0
     needs_leadership: bool = True
+    finalizers: Sequence[Finalizer[T]] = ()
+    error_condition: str = ""
     wrappers: tuple[ReconcilerWrapper, ...] = ()
     guards: tuple[Guard, ...] = ()
 
@@ -121,9 +128,23 @@ class Controller(Generic[T]):
                     f"controller {self.name}: the map function of {watch.form} takes two arguments: a reader of the "
                     "cache, and the object"
                 )
+        self._check_deletion_and_report()
         for watch in (self.primary_watch, *self.owned_watches):
             if watch.to is not None:
                 raise ValueError(f"controller {self.name}: the map function of {watch.form} belongs in maps")
+
+    def _check_deletion_and_report(self) -> None:
+        finalizers: Any = self.finalizers
+        if isinstance(finalizers, Finalizer) or not all(isinstance(each, Finalizer) for each in finalizers):
+            raise TypeError(f"controller {self.name}: finalizers takes a list of Finalizer(key, cleanup)")
+        keys = [each.key for each in self.finalizers]
+        if len(set(keys)) < len(keys):
+            raise ValueError(f"controller {self.name}: two finalizers have the same key")
+        if self.error_condition and not has_conditions(self.primary_watch.form.type):
+            raise TypeError(
+                f"controller {self.name}: error_condition needs `conditions: tuple[Condition, ...] = ()` in the "
+                f"status of {self.primary_watch.form.type.__name__}"
+            )
 
     @property
     def primary_watch(self) -> Watch[T]:
@@ -146,7 +167,9 @@ class Controller(Generic[T]):
 
     @property
     def declared_indexes(self) -> Sequence[Index[Any]]:
-        return tuple(index for index in self.indexes if isinstance(index, Index))
+        """Those of the watches too, each once."""
+        found = [*self.indexes, *(index for watch in self.watches for index in watch.indexes)]
+        return tuple(dict.fromkeys(index for index in found if isinstance(index, Index)))
 
     def wrapped(self, wrapper: ReconcilerWrapper) -> Controller[T]:
         """A copy whose every run goes through `wrapper`, outside of those that it has."""

@@ -61,6 +61,11 @@ class Outcome:
         return "error" if self.failed else self.ending.value
 
     @property
+    def severity(self) -> int:
+        """The higher the worse."""
+        return _BY_SEVERITY.index(self.ending)
+
+    @property
     def failed(self) -> bool:
         return self.ending in (Ending.TERMINAL, Ending.FAILED, Ending.TIMED_OUT, Ending.CRASHED)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -30,6 +31,27 @@ _log = get_logger("kubeshard.controller")
 _Path = tuple[str, ...]
 
 
+class Statements:
+    """What one controller stated last in the status of which objects, where that has more: fields of others, as has
+    been found by sending it.
+    """
+
+    def __init__(self) -> None:
+        self._digests: OrderedDict[str, bytes] = OrderedDict()
+        """By UID. One that is forgotten costs a request that changes nothing."""
+
+    def __contains__(self, statement: tuple[str, Any]) -> bool:
+        uid, said = statement
+        return uid in self._digests and self._digests[uid] == _digest(said)
+
+    def note(self, uid: str, said: Any, *, there_is_more: bool) -> None:
+        self._digests.pop(uid, None)
+        if there_is_more:
+            self._digests[uid] = _digest(said)
+            if len(self._digests) > REMEMBERED:
+                self._digests.popitem(last=False)
+
+
 class Rewrites:
     """The memory of one controller."""
 
@@ -37,6 +59,7 @@ class Rewrites:
         self._stored: OrderedDict[tuple[Kind, _Path, bytes], bytes] = OrderedDict()
         """What the server made of a value at a place."""
         self._told: set[tuple[Kind, _Path]] = set()
+        self.statements = Statements()
 
     def without_known(self, kind: Kind, patch: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
         """The merge patch without the values that are known to become what `live` has already."""
@@ -106,3 +129,7 @@ def _at(document: Any, path: _Path) -> Any:
 
 def _json(value: Any) -> bytes:
     return msgspec.json.encode(value, order="deterministic")
+
+
+def _digest(said: Any) -> bytes:
+    return blake2b(msgspec.json.encode(said, order="deterministic"), digest_size=16).digest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -42,7 +42,7 @@ class Watch(AnyWatch, Generic[T]):
     function, for watches in `Controller.maps` only. `any_owner`: in `Controller.owns`, also owners that do
     not control the object. `resync`: seconds, give or take a tenth, after which every cached object of the kind
     triggers again as if it had just been added; 0: never. It asks the server nothing, and waits behind
-    changes (`triggers`).
+    changes (`triggers`). `indexes`: what the map function reads by; as if they stood in `Controller.indexes`.
 
     `sharded`: in a manager that is a shard, objects of the kind are shared out: as the primary kind each by its own
     name; in `owns` and `maps` each with the object that controls it, and only those that one controls. All controllers
@@ -59,6 +59,7 @@ class Watch(AnyWatch, Generic[T]):
     any_owner: bool = False
     resync: float = RESYNC
     sharded: bool = False
+    indexes: Sequence[AnyIndex] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.resync < math.inf:

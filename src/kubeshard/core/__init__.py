@@ -27,6 +27,7 @@ from kubeshard.core.errors import (
 )
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
+from kubeshard.core.names import safe_name
 from kubeshard.core.namespaces import ALL, All, WrongNamespace
 from kubeshard.core.objects import (
     UNSET,
@@ -50,6 +51,7 @@ from kubeshard.core.owners import (
     owner_reference,
 )
 from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, merge_patch
+from kubeshard.core.readiness import Readiness, is_ready
 from kubeshard.core.selectors import (
     FieldSelector,
     InvalidSelector,
@@ -57,6 +59,7 @@ from kubeshard.core.selectors import (
     LabelSelectorRequirement,
     Selector,
 )
+from kubeshard.core.until import Until
 
 __all__ = [
     "ALL",
@@ -98,6 +101,7 @@ __all__ = [
     "OwnerReference",
     "PartialObject",
     "PatchTestFailed",
+    "Readiness",
     "Secret",
     "Selector",
     "Struct",
@@ -109,6 +113,7 @@ __all__ = [
     "UndecodableObject",
     "UnexpectedResponse",
     "UnsetType",
+    "Until",
     "WrongNamespace",
     "controller_of",
     "controller_reference",
@@ -117,10 +122,12 @@ __all__ = [
     "field",
     "form_of",
     "get_condition",
+    "is_ready",
     "is_true",
     "merge_patch",
     "metadata_only",
     "owner_reference",
+    "safe_name",
     "set_condition",
     "to_dict",
 ]

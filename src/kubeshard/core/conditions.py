@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -49,3 +50,34 @@ def set_condition(conditions: Iterable[Condition], condition: Condition, now: st
 
 def _at(condition: Condition, time: str) -> Condition:
     return msgspec.structs.replace(condition, last_transition_time=time)
+
+
+LONGEST_MESSAGE = 32_768
+"""Characters that metav1.Condition allows."""
+
+_TYPE = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])")
+_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+
+
+def checked(condition: Condition) -> Condition:
+    """The condition with a message that is not too long. Raises ValueError for what no schema of metav1.Condition
+    takes.
+    """
+    if len(condition.type) > 316 or not _TYPE.fullmatch(condition.type):
+        raise ValueError(f"condition type {condition.type!r}: one CamelCase word, as in Ready")
+    if condition.status not in ("True", "False", "Unknown"):
+        raise ValueError(
+            f"condition {condition.type}: status {condition.status!r} is not True, False or Unknown"
+        )
+    if len(condition.reason) > 1024 or not _REASON.fullmatch(condition.reason):
+        raise ValueError(
+            f"condition {condition.type}: reason {condition.reason!r} is not one CamelCase word for programs"
+        )
+    if len(condition.message) <= LONGEST_MESSAGE:
+        return condition
+    return msgspec.structs.replace(condition, message=shortened(condition.message, LONGEST_MESSAGE))
+
+
+def shortened(text: str, limit: int) -> str:
+    """The text, cut to so many characters; what was cut is marked."""
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,11 +1,12 @@
-"""Which strings the API server accepts as names, labels and label values.
+"""Which strings the API server accepts as names, labels and label values, and names that it always accepts.
 
-The rules of `k8s.io/apimachinery/pkg/util/validation`, so that a mistake is reported before a request is
+The rules are those of `k8s.io/apimachinery/pkg/util/validation`, so that a mistake is reported before a request is
 made.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 _DNS_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -32,3 +33,35 @@ def is_label_key(text: str) -> bool:
 def is_label_value(text: str) -> bool:
     """Empty, or at most 63 of letters, digits, `-`, `_`, `.` that begin and end with a letter or digit."""
     return not text or _QUALIFIED.fullmatch(text) is not None
+
+
+LONGEST_NAME = 63
+"""Of a name that every kind accepts, and that can be the value of a label."""
+
+_HASH_DIGITS = 8
+
+
+def safe_name(*parts: str, limit: int = LONGEST_NAME) -> str:
+    """A name made of parts that every kind accepts: `safe_name("web", "config")` is `web-config`.
+
+    Where the parts joined by dashes are a DNS label of at most `limit` characters, that is the name. Else it is as
+    much of them as fits, with a dash for what is not allowed, and 8 digits of a hash of all parts. Guaranteed: the same
+    parts give the same name, in every process and version; the result is a DNS label. Not guaranteed: that different
+    parts give different names. `("a-b", "c")` and `("a", "b-c")` are the same joined; and two hashes of 32 bits are
+    equal once in four thousand million.
+
+    Raises ValueError for no parts, for parts that are all empty, and for a limit below 10 or above 63.
+    """
+    if not 10 <= limit <= LONGEST_NAME:
+        raise ValueError(f"limit {limit}: between 10 and {LONGEST_NAME}")
+    joined = "-".join(part for part in parts if part)
+    if not joined:
+        raise ValueError("a name needs at least one part that is not empty")
+    if len(joined) <= limit and is_dns_label(joined):
+        return joined
+    # With its length before each part no two lists of parts are the same bytes.
+    whole = b"".join(b"%d:%s" % (len(data), data) for data in (part.encode() for part in parts))
+    digest = hashlib.sha256(whole).hexdigest()[:_HASH_DIGITS]
+    readable = re.sub(r"[^a-z0-9]+", "-", joined.lower()).strip("-")
+    readable = readable[: limit - _HASH_DIGITS - 1].rstrip("-")
+    return f"{readable}-{digest}" if readable else digest

@@ -1,0 +1,108 @@
+"""The command `kubeshard release-finalizers`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import click
+
+from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options
+
+
+@click.command(
+    cls=Command,
+    short_help="Release objects that an uninstalled operator holds.",
+    environment=CLUSTER_VARIABLE,
+    examples=(
+        "# which objects are held, and since when they should be gone",
+        "kubeshard release-finalizers --finalizer example.com/bucket",
+        "kubeshard release-finalizers --finalizer example.com/bucket --release",
+        "kubeshard release-finalizers --finalizer example.com/bucket --kind buckets.example.com --release --yes",
+    ),
+)
+@click.option(
+    "--finalizer",
+    "keys",
+    metavar="KEY",
+    multiple=True,
+    required=True,
+    help="The finalizer, as it stands in metadata.finalizers; may be repeated.",
+)
+@click.option(
+    "--kind",
+    "kinds",
+    metavar="RESOURCE.GROUP",
+    multiple=True,
+    help="Only objects of this kind, as in buckets.example.com; may be repeated (default: all kinds).",
+)
+@click.option("-n", "--namespace", metavar="NAME", default="", help="Only objects of this namespace.")
+@click.option(
+    "--release", is_flag=True, help="Take the finalizers off, after asking. Without it nothing is changed."
+)
+@click.option("--yes", is_flag=True, help="With --release: do not ask.")
+@cluster_options
+def release_finalizers(
+    keys: tuple[str, ...],
+    kinds: tuple[str, ...],
+    namespace: str,
+    release: bool,
+    yes: bool,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """Find the objects that an uninstalled operator holds by its finalizers, and release them.
+
+    An object with a finalizer stays, once it is deleted, until its operator has cleaned up. If the operator is
+    gone, nobody does: the object stays for ever, and so does its namespace. Uninstall the operator first, for one
+    that runs sets its finalizers again; and clean up yourself what it would have cleaned up. No more rights are
+    needed than to list and patch these objects; what may not be listed is told.
+    """
+    from kubeshard.client import orphans
+    from kubeshard.core.errors import ApiError
+    from kubeshard.core.finalizers import deletion_age, spoken
+    from kubeshard.core.kinds import GroupResource
+    from kubeshard.manager.connecting import connected
+    from kubeshard.runtime.world import REAL_WORLD
+
+    if yes and not release:
+        raise click.UsageError("--yes is of use with --release only")
+    orphans.check_keys(keys)
+    parts = [kind.partition(".") for kind in kinds]
+    resources = [GroupResource(group, resource) for resource, _, group in parts]
+
+    async def do() -> int:
+        found: list[orphans.Held] = []
+        failures = 0
+        async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
+            async for each in orphans.held(client, keys, resources=resources, namespace=namespace):
+                if isinstance(each, orphans.Unseen):
+                    failures += 1
+                    click.echo(f"not looked at: {each.what}: {each.error}", err=True)
+                    continue
+                found.append(each)
+                age = deletion_age(each.metadata, REAL_WORLD.clock.wall())
+                since = f"being deleted, for {spoken(age)}" if each.metadata.deleting else "not being deleted"
+                click.echo(f"{named(each)}  {', '.join(each.keys)}  {since}")
+            held = f"{len(found)} {'object is' if len(found) == 1 else 'objects are'} held"
+            if not found or not release:
+                click.echo(f"{held}{'; nothing was changed, say --release for that' if found else ''}")
+                return failures
+            if not yes:
+                click.confirm(f"{held}. Take the finalizers off?", abort=True)
+            for each in found:
+                try:
+                    done = await orphans.release(client, each)
+                except ApiError as error:
+                    failures += 1
+                    click.echo(f"not released: {named(each)}: {error}", err=True)
+                else:
+                    click.echo(f"{'released' if done else 'released already'}: {named(each)}")
+        return failures
+
+    def named(held: orphans.Held) -> str:
+        meta = held.metadata
+        return f"{held.kind.group_resource} {f'{meta.namespace}/' if meta.namespace else ''}{meta.name}"
+
+    if asyncio.run(do()):
+        sys.exit(1)

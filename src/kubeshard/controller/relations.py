@@ -1,0 +1,84 @@
+"""Watches of kinds that the primary kind names, or that name it.
+
+    maps=[related(Secret, App, Index(App, "secret", lambda app: [app.spec.secret]))]     # apps name secrets
+    maps=[related(Binding, App, Index(Binding, "app", lambda b: [b.spec.app]))]          # bindings name apps
+
+An index says which objects name which, and is what the reconciler reads the other way round:
+
+    apps = await ctx.list(App, index=("secret", secret.metadata.name))
+    bindings = await ctx.list(Binding, index=("app", app.metadata.name))
+
+Values of the index are names in the object's own namespace, or `namespace/name` for one in another; of a kind without
+namespaces plain names. Guaranteed, as of every map function: an object that stops naming another triggers for the
+one that it named before, and one that is deleted for all that it named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from kubeshard.controller.mapping import MapFunction, Reader
+from kubeshard.controller.predicates import Predicate, always
+from kubeshard.controller.watch import Index, Watch
+from kubeshard.core.kinds import Kind
+from kubeshard.core.namespaces import ALL
+from kubeshard.core.objects import Form, Key, KubeObject, form_of
+
+T = TypeVar("T", bound=KubeObject)
+P = TypeVar("P", bound=KubeObject)
+
+
+def related(
+    watched: type[T] | Form[T],
+    primary: type[P] | Form[P],
+    index: Index[Any],
+    *,
+    when: Predicate[T] = always,
+) -> Watch[T]:
+    """A watch for `Controller.maps`: a change of a `watched` object triggers the `primary` objects that it is related
+    to by the index, which is of one of the two kinds and declared with it.
+
+    Where the index is of the primary kind, its values are the names of watched objects: those that name the changed
+    one are triggered. Where it is of the watched kind, its values are the names of primary objects, and these are
+    triggered. Raises ValueError for an index of a third kind. RBAC: `list` and `watch` on the watched kind.
+    """
+    form, main, indexed = form_of(watched), form_of(primary), form_of(index.target)
+    to: MapFunction[T]
+    if indexed == main:
+        to = _those_that_name(main, form.kind, index.name)
+    elif indexed == form:
+        to = _those_named(main.kind, index)
+    else:
+        raise ValueError(
+            f"index {index.name!r} is of {indexed}: it relates {form} to {main} only if it is of one of them"
+        )
+    return Watch(form, when=when, to=to, indexes=(index,))
+
+
+def _those_that_name(primary: Form[Any], named: Kind, index: str) -> MapFunction[Any]:
+    everywhere = ALL if primary.kind.namespaced else None
+
+    def keys(reader: Reader, obj: KubeObject) -> Iterable[Key]:
+        name, namespace = obj.metadata.name, obj.metadata.namespace
+        if not named.namespaced:
+            found = reader.list(primary, everywhere, index=(index, name))
+        else:
+            found = reader.list(primary, everywhere, index=(index, f"{namespace}/{name}"))
+            if primary.kind.namespaced:
+                found = [*found, *reader.list(primary, namespace, index=(index, name))]
+        return {each.key: None for each in found}
+
+    return keys
+
+
+def _those_named(primary: Kind, index: Index[Any]) -> MapFunction[Any]:
+    def keys(_: Reader, obj: KubeObject) -> Iterable[Key]:
+        for value in index.function(obj):
+            namespace, slash, name = value.rpartition("/")
+            if not slash:
+                namespace = obj.metadata.namespace
+            if name and (namespace or not primary.namespaced):
+                yield Key(namespace if primary.namespaced else "", name)
+
+    return keys

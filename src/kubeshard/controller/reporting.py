@@ -1,0 +1,160 @@
+"""How the runs of an object go, told by a condition of its status (`Controller.error_condition`).
+
+| the run | the condition |
+|---|---|
+| succeeded, and stated the condition itself (`ctx.status`) | as stated |
+| succeeded | `True`, reason `Reconciled` |
+| failed, crashed, or was out of time | `False`, reason: the class of the error, message: its text |
+| has a cleanup under way (`Finalizer`) | `False`, reason `Finalizing`; of one that raised: the error |
+| met a newer state than it had read, or a kind that is not there | unchanged: that is normal, and passes |
+
+So an error is gone from the status with the next success. It is opt-in, because it needs a status with conditions,
+and the right to write it.
+
+Guaranteed: the condition is written through the same field manager as `ctx.status`, beside what that stated last; a
+report that fails on top of an error changes nothing of how that error is treated; the same error again sends nothing,
+and one whose text differs each time is told anew once a minute at most, since every write of the status is a change
+that may trigger the controller. Not guaranteed: that the report of an error arrives. It has a second, is not tried
+again by itself, and a run that was cancelled from outside has no right to write any more.
+
+RBAC: `get` on the resource, `patch` on `<resource>/status`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from kubeshard.controller.context import Context
+from kubeshard.controller.outcomes import leaves, of_error
+from kubeshard.controller.reconciler import ReconcileFn, Result
+from kubeshard.controller.status import apply_status
+from kubeshard.core.conditions import Condition, get_condition, set_condition, shortened
+from kubeshard.core.encoding import decode
+from kubeshard.core.errors import KubeshardError, NotFound
+from kubeshard.core.objects import Key, KubeObject
+from kubeshard.core.owned_fields import owned_fields
+from kubeshard.core.statements import conditions_of
+from kubeshard.core.times import second_time
+
+LONGEST = 1024
+"""Characters of an error's text that are told."""
+
+AGAIN = 60.0
+"""Seconds before a condition is written anew of which nothing but the message has changed."""
+
+LAST_WORDS = 1.0
+"""Seconds that a run that is out of time may take to say so."""
+
+
+class Report:
+    """What one run has stated, as far as it matters for the condition."""
+
+    __slots__ = ("said", "stated", "type")
+
+    def __init__(self, type: str) -> None:
+        self.type = type
+        self.stated = False
+        """Whether the author's code has stated the condition."""
+        self.said: dict[str, Any] | None = None
+        """All that the controller states of the status, where the run has stated any."""
+
+
+class Reporting:
+    """The condition of one controller."""
+
+    def __init__(self, type: str, timeout: float) -> None:
+        self._type = type
+        self._timeout = timeout
+        self._told: dict[Key, float] = {}
+        """When the present failure of an object was told (monotonic seconds)."""
+
+    def around(self, inner: ReconcileFn) -> ReconcileFn:
+        """The reconciler, with the condition written after each run."""
+
+        async def run(ctx: Context, obj: KubeObject | None) -> Result | None:
+            if obj is None:
+                self._told.pop(ctx.key, None)
+                return await inner(ctx, None)
+            report = ctx.report = Report(self._type)
+            deadline = ctx.clock.monotonic() + self._timeout
+            try:
+                result = await inner(ctx, obj)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if ctx.clock.monotonic() >= deadline and task is not None and task.cancelling() == 1:
+                    timed_out = TimeoutError(f"not done within {self._timeout:g} s")
+                    await self._tell_failure(ctx, obj, timed_out)
+                raise
+            except Exception as error:
+                if of_error(error).failed:
+                    await self._tell_failure(ctx, obj, error)
+                raise
+            if ctx.unfinished:
+                await self._write(ctx, obj, self._condition("False", "Finalizing", ctx.unfinished))
+            elif not obj.metadata.deleting:
+                self._told.pop(ctx.key, None)
+                if not report.stated:
+                    await self._write(ctx, obj, self._condition("True", "Reconciled"))
+            return result
+
+        return run
+
+    def _condition(self, status: str, reason: str, message: str = "") -> Condition:
+        return Condition(type=self._type, status=status, reason=reason, message=message)
+
+    async def _tell_failure(self, ctx: Context, obj: KubeObject, error: BaseException) -> None:
+        worst = max(leaves(error), key=lambda leaf: of_error(leaf).severity)
+        reason = "".join(filter(str.isalnum, type(worst).__name__.lstrip("_"))) or "Error"
+        text = ": ".join(filter(None, (ctx.unfinished, str(worst))))
+        condition = self._condition("False", reason, shortened(text, LONGEST))
+        try:
+            async with asyncio.timeout(LAST_WORDS):
+                await self._write(ctx, obj, condition)
+        except (KubeshardError, TimeoutError, OSError, ValueError, TypeError) as second:
+            ctx.log.warning("Could not report the failure in the object's status", error=second)
+
+    async def _write(self, ctx: Context, obj: KubeObject, condition: Condition) -> None:
+        live: Any = await ctx.get(ctx.form, obj.metadata.name, obj.metadata.namespace or None)
+        if live is None or live.metadata.uid != obj.metadata.uid:
+            return
+        condition = msgspec.structs.replace(condition, observed_generation=obj.metadata.generation)
+        if self._is_told(ctx, get_condition(conditions_of(live.status), self._type), condition):
+            return
+        said, live = await self._stated(ctx, live)
+        if live is None:
+            return
+        now = second_time(ctx.clock.wall())
+        former = get_condition(conditions_of(live.status), self._type)
+        (condition,) = set_condition((former,) if former else (), condition, now)
+        others = [item for item in said.get("conditions") or () if item.get("type") != self._type]
+        said = {**said, "conditions": [*others, msgspec.to_builtins(condition)]}
+        await apply_status(ctx, live, said)
+        if condition.status == "False":
+            self._told[ctx.key] = ctx.clock.monotonic()
+
+    def _is_told(self, ctx: Context, have: Condition | None, condition: Condition) -> bool:
+        """Whether nothing is to be written."""
+        if have is None:
+            return False
+        now = msgspec.structs.replace(condition, last_transition_time=have.last_transition_time)
+        if have == now:
+            return True
+        if condition.status == "True" or have != msgspec.structs.replace(now, message=have.message):
+            return False
+        told = self._told.get(ctx.key)
+        return told is not None and ctx.clock.monotonic() - told < AGAIN
+
+    async def _stated(self, ctx: Context, live: Any) -> tuple[dict[str, Any], Any]:
+        """All that the controller states of the status at present, and the object; None where that is gone."""
+        if ctx.report is not None and ctx.report.said is not None:
+            return ctx.report.said, live
+        path = ctx.form.kind.path(live.metadata.namespace, live.metadata.name)
+        try:
+            body = (await ctx.client.raw("GET", path)).body
+        except NotFound:
+            return {}, None
+        found = owned_fields(msgspec.json.decode(body), ctx.client.field_manager, "status")
+        return found.get("status") or {}, decode(ctx.form, body)

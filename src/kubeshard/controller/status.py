@@ -1,0 +1,151 @@
+"""Writing a status: `ctx.status(app, AppStatus(...))`.
+
+What is given is all that this controller states about the object: one server-side apply on the subresource `status`,
+with the controller's field manager. Fields that others state stay; a field that the controller stated before and
+leaves at None now goes. Nothing is sent while the object is as stated already.
+
+How it is known that nothing is to be sent, without a look at `managedFields`, which caches do not keep: what is
+stated is laid over the cached status, as `ensure` does. Where that changes nothing, but the status has more than
+what is stated, the rest is either somebody else's or was stated before. So it is sent once, and what is still there
+afterwards is somebody else's: that is remembered until the controller states something else about the object.
+
+Not guaranteed: that conditions of others survive in a kind whose definition does not say
+`x-kubernetes-list-type: map` and `x-kubernetes-list-map-keys: [type]` of its conditions: there the whole list is one
+field, and belongs to whoever applied it last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from kubeshard.core.conditions import get_condition
+from kubeshard.core.errors import Conflict, NotFound, NotOurs, Terminal
+from kubeshard.core.objects import Form, KubeObject, form_of, metadata_only
+from kubeshard.core.patches import ApplyPatch, merge_patch
+from kubeshard.core.statements import completed, conditions_of, leaves_out, stating
+from kubeshard.core.times import second_time
+
+if TYPE_CHECKING:
+    from kubeshard.controller.context import Context
+
+T = TypeVar("T", bound=KubeObject)
+
+
+TRIES = 4
+"""Of one status, where others change the object at the same time."""
+
+
+class NoStatusSubresource(Terminal):
+    """The kind has no subresource `status`."""
+
+
+async def write_status(ctx: Context, obj: T, status: msgspec.Struct) -> T:
+    """See `Context.status`."""
+    form, meta = form_of(type(obj)), obj.metadata
+    live = await ctx.get(form, meta.name, meta.namespace or None)
+    if live is None:
+        return obj
+    if live.metadata.uid != meta.uid:
+        raise _replaced(form, obj)
+    have: Any = getattr(live, "status", None)
+    _check_type(form, status, have)
+    report = ctx.report if form == ctx.form and obj.key == ctx.key else None
+    carried = None
+    if report is not None:
+        report.stated |= get_condition(conditions_of(status), report.type) is not None
+        carried = get_condition(conditions_of(have), report.type)
+    now = second_time(ctx.clock.wall())
+    status = completed(status, have, generation=meta.generation, now=now, carried=carried)
+    said = msgspec.to_builtins(status)
+    if report is not None:
+        report.said = said
+    target = stating(status, have)
+    had = {} if have is None else msgspec.to_builtins(have)
+    differs = target is not have and _difference(ctx, form, had, target)
+    if not differs and (not leaves_out(said, had) or (meta.uid, said) in ctx.rewrites.statements):
+        return live
+    written = await apply_status(ctx, live, said)
+    if written is None:
+        return obj
+    _learn(ctx, form, said, written, status)
+    return written
+
+
+async def apply_status(ctx: Context, live: T, said: Mapping[str, Any]) -> T | None:
+    """The object with this as all that the controller states of its status; None where it is gone. Raises
+    NoStatusSubresource, Conflict and other ApiErrors.
+
+    The version goes along, because nothing else keeps a namesake from being told what is about its predecessor: the
+    API server ignores the UID in an apply to a status. Others may change the object meanwhile; that is no reason not
+    to state it.
+    """
+    form, meta = form_of(type(live)), live.metadata
+    where = (meta.name, meta.namespace or None)
+    for tries_left in reversed(range(TRIES)):
+        try:
+            return await ctx.client.patch(
+                form, *where, _body(live, said), base=live, subresource="status", force=True
+            )
+        except NotFound:
+            break
+        except NotOurs:
+            raise
+        except Conflict:
+            if not tries_left:
+                raise
+        try:
+            live = await ctx.client.get(form, *where)
+        except NotFound:
+            return None
+        if live.metadata.uid != meta.uid:
+            raise _replaced(form, live)
+    try:
+        await ctx.client.get(metadata_only(form.kind), *where)
+    except NotFound:
+        return None
+    raise NoStatusSubresource(
+        f"{form.kind} has no subresource status: in its CustomResourceDefinition, say `subresources: {{status: {{}}}}` "
+        f"of version {form.kind.version}"
+    )
+
+
+def _body(live: KubeObject, said: Mapping[str, Any]) -> ApplyPatch:
+    kind, meta = live.KIND, live.metadata
+    place = {"namespace": meta.namespace} if meta.namespace else {}
+    metadata = {"name": meta.name, **place, "resourceVersion": meta.resource_version}
+    return ApplyPatch(
+        {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "status": said}
+    )
+
+
+def _replaced(form: Form[Any], obj: KubeObject) -> Conflict:
+    return Conflict(f"{form.kind} {obj.key} was deleted and created anew since it was read")
+
+
+def _check_type(form: Form[Any], status: object, have: object) -> None:
+    name = form.type.__name__
+    if "status" not in form.type.__struct_fields__:
+        raise TypeError(f"{name} declares no status: declare one, of the class of what is stated")
+    if not isinstance(status, msgspec.Struct):
+        raise TypeError(f"a status is stated as a Struct, as {name} declares it, not as {status!r}")
+    if have is not None and type(have) is not type(status):
+        raise TypeError(f"{name} declares a status of {type(have).__name__}, not of {type(status).__name__}")
+
+
+def _difference(ctx: Context, form: Form[Any], had: Mapping[str, Any], target: Any) -> dict[str, Any]:
+    """What of the target the server has not, and does not store otherwise either."""
+    patch = {"status": merge_patch(had, msgspec.to_builtins(target))}
+    left = ctx.rewrites.without_known(form.kind, patch, {"status": had})
+    found: dict[str, Any] = left.get("status") or {}
+    return found
+
+
+def _learn(ctx: Context, form: Form[Any], said: dict[str, Any], written: Any, status: Any) -> None:
+    has = {} if written.status is None else msgspec.to_builtins(written.status)
+    again = merge_patch(has, msgspec.to_builtins(stating(status, written.status)))
+    if again:
+        ctx.rewrites.learn(form.kind, {"status": said}, {"status": again}, {"status": has})
+    ctx.rewrites.statements.note(written.metadata.uid, said, there_is_more=leaves_out(said, has))

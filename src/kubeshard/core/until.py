@@ -1,0 +1,129 @@
+"""What can be waited for (`kubeshard.wait_for`): conditions on an object, or on its absence.
+
+    await wait_for(client, app, until.ready, timeout=60)
+    await wait_for(client, app, until.condition("Synced") & ~until.condition("Degraded"), timeout=60)
+    await wait_for(client, app, until.deleted(app.metadata.uid), timeout=60)
+    await wait_for(client, app, until.holds("has a URL", lambda app: app.status.url != ""), timeout=60)
+
+Each is a value without state: combine them with `&`, `|` and `~`, and use them as often as you like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kubeshard.core.documents import Path, at, document_of, require_declared
+from kubeshard.core.objects import KubeObject
+from kubeshard.core.readiness import Readiness, can_be_judged, is_ready
+
+__all__ = ["Until", "condition", "deleted", "exists", "failed", "holds", "ready"]
+
+
+def _nothing(_: type[KubeObject]) -> None:
+    """Any class will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """A condition. `met` is asked of each state of the object, and of None where there is no object.
+
+    `text` continues "not ..."; `seen` says of a state what it is instead. `check` raises TypeError for a class of
+    which nothing can be told.
+    """
+
+    text: str
+    met: Callable[[Any], bool]
+    seen: Callable[[Any], str]
+    check: Callable[[type[KubeObject]], None] = _nothing
+
+    def __and__(self, other: Until) -> Until:
+        return self._with(other, "and", lambda obj: self.met(obj) and other.met(obj))
+
+    def __or__(self, other: Until) -> Until:
+        return self._with(other, "or", lambda obj: self.met(obj) or other.met(obj))
+
+    def __invert__(self) -> Until:
+        return Until(f"not {self.text}", lambda obj: not self.met(obj), self.seen, self.check)
+
+    def _with(self, other: Until, word: str, met: Callable[[Any], bool]) -> Until:
+        def seen(obj: Any) -> str:
+            return "; ".join(dict.fromkeys((self.seen(obj), other.seen(obj))))
+
+        def check(type_: type[KubeObject]) -> None:
+            self.check(type_)
+            other.check(type_)
+
+        return Until(f"({self.text} {word} {other.text})", met, seen, check)
+
+
+def _presence(obj: KubeObject | None) -> str:
+    if obj is None:
+        return "there is no such object"
+    return "it is being deleted" if obj.metadata.deleting else "it is there"
+
+
+exists = Until("there", lambda obj: obj is not None, _presence)
+"""There is such an object, whatever its state; also one that is being deleted."""
+
+
+def deleted(uid: str = "") -> Until:
+    """There is no such object. With a UID: that very object is gone, even if a namesake has taken its place."""
+
+    def gone(obj: KubeObject | None) -> bool:
+        return obj is None or (uid != "" and obj.metadata.uid != uid)
+
+    return Until("deleted", gone, _presence)
+
+
+def _readiness(states: Sequence[str]) -> Callable[[Any], bool]:
+    return lambda obj: is_ready(obj).state in states
+
+
+def _state_of(obj: Any) -> str:
+    found: Readiness = is_ready(obj)
+    return f"{found.state}: {found.message}"
+
+
+ready = Until("ready", _readiness(("Current",)), _state_of, can_be_judged)
+"""`is_ready` says so. The object's class must declare what that reads: `wait_for` says at once what is missing."""
+
+failed = Until("failed", _readiness(("Failed",)), _state_of, can_be_judged)
+"""It will not get ready without a change: `until.ready | until.failed` is where waiting is over either way."""
+
+
+def condition(type: str, status: str = "True") -> Until:
+    """The object has a condition of the type in `status.conditions` with that status. One whose `observedGeneration`
+    is older than the object's generation does not count: it is about an earlier spec.
+    """
+    reads: Sequence[Path] = (("status", "conditions", "type"), ("status", "conditions", "status"))
+
+    def find(obj: KubeObject | None) -> Any:
+        if obj is None:
+            return None
+        found = at(document_of(obj, reads), "status", "conditions", default=())
+        return next((item for item in found if item.get("type") == type), None)
+
+    def met(obj: KubeObject | None) -> bool:
+        item = find(obj)
+        return item is not None and item.get("status") == status and not _outdated(obj, item)
+
+    def seen(obj: KubeObject | None) -> str:
+        item = find(obj)
+        if obj is None or item is None:
+            return _presence(obj) if obj is None else f"it has no condition {type}"
+        about = f" of generation {item['observedGeneration']}" if _outdated(obj, item) else ""
+        why = ": ".join(word for word in (item.get("reason"), item.get("message")) if word)
+        return f"{type}{about} is {item.get('status')}{f' ({why})' if why else ''}"
+
+    return Until(f"{type}={status}", met, seen, lambda type_: require_declared(type_, reads))
+
+
+def _outdated(obj: KubeObject | None, item: Any) -> bool:
+    return obj is not None and 0 < (item.get("observedGeneration") or 0) < obj.metadata.generation
+
+
+def holds(text: str, test: Callable[[Any], bool]) -> Until:
+    """There is such an object, and it passes the test; `text` says what is tested: "has a URL"."""
+    return Until(text, lambda obj: obj is not None and test(obj), _presence)

@@ -1,0 +1,234 @@
+"""Finalizers: on before anything is made, off after it is cleaned up, in order, and seen when they are stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from app_cluster import App, AppCluster, app, app_cluster
+
+from kubeshard import Context, Controller, Finalizer, Key, Result
+from kubeshard.controller import Reconciler
+from kubeshard.core import JsonPatch, MergePatch
+from kubeshard.core.patches import add, remove
+from kubeshard.testing.virtual_time import virtual_time
+
+BUCKET, ENTRY, THEIRS = "example.com/bucket", "example.com/entry", "others.example.com/theirs"
+
+
+class Outside(Reconciler[App]):
+    """Makes a bucket and an entry in the world outside, and cleans up what `act` does not say otherwise about."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, tuple[str, ...]]] = []
+        self.cleaned: list[str] = []
+        self.left: list[Key] = []
+        self.act: dict[str, Any] = {}
+        """What a cleanup does, by key: an exception or a result."""
+
+    async def reconcile(self, ctx: Context, obj: App) -> None:
+        assert not obj.metadata.deleting
+        self.made.append((obj.metadata.name, obj.metadata.finalizers))
+
+    async def gone(self, ctx: Context, key: Key) -> None:
+        self.left.append(key)
+
+    def cleanup(self, key: str) -> Finalizer[App]:
+        async def clean(ctx: Context, obj: App) -> Result | None:
+            self.cleaned.append(f"{obj.metadata.name} {key.partition('/')[2]}")
+            act = self.act.get(f"{obj.metadata.name} {key}")
+            if isinstance(act, BaseException):
+                raise act
+            result: Result | None = await act() if callable(act) else act
+            return result
+
+        return Finalizer(key, clean)
+
+    def controller(self, *keys: str, **options: Any) -> Controller[App]:
+        finalizers = [self.cleanup(key) for key in keys or (BUCKET, ENTRY)]
+        return Controller(name="app", reconciler=self, primary=App, finalizers=finalizers, **options)
+
+
+async def finalizers(cluster: AppCluster, name: str = "a") -> tuple[str, ...]:
+    found = await cluster.get(name)
+    return found.metadata.finalizers if found else ()
+
+
+async def events(cluster: AppCluster) -> list[str]:
+    body = (await cluster.client.raw("GET", "/apis/events.k8s.io/v1/namespaces/default/events")).body
+    return [f"{each['type']} {each['reason']} {each['note']}" for each in json.loads(body)["items"]]
+
+
+@virtual_time
+async def test_they_are_on_before_anything_is_made_and_the_run_goes_on_with_the_object_as_it_is_then() -> (
+    None
+):
+    async with app_cluster() as cluster:
+        outside = Outside()
+        await cluster.client.create(app("a", THEIRS))
+        async with cluster.running(outside.controller()):
+            assert outside.made[0] == ("a", (THEIRS, BUCKET, ENTRY))
+            assert {found for _, found in outside.made} == {(THEIRS, BUCKET, ENTRY)}
+            assert cluster.sent == ["PATCH a"]
+
+
+@virtual_time
+async def test_cleanups_run_in_their_order_each_before_its_finalizer_goes_and_others_stay() -> None:
+    async with app_cluster() as cluster:
+        outside = Outside()
+        seen: list[tuple[str, ...]] = []
+
+        async def look() -> None:
+            seen.append(await finalizers(cluster))
+
+        outside.act = {f"a {BUCKET}": look, f"a {ENTRY}": look}
+        await cluster.client.create(app("a", THEIRS))
+        async with cluster.running(outside.controller()):
+            await cluster.client.delete(App, "a", "default")
+            await asyncio.sleep(5)
+            assert outside.cleaned == ["a bucket", "a entry"]
+            assert seen == [(THEIRS, BUCKET, ENTRY), (THEIRS, ENTRY)]
+            assert await finalizers(cluster) == (THEIRS,)
+            made = len(outside.made)
+            label = MergePatch({"metadata": {"labels": {"x": "y"}}})
+            await cluster.client.patch(App, "a", "default", label)
+            await asyncio.sleep(5)
+            assert (len(outside.made), len(outside.cleaned)) == (made, 2)  # it is others' business now
+            theirs = JsonPatch([remove("/metadata/finalizers/0")])
+            await cluster.client.patch(App, "a", "default", theirs)
+            await asyncio.sleep(5)
+            assert outside.left == [Key("default", "a")]
+
+
+@virtual_time
+async def test_an_object_that_was_deleted_before_it_had_them_is_left_alone() -> None:
+    async with app_cluster() as cluster:
+        outside = Outside()
+        await cluster.client.create(app("a", THEIRS))
+        await cluster.client.delete(App, "a", "default")
+        async with cluster.running(outside.controller()):
+            assert (outside.made, outside.cleaned) == ([], [])
+            assert await finalizers(cluster) == (THEIRS,)
+
+
+@virtual_time
+async def test_a_cleanup_that_raises_is_retried_and_holds_up_no_other_object() -> None:
+    async with app_cluster() as cluster:
+        outside = Outside()
+        outside.act[f"a {BUCKET}"] = OSError("no route")
+        for name in "ab":
+            await cluster.client.create(app(name))
+        async with cluster.running(outside.controller()):
+            for name in "ab":
+                await cluster.client.delete(App, name, "default")
+            await asyncio.sleep(120)
+            assert await cluster.get("b") is None
+            assert await finalizers(cluster) == (BUCKET, ENTRY)
+            assert outside.cleaned.count("a bucket") > 5
+            assert "a entry" not in outside.cleaned
+            (event,) = await events(cluster)
+            assert "Warning CleanupPending finalizer example.com/bucket" in event
+            assert "OSError: no route" in event
+            del outside.act[f"a {BUCKET}"]
+            await asyncio.sleep(120)
+            assert await cluster.get() is None
+
+
+@virtual_time
+async def test_a_cleanup_that_never_ends_is_cancelled_and_holds_up_no_other_object() -> None:
+    async with app_cluster() as cluster:
+        outside = Outside()
+        outside.act[f"a {BUCKET}"] = asyncio.Event().wait
+        for name in "ab":
+            await cluster.client.create(app(name))
+        async with cluster.running(outside.controller(workers=2, reconcile_timeout=30.0)):
+            for name in "ab":
+                await cluster.client.delete(App, name, "default")
+            await asyncio.sleep(5)
+            assert await cluster.get("b") is None
+            await asyncio.sleep(100)
+            assert outside.cleaned.count("a bucket") > 2
+
+
+@virtual_time
+async def test_a_cleanup_that_asks_for_time_is_asked_again_and_told_of_when_that_takes_long() -> None:
+    async with app_cluster() as cluster:
+        outside = Outside()
+        outside.act[f"a {BUCKET}"] = Result(requeue_after=20)
+        await cluster.client.create(app())
+        async with cluster.running(outside.controller()):
+            await cluster.client.delete(App, "a", "default")
+            await asyncio.sleep(50)
+            assert outside.cleaned == ["a bucket"] * 3
+            assert await events(cluster) == []
+            await asyncio.sleep(50)
+            (event,) = await events(cluster)
+            assert event.endswith(
+                "finalizer example.com/bucket, 1 min after the deletion: not cleaned up yet"
+            )
+            outside.act.clear()
+            await asyncio.sleep(30)
+            assert await cluster.get() is None
+
+
+@virtual_time
+async def test_another_operator_that_changes_the_list_at_the_same_time_loses_nothing() -> None:
+    """Between the cleanup and the patch one is put in front: the place is not what it was."""
+    async with app_cluster() as cluster:
+        outside = Outside()
+
+        async def interfere() -> None:
+            if THEIRS not in await finalizers(cluster):
+                patch = JsonPatch([add("/metadata/finalizers", [THEIRS, BUCKET, ENTRY])])
+                await cluster.client.patch(App, "a", "default", patch)
+
+        await cluster.client.create(app("a", BUCKET, ENTRY, THEIRS))
+        async with cluster.running(outside.controller()):
+            outside.act[f"a {BUCKET}"] = interfere
+            await cluster.client.delete(App, "a", "default")
+            await asyncio.sleep(30)
+            assert await finalizers(cluster) == (THEIRS,)
+
+
+@virtual_time
+async def test_finalizers_that_people_took_off_by_hand_are_no_error() -> None:
+    async with app_cluster() as cluster:
+        outside = Outside()
+
+        async def take_off() -> None:
+            patch = JsonPatch([remove("/metadata/finalizers")])
+            await cluster.client.patch(App, "a", "default", patch)
+
+        outside.act[f"a {BUCKET}"] = take_off
+        await cluster.client.create(app())
+        async with cluster.running(outside.controller()):
+            await cluster.client.delete(App, "a", "default")
+            await asyncio.sleep(30)
+            assert await cluster.get() is None
+            assert outside.cleaned == ["a bucket"]
+
+
+async def clean(ctx: Context, obj: App) -> None: ...
+
+
+@pytest.mark.parametrize("key", ["bucket", "example.com/", "example/bucket", "Example.com/bucket", ""])
+def test_a_key_without_a_domain_of_ones_own_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match="<your domain>/<what>"):
+        Finalizer(key, clean)
+
+
+def test_what_cannot_be_a_cleanup_is_refused() -> None:
+    for wrong in (lambda ctx, obj: None, None, "clean"):
+        with pytest.raises(TypeError, match="`async def` function"):
+            Finalizer(BUCKET, wrong)  # type: ignore[arg-type]
+
+
+def test_a_controller_takes_a_list_of_finalizers_with_keys_of_their_own() -> None:
+    one = Finalizer(BUCKET, clean)
+    with pytest.raises(ValueError, match="two finalizers have the same key"):
+        Controller(name="app", reconciler=Outside(), primary=App, finalizers=[one, one])
+    for wrong in (one, [clean], ["example.com/bucket"], "example.com/bucket"):
+        with pytest.raises(TypeError, match="finalizers takes a list"):
+            Controller(name="app", reconciler=Outside(), primary=App, finalizers=wrong)  # type: ignore[arg-type]
