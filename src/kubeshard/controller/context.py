@@ -125,8 +125,8 @@ class Context:
         """
         informer = self._reader.informer(target)
         form = informer.form
-        place = namespace_of(form.kind, name, namespace, own=self.key.namespace)
-        if self.fresh(form.kind):
+        place = namespace_of(form.kind, name, namespace, self.key.namespace)
+        if self.fresh is not _none and self.fresh(form.kind):
             try:
                 return await self.client.get(form, name, place)
             except NotFound:

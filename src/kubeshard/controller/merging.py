@@ -58,10 +58,14 @@ def without_status(obj: T) -> T:
 
 
 def _merged_metadata(live: ObjectMeta, desired: ObjectMeta) -> ObjectMeta:
-    changes = {
-        name: {**(have or {}), **wish}
-        for name in ("labels", "annotations")
-        if (wish := getattr(desired, name))
-        and any((have := getattr(live, name)) is None or have.get(key) != wish[key] for key in wish)
-    }
-    return msgspec.structs.replace(live, **changes) if changes else live
+    labels = _with(live.labels, desired.labels)
+    annotations = _with(live.annotations, desired.annotations)
+    if labels is live.labels and annotations is live.annotations:
+        return live
+    return msgspec.structs.replace(live, labels=labels, annotations=annotations)
+
+
+def _with(live: Mapping[str, str] | None, wish: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    if not wish or (live is not None and wish.items() <= live.items()):
+        return live
+    return {**(live or {}), **wish}

@@ -60,12 +60,12 @@ class ControllerReader:
 
     def get(self, target: type[T] | Form[T], name: str, namespace: str | None = None) -> T | None:
         informer = self.informer(target)
-        return self.get_from(informer, name, namespace_of(informer.form.kind, name, namespace))
+        place = namespace_of(informer.form.kind, name, namespace)
+        _check_filled(informer)
+        return self.get_from(informer, name, place)
 
     def get_from(self, informer: Informer[T], name: str, place: str) -> T | None:
-        """`get` for those who know the informer and the object's place already."""
-        if not informer.has_synced:
-            _check_filled(informer)
+        """`get` for those who know the informer, that it is filled, and the object's namespace."""
         if informer.scope.namespaces is not ALL:
             return self.cache.get_from(informer, name, place)  # says what is outside
         return informer.store.get(Key(place, name))

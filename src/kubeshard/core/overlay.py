@@ -33,12 +33,12 @@ S = TypeVar("S", bound=msgspec.Struct)
 _ABSENT = (None, UNSET)
 
 
-def overlaid(live: S, wish: S, *, without: Sequence[str] = ()) -> S:
+def overlaid(live: S, wish: S, *, without: tuple[str, ...] = ()) -> S:
     """`live` with what `wish` says, but for the fields `without`; `live` itself where that changes nothing."""
     changes = {}
-    for name, unsaid, exact, any_member, quantity in _fields(type(wish)):
+    for name, unsaid, exact, any_member, quantity in _fields(type(wish), without):
         value, have = getattr(wish, name), getattr(live, name)
-        if (exact and value == have) or value is UNSET or name in without:
+        if (exact and value == have) or value is UNSET:
             continue
         if unsaid is not _SAID and value == unsaid:
             continue
@@ -97,7 +97,7 @@ _SAID: Any = object()
 
 
 @cache
-def _fields(type_: type[msgspec.Struct]) -> tuple[_Field, ...]:
+def _fields(type_: type[msgspec.Struct], without: tuple[str, ...]) -> tuple[_Field, ...]:
     hints = _hints(type_)
     omits = type_.__struct_config__.omit_defaults
     return tuple(
@@ -109,6 +109,7 @@ def _fields(type_: type[msgspec.Struct]) -> tuple[_Field, ...]:
             field.encode_name in QUANTITIES,
         )
         for field in msgspec.structs.fields(type_)
+        if field.name not in without
     )
 
 

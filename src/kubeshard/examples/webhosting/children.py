@@ -163,13 +163,13 @@ def _metadata(website: Website, annotations: Mapping[str, str] | None = None) ->
     )
 
 
-def _server_labels(website: Website) -> dict[str, str]:
-    return {
-        "app": "website",
-        "website": website.metadata.name,
-        "server": server_name(website),
-        "managed-by": OPERATOR,
-    }
+def _server_labels(website: Website) -> Mapping[str, str]:
+    return _labels(website.metadata.name, server_name(website))
+
+
+@lru_cache(maxsize=64)
+def _labels(website: str, server: str) -> Mapping[str, str]:
+    return {"app": "website", "website": website, "server": server, "managed-by": OPERATOR}
 
 
 def _volume(name: str, files: ServerFiles, key: str) -> Volume:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import html
-import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from importlib.resources import files
 from string import Template
+
+import msgspec
 
 from kubeshard.examples.webhosting.api import Theme, Website
 
@@ -23,11 +25,11 @@ REPOSITORY = "https://github.com/timebertt/kubernetes-controller-sharding"
 _UNSAFE_CSS = frozenset("\0\"'()/;@[\\]`{}<>")
 _SCRIPTING_CSS = ("expression", "mozbinding")
 _FAILSAFE = "ZgotmplZ"
-_GO_JSON_ESCAPES = {c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
+_GO_JSON_ESCAPES = {c.encode(): f"\\u{ord(c):04x}".encode() for c in "<>&\u2028\u2029"}
 
 
 def index_html(server: str, website: Website, theme: Theme) -> str:
-    return _template(INDEX_HTML).substitute(
+    return _template(INDEX_HTML)(
         name=html.escape(website.metadata.name),
         server=html.escape(server),
         color=css_value(theme.spec.color),
@@ -37,7 +39,7 @@ def index_html(server: str, website: Website, theme: Theme) -> str:
 
 
 def nginx_conf(website: Website) -> str:
-    return _template(NGINX_CONF).substitute(namespace=website.metadata.namespace, name=website.metadata.name)
+    return _template(NGINX_CONF)(namespace=website.metadata.namespace, name=website.metadata.name)
 
 
 @lru_cache(maxsize=64)
@@ -57,12 +59,18 @@ def checksum(data: Mapping[str, str]) -> str:
     `<`, `>`, `&` and the two Unicode line separators escaped. Equal data gives equal pod templates in both
     operators.
     """
-    encoded = json.dumps(dict(sorted(data.items())), separators=(",", ":"), ensure_ascii=False)
+    encoded = msgspec.json.encode(data, order="sorted")
     for character, escape in _GO_JSON_ESCAPES.items():
         encoded = encoded.replace(character, escape)
-    return hashlib.sha256(encoded.encode()).hexdigest()
+    return hashlib.sha256(encoded).hexdigest()
 
 
 @cache
-def _template(name: str) -> Template:
-    return Template((files("kubeshard.examples.webhosting") / "templates" / name).read_text(encoding="utf-8"))
+def _template(name: str) -> Callable[..., str]:
+    """A `string.Template` that is searched for its fields once."""
+    text = (files("kubeshard.examples.webhosting") / "templates" / name).read_text(encoding="utf-8")
+
+    def piece(found: re.Match[str]) -> str:
+        return "$" if found["escaped"] is not None else f"{{{found['named']}}}"
+
+    return Template.pattern.sub(piece, text.replace("{", "{{").replace("}", "}}")).format
