@@ -1,6 +1,7 @@
 """What the informers of a process have met, computed when it is scraped.
 
-Every series has the label `kind`; informers of one kind in several scopes are added up.
+Every series has the label `kind`; informers of one kind in several scopes are added up. Those about handlers are of
+async ones, by the handler's name: others have nothing that waits.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from typing import Any, NamedTuple
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kubeshard.cache.cache import Cache
 from kubeshard.cache.informer import Informer
+from kubeshard.cache.registration import Queued
+from kubeshard.runtime.clock import Clock
 
 
 class Series(NamedTuple):
@@ -59,18 +63,57 @@ COUNTERS = (
 
 
 class CacheMetrics(Collector):
-    """`informers` gives those there are now."""
+    """`cache` gives the one there is now, if any."""
 
-    def __init__(self, informers: Callable[[], Iterable[Informer[Any]]]) -> None:
-        self._informers = informers
+    def __init__(self, cache: Callable[[], Cache | None], clock: Clock) -> None:
+        self._cache = cache
+        self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
-        informers = list(self._informers())
+        cache = self._cache()
+        informers = cache.informers if cache else ()
         objects = GaugeMetricFamily("kubeshard_cache_objects", "Objects in memory.", labels=("kind",))
         yield _filled(objects, informers, lambda informer: len(informer.store))
         for name, what, count in COUNTERS:
             family = CounterMetricFamily(f"kubeshard_cache_{name}", what, labels=("kind",))
             yield _filled(family, informers, count)
+        yield _errors(informers)
+        yield from self._handlers(informers)
+
+    def _handlers(self, informers: Iterable[Informer[Any]]) -> Iterator[Metric]:
+        now = self._clock.monotonic()
+        waiting: Counter[tuple[str, str]] = Counter()
+        seconds: dict[tuple[str, str], float] = {}
+        for informer in informers:
+            for each in informer.handlers:
+                if isinstance(each, Queued):
+                    place = str(informer), each.name
+                    since = now if each.busy_since is None else each.busy_since
+                    waiting[place] += each.waiting
+                    seconds[place] = max(now - since, seconds.get(place, 0.0))
+        for name, what, values in (
+            ("waiting", "Objects of which an async handler has still to hear.", waiting),
+            ("seconds", "How long the present call of an async handler has been under way.", seconds),
+        ):
+            family = GaugeMetricFamily(f"kubeshard_cache_handler_{name}", what, labels=("kind", "handler"))
+            for labels, value in values.items():
+                family.add_metric(labels, value)
+            yield family
+
+
+def _errors(informers: Iterable[Informer[Any]]) -> Metric:
+    sums: Counter[tuple[str, str]] = Counter()
+    for informer in informers:
+        for error, count in informer.errors.items():
+            sums[str(informer), error] += count
+    family = CounterMetricFamily(
+        "kubeshard_cache_errors",
+        "Lists and watches that failed, by the class of the error.",
+        labels=("kind", "error"),
+    )
+    for labels, number in sums.items():
+        family.add_metric(labels, number)
+    return family
 
 
 def _filled(

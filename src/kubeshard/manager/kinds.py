@@ -2,7 +2,8 @@
 
 Guaranteed: one line with advice when a kind goes missing or its cause changes, and one when it is there again, naming
 the controllers that wait; an API server that does not answer at all is one line for all kinds. A kind that the server
-merely takes long to list is not mentioned for PATIENCE seconds. None of this is liveness: nothing here would be mended
+merely takes long to list is not mentioned for PATIENCE seconds. A handler that does not return for HANDLER_PATIENCE
+seconds is named once per call. None of this is liveness: nothing here would be mended
 by a restart.
 
 | metric | |
@@ -22,7 +23,9 @@ from typing import Any, NoReturn
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kubeshard.cache.cache import Cache
 from kubeshard.cache.informer import Informer
+from kubeshard.cache.registration import Registration
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import (
     CHECK,
@@ -38,6 +41,8 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 
 PATIENCE = 10.0
+
+HANDLER_PATIENCE = 30.0
 
 RECOVERY = 60.0
 """Seconds after an outage in which kinds are not mentioned: their informers ask again one by one."""
@@ -68,20 +73,22 @@ async def until_known(informers: Sequence[Informer[Any]], owning: Sequence[Contr
 
 
 class Kinds(Collector):
-    """`informers` and `runners` give what there is now; no informers before there is a cache. `run` writes the log."""
+    """`cache` and `runners` give what there is now; there may be no cache yet. `run` writes the log."""
 
     def __init__(
         self,
-        informers: Callable[[], Sequence[Informer[Any]] | None],
+        cache: Callable[[], Cache | None],
         runners: Callable[[], Sequence[ControllerRunner]],
         clock: Clock,
     ) -> None:
-        self._informers = informers
+        self._cache = cache
         self._runners = runners
         self._clock = clock
         self._since: dict[Informer[Any], float] = {}
         """When each informer that is not live was first seen so."""
         self._told: dict[Informer[Any], Cause] = {}
+        self._hanging: set[tuple[Registration[Any], float]] = set()
+        """Calls of handlers that have been named."""
         self._outage = False
         self._quiet_until = 0.0
 
@@ -94,18 +101,26 @@ class Kinds(Collector):
 
     def unfilled(self) -> str | None:
         """Readiness: which kinds the process has not read yet though the server has them."""
-        informers = self._informers()
-        if informers is None:
+        if self._cache() is None:
             return "not started"
-        behind = [str(each) for each in informers if not each.has_synced and is_served(each)]
+        behind = [str(each) for each in self._informers() if not each.has_synced and is_served(each)]
         return f"not synced: {', '.join(behind)}" if behind else None
 
     def notes(self) -> Iterator[str]:
-        """Readiness in detail: which controllers do not work, though the process is ready."""
+        """Readiness in detail: what does not work, though the process is ready."""
         for runner in self._runners():
             if missing := runner.waits_for():
                 why = ", ".join(f"{kind} ({found.cause})" for kind, found in missing.items())
                 yield f"controller {runner.name} waits for {why}"
+        for informer in self._informers():
+            if informer.last_error is not None:
+                yield f"{informer} cannot be listed or watched ({type(informer.last_error).__name__})"
+        now = self._clock.monotonic()
+        for informer, handler, since in self._overdue(now):
+            yield (
+                f"handler {handler.name} of {informer} has not returned for {now - since:.0f} s; "
+                f"{handler.waiting} objects wait for it"
+            )
 
     def collect(self) -> Iterator[Metric]:
         waiting = GaugeMetricFamily(
@@ -124,7 +139,7 @@ class Kinds(Collector):
             labels=("kind",),
         )
         counts: Counter[str] = Counter()
-        for informer in self._informers() or ():
+        for informer in self._informers():
             counts[str(informer)] += len(informer.store.undecodable)
         for kind, count in counts.items():
             undecodable.add_metric((kind,), count)
@@ -132,9 +147,14 @@ class Kinds(Collector):
 
     # The log
 
+    def _informers(self) -> Sequence[Informer[Any]]:
+        cache = self._cache()
+        return cache.informers if cache else ()
+
     def _look(self) -> None:
         now = self._clock.monotonic()
-        informers = self._informers() or ()
+        self._tell_hanging(now)
+        informers = self._informers()
         troubles = {each: found for each in informers if (found := trouble(each, now))}
         self._since = {each: self._since.get(each, now) for each in troubles}
         self._tell_outage(troubles, now, everything=len(troubles) == len(informers))
@@ -177,6 +197,26 @@ class Kinds(Collector):
             error=found.error,
             advice=found.advice,
         )
+
+    def _overdue(self, now: float) -> Iterator[tuple[Informer[Any], Registration[Any], float]]:
+        """Handlers that do not return, and since when they have been called."""
+        for informer in self._informers():
+            for handler in informer.handlers:
+                if handler.busy_since is not None and now - handler.busy_since >= HANDLER_PATIENCE:
+                    yield informer, handler, handler.busy_since
+
+    def _tell_hanging(self, now: float) -> None:
+        hanging = set()
+        for informer, handler, since in self._overdue(now):
+            hanging.add((handler, since))
+            if (handler, since) not in self._hanging:
+                _log.warning(
+                    "A handler does not return; it alone hears nothing more",
+                    kind=str(informer),
+                    handler=handler.name,
+                    seconds=now - since,
+                )
+        self._hanging = hanging
 
     def _users(self, informer: Informer[Any]) -> str:
         """The controllers that read it; where none says so, all may."""

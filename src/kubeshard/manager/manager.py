@@ -42,12 +42,15 @@ import dataclasses
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from kubeshard.cache.cache import Cache
+from kubeshard.cache.informer import OnError
 from kubeshard.cache.scope import Scope
+from kubeshard.cache.transforms import Transform
 from kubeshard.client.client import Client
 from kubeshard.client.config import ClusterConfig
 from kubeshard.client.loading import load_config
@@ -85,10 +88,11 @@ class Manager:
     """Runs controllers, and what goes with them, against one cluster.
 
     `client`: default, and where a configuration is given, one of the manager's own. `cache`: default one in `scopes`
-    (per kind) and `default_scope`. `leader_election`: controllers and runnables that need leadership run in one process
-    at a time; without, they run in each. `leader_fence`: for clients of the program's own with which only the leader
-    may write (`client.fenced(leader_fence)`); reconcilers have one. `sharding`: the process is a shard of a ring;
-    controllers of the ring's kinds work on its share. `servers`: webhook servers and the like.
+    (per kind) and `default_scope`, with `transforms` and the hook `on_watch_error` (`Cache`). `leader_election`:
+    controllers and runnables that need leadership run in one process at a time; without, they run in each.
+    `leader_fence`: for clients of the program's own with which only the leader may write
+    (`client.fenced(leader_fence)`); reconcilers have one. `sharding`: the process is a shard of a ring; controllers of
+    the ring's kinds work on its share. `servers`: webhook servers and the like.
 
     Pages: `metrics_address` and `health_address` are `host:port` or `:port`; None or `"0"` for none. `metrics_ssl`
     makes metrics HTTPS, `metrics_auth` asks the API server who may read them. `liveness` and `readiness` are further
@@ -108,6 +112,8 @@ class Manager:
         cache: Cache | None = None,
         scopes: Mapping[GroupKind | Kind, Scope] | None = None,
         default_scope: Scope | None = None,
+        transforms: Mapping[GroupKind | Kind, Transform[Any]] | None = None,
+        on_watch_error: OnError | None = None,
         leader_election: LeaderElection | None = None,
         leader_fence: LeaderFence | None = None,
         sharding: Membership | None = None,
@@ -129,14 +135,15 @@ class Manager:
         if isinstance(sharding, str):
             raise TypeError(f"sharding takes a Sharding: Sharding({sharding!r})")
         check_classes(watch for controller in controllers for watch in controller.watches)
-        if cache is not None and (sharding is not None or scopes or default_scope):
-            raise ValueError("a given cache has its scopes already: give a cache, or scopes or sharding")
+        if cache is not None and (sharding or scopes or default_scope or transforms or on_watch_error):
+            raise ValueError("a given cache has its settings already: give a cache, or what makes one")
         self.metrics = Metrics(registry)
         self._controllers = tuple(controllers)
         self._given_client = client
         self._given_cache = cache
         self._scopes = dict(scopes or {})
         self._default_scope = default_scope
+        self._make_cache = partial(Cache, transforms=transforms, on_error=on_watch_error)
         self._election = leader_election
         self._sharding = sharding
         self._runnables = tuple(runnables)
@@ -149,30 +156,25 @@ class Manager:
         self._world = client.world if isinstance(client, Client) else world
         self._stop = Stop(graceful_timeout)
         self._cache: Cache | None = None
-        self.metrics.registry.register(CacheMetrics(lambda: self._cache.informers if self._cache else ()))
+        self.metrics.registry.register(CacheMetrics(lambda: self._cache, self._world.clock))
         self._elector: LeaderElector | None = None
         self._leader_fence = leader_fence or LeaderFence()
         self._always = Shift("always", (), self._stop)
         self._elected = Shift("elected", (), self._stop)
         self._runners: list[ControllerRunner] = []
-        self._main: list[ControllerRunner] = []
-        """Those of what the ring shards."""
+        self._main: list[ControllerRunner] = []  # those of what the ring shards
         clock = self._world.clock
         hearing = Hearing(clock)
         self._vitals = Vitals(clock, lambda: hearing.of(runner.primary for runner in self._main), self._due)
         self.metrics.watch_loop(self._vitals.longest_lag)
-        self._kinds = Kinds(
-            lambda: self._cache.informers if self._cache else None, lambda: self._runners, clock
-        )
+        self._kinds = Kinds(lambda: self._cache, lambda: self._runners, clock)
         self.metrics.registry.register(self._kinds)
         self._task: asyncio.Task[None] | None = None
 
     def connect_to(self, config: ClusterConfig) -> None:
         """The cluster of a manager that was made without a client. Raises ConfigurationError if it has one."""
         if self._given_client is not None:
-            raise ConfigurationError(
-                "the manager was made with a client: its cluster cannot be chosen from outside"
-            )
+            raise ConfigurationError("the manager was made with a client: its cluster is chosen already")
         self._given_client = config
 
     # Running
@@ -309,13 +311,13 @@ class Manager:
 
     def _assemble(self, client: Client, events: EventRecorder) -> Cluster:
         """Cache, controllers and shifts; nothing of them runs yet."""
-        scopes, writing = dict(self._scopes), client
+        scopes, default, writing = dict(self._scopes), self._default_scope, client
         if self._sharding is not None:
             for kind, share in self._sharding.scopes().items():
-                scopes[kind] = narrowed(scopes.get(kind) or self._default_scope or Scope(), share)
+                scopes[kind] = narrowed(scopes.get(kind) or default or Scope(), share)
             writing = self._sharding.client(client)
             self._election = self._election or self._sharding.election
-        self._cache = self._given_cache or Cache(client, scopes=scopes, default_scope=self._default_scope)
+        self._cache = self._given_cache or self._make_cache(client, scopes=scopes, default_scope=default)
         cluster = leading = Cluster(writing, self._cache, events)
         if self._election is not None:
             self._elector = LeaderElector(client, self._election, self.metrics)

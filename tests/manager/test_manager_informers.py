@@ -1,0 +1,193 @@
+"""What a manager shows of its informers and hands to them, with a whole API server in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from manager_bench import Item
+
+from kubeshard.cache import Cache, Interrupted, Scope
+from kubeshard.client import Client
+from kubeshard.controller import Context, Controller, Watch, never
+from kubeshard.core import ConfigMap, ObjectMeta
+from kubeshard.manager import Manager
+from kubeshard.manager.http import pages_app
+from kubeshard.runtime.asgi import AsgiApp
+from kubeshard.testing.virtual_time import settle, virtual_time
+from kubeshard.testing.virtual_world import virtual_world
+from kubeshard_apiserver import ApiServer
+from kubeshard_apiserver.testing.memory import MemoryApi
+
+
+class Opened:
+    """In place of a listener."""
+
+    port = 0
+    app: AsgiApp
+
+    async def open(self, stack: Any, app: AsgiApp) -> None:
+        self.app = app
+
+
+class Seen:
+    def __init__(self) -> None:
+        self.data: dict[str, Mapping[str, str] | None] = {}
+
+    async def __call__(self, ctx: Context, obj: ConfigMap) -> None:
+        self.data[obj.metadata.name] = obj.data
+
+
+async def put(client: Client, name: str, **data: str) -> None:
+    metadata = ObjectMeta(name=name, namespace="default")
+    await client.apply(ConfigMap(metadata=metadata, data=data), force=True)
+    await settle()
+
+
+async def page(app: AsgiApp, target: str) -> str:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    path, _, query = target.partition("?")
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": query.encode(), "headers": []}
+    await app(scope, receive, send)
+    return b"".join(message.get("body", b"") for message in sent).decode()
+
+
+class Running:
+    def __init__(self, manager: Manager, health: Opened) -> None:
+        self.manager = manager
+        self._health = health
+
+    async def ready(self) -> str:
+        return await page(self._health.app, "/readyz?verbose")
+
+    async def metrics(self) -> list[str]:
+        return (await page(pages_app(self.manager.metrics.page), "/metrics")).splitlines()
+
+
+@asynccontextmanager
+async def running(client: Client, *controllers: Controller[Any], **options: Any) -> AsyncIterator[Running]:
+    manager = Manager(controllers, client=client, metrics_address=None, health_address=None, **options)
+    manager._health_page = health = Opened()  # type: ignore[assignment]
+    task = asyncio.create_task(manager.run())
+    await asyncio.sleep(1)
+    yield Running(manager, health)
+    manager.stop()
+    await task
+
+
+@virtual_time
+async def test_a_handler_that_does_not_return_is_named_by_health_and_metrics_and_once_in_the_log_and_others_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def hangs(delta: object) -> None:
+        await asyncio.sleep(50_000)
+
+    seen = Seen()
+    async with (
+        MemoryApi(ApiServer(world=virtual_world())).client() as client,
+        running(client, Controller(name="maps", reconciler=seen, primary=ConfigMap)) as process,
+    ):
+        informer = process.manager.cache.informer(ConfigMap)
+        before = len(informer.store)
+        with informer.add_handler(hangs, name="mirror"):
+            await put(client, "a")
+            await put(client, "b")
+            await asyncio.sleep(29)
+            assert "mirror" not in await process.ready()
+            await asyncio.sleep(11)
+            ready = await process.ready()
+            assert "readyz check passed" in ready, "a restart would mend nothing for the others"
+            assert (
+                "warn: handler mirror of ConfigMap.v1 has not returned for 40 s; "
+                f"{before + 1} objects wait for it\n" in ready
+            )
+            lines = await process.metrics()
+            labels = '{handler="mirror",kind="ConfigMap.v1"}'
+            assert f"kubeshard_cache_handler_seconds{labels} 40.0" in lines
+            assert f"kubeshard_cache_handler_waiting{labels} {before + 1}.0" in lines
+            assert {"a", "b"} <= set(seen.data)
+        assert "mirror" not in await process.ready()
+        assert not any("kubeshard_cache_handler_seconds{" in line for line in await process.metrics())
+    said = [record for record in caplog.records if record.message.startswith("A handler does not return")]
+    assert [record.__dict__["fields"]["handler"] for record in said] == ["mirror"]
+
+
+@virtual_time
+async def test_lists_and_watches_that_fail_are_counted_by_class_named_by_health_and_told_to_the_hook() -> (
+    None
+):
+    told: list[tuple[str, str]] = []
+
+    def hook(informer: Any, interrupted: Interrupted) -> None:
+        told.append((str(informer), type(interrupted.error).__name__))
+
+    controller = Controller(name="maps", reconciler=Seen(), primary=ConfigMap, owns=[Watch(Item, when=never)])
+    async with (
+        MemoryApi(ApiServer(world=virtual_world())).client() as client,
+        running(client, controller, on_watch_error=hook) as process,
+    ):
+        await asyncio.sleep(60)
+        kind = "Item.v1.example.com"
+        assert f"warn: {kind} cannot be listed or watched (NotFound)\n" in await process.ready()
+        line = f'kubeshard_cache_errors_total{{error="NotFound",kind="{kind}"}} {len(told)}.0'
+        assert line in await process.metrics()
+        assert set(told) == {(kind, "NotFound")}
+        assert len(told) > 5
+
+
+@virtual_time
+async def test_controllers_see_what_the_managers_transforms_leave() -> None:
+    def redacted(obj: ConfigMap) -> ConfigMap:
+        if obj.metadata.name == "broken":
+            raise KeyError("a bug")
+        return msgspec.structs.replace(obj, data=dict.fromkeys(obj.data or {}, "-"))
+
+    seen = Seen()
+    async with MemoryApi(ApiServer(world=virtual_world())).client() as client:
+        controller = Controller(name="maps", reconciler=seen, primary=ConfigMap)
+        async with running(client, controller, transforms={ConfigMap.KIND: redacted}) as process:
+            await put(client, "broken", password="secret")
+            await put(client, "a", password="secret")
+            await asyncio.sleep(1)
+            assert seen.data["a"] == {"password": "-"}
+            assert "broken" not in seen.data
+            assert (
+                'kubeshard_cache_transform_errors_total{kind="ConfigMap.v1"} 1.0' in await process.metrics()
+            )
+
+
+@virtual_time
+async def test_a_controller_goes_on_in_the_scope_to_which_its_informer_was_moved() -> None:
+    seen = Seen()
+    default, system = (Scope(namespaces=frozenset({name})) for name in ("default", "kube-system"))
+    async with MemoryApi(ApiServer(world=virtual_world())).client() as client:
+        controller = Controller(name="maps", reconciler=seen, primary=ConfigMap)
+        async with running(client, controller, default_scope=system) as process:
+            await put(client, "a", n="0")
+            await asyncio.sleep(1)
+            assert "a" not in seen.data
+            await process.manager.cache.rescope(process.manager.cache.informer(ConfigMap), default)
+            await put(client, "b", n="1")
+            await asyncio.sleep(1)
+            assert (seen.data["a"], seen.data["b"]) == ({"n": "0"}, {"n": "1"})
+
+
+@virtual_time
+async def test_a_given_cache_has_its_transforms_and_hook_already() -> None:
+    async with MemoryApi(ApiServer(world=virtual_world())).client() as client:
+        cache = Cache(client)
+        with pytest.raises(ValueError, match="has its settings already"):
+            Manager([], client=client, cache=cache, transforms={ConfigMap.KIND: lambda obj: obj})
+        with pytest.raises(ValueError, match="has its settings already"):
+            Manager([], client=client, cache=cache, on_watch_error=lambda informer, interrupted: None)
