@@ -16,6 +16,7 @@ from kubeshard.cli.rbac import rbac
 from kubeshard.cli.release_finalizers import release_finalizers
 from kubeshard.cli.run import run
 from kubeshard.cli.sharder import sharder
+from kubeshard.cli.types import types_command
 from kubeshard.cli.webhosting import operator, samples
 from kubeshard.core.errors import KubeshardError
 
@@ -49,6 +50,7 @@ for _command in (
     apiserver_command(),
     sharder,
     crd,
+    types_command,
     rbac,
     release_finalizers,
     operator,

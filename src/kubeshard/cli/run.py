@@ -59,11 +59,12 @@ def run(
     Modules in the current folder are found.
     """
     from kubeshard.cli.loading import load_manager
+    from kubeshard.cli.yaml_files import objects_in
     from kubeshard.manager.running import run as run_manager
 
     if embedded and (kubeconfig or context):
         raise ConfigurationError("--embedded brings its own cluster: leave out --kubeconfig and --context")
-    objects = [document for path in manifests for document in _documents(path)]
+    objects = [document for path in manifests for document in objects_in(path)]
     manager = load_manager(target)
     with _embedded() if embedded else _given(kubeconfig) as file:
         run_manager(_prepared(manager, file, context, objects))
@@ -107,22 +108,3 @@ async def _prepared(
             async for manifest in install(client, objects):
                 click.echo(f"applied {manifest['kind']} {manifest['metadata']['name']}", err=True)
     yield manager
-
-
-def _documents(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects in a file, or in all YAML files of a folder by name. Raises ConfigurationError."""
-    import yaml
-
-    files = sorted([*path.glob("*.yaml"), *path.glob("*.yml")]) if path.is_dir() else [path]
-    if not files:
-        raise ConfigurationError(f"{path}: no YAML files in this folder")
-    for file in files:
-        try:
-            documents = [each for each in yaml.safe_load_all(file.read_text()) if each is not None]
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ConfigurationError(f"{file}: {error}") from error
-        for document in documents:
-            metadata = document.get("metadata") if isinstance(document, dict) else None
-            if not (isinstance(metadata, dict) and document.get("kind") and metadata.get("name")):
-                raise ConfigurationError(f"{file}: a document has no kind or no metadata.name")
-            yield document

@@ -1,0 +1,33 @@
+"""YAML that a user names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kubeshard.core.errors import ConfigurationError
+
+
+def read_documents(path: Path) -> list[Any]:
+    """The documents of a file, but for empty ones. Raises ConfigurationError."""
+    import yaml
+
+    try:
+        return [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        problem = (isinstance(error, OSError) and error.strerror) or error
+        raise ConfigurationError(f"{path}: {problem}") from error
+
+
+def objects_in(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects in a file, or in all YAML files of a folder by name. Raises ConfigurationError."""
+    files = sorted([*path.glob("*.yaml"), *path.glob("*.yml")]) if path.is_dir() else [path]
+    if not files:
+        raise ConfigurationError(f"{path}: no YAML files in this folder")
+    for file in files:
+        for document in read_documents(file):
+            metadata = document.get("metadata") if isinstance(document, dict) else None
+            if not (isinstance(metadata, dict) and document.get("kind") and metadata.get("name")):
+                raise ConfigurationError(f"{file}: a document has no kind or no metadata.name")
+            yield document
