@@ -8,14 +8,17 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 from scripted_client import ScriptedClient, Widget, unreadable
 
 from kubeshard.cache import Added, Cache, Deleted, Delta, Informer, Registration, Updated
 from kubeshard.cache.deltas import current
+from kubeshard.cache.listwatch import Replace
 from kubeshard.cache.pace import STEPS
 from kubeshard.client.watching import Failed
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import Unavailable
+from kubeshard.core.objects import ObjectMeta
 from kubeshard.testing.virtual_time import settle, virtual_time
 
 Told = list[Delta[Widget]]
@@ -238,27 +241,75 @@ async def test_a_plain_function_that_returns_a_coroutine_is_told_to_be_async(
     assert "declare it with `async def`" in str(caplog.records[-1].__dict__["fields"]["error"])
 
 
-@virtual_time
-async def test_a_large_store_is_handed_to_a_new_async_handler_while_others_run() -> None:
-    api = ScriptedClient()
-    for number in range(5000):
-        api.put(f"x/{number}")
-    async with running(api) as (informer, _):
+@pytest.mark.parametrize("sort", ["plain", "async"])
+def test_fifty_thousand_objects_are_handed_to_a_new_handler_a_few_at_a_time_while_others_run(
+    sort: str,
+) -> None:
+    @virtual_time
+    async def check() -> None:
+        informer = Cache(ScriptedClient().client).declare(Widget)
+        form = ObjectMeta(namespace="x", uid="u", resource_version="1")
+        objects = [Widget(metadata=replace(form, name=str(number))) for number in range(50_000)]
+        run = asyncio.create_task(informer.run())
+        await settle()
+        await informer.replace(Replace({obj.key: obj for obj in objects}, "1"), "")
         told: Told = []
 
-        async def prompt(delta: Delta[Widget]) -> None:
+        async def later(delta: Delta[Widget]) -> None:
             told.append(delta)
 
-        registration = informer.add_handler(prompt)
-        synced = asyncio.create_task(registration.synced())
+        registration = informer.add_handler(told.append if sort == "plain" else later)
+        assert told == []
         turns = longest = 0
-        while not synced.done():
+        while not registration.has_synced:
             before = len(told)
             await asyncio.sleep(0)
             turns, longest = turns + 1, max(longest, len(told) - before)
-        assert len(told) == 5000
+        assert len(told) == 50_000
         assert longest <= STEPS
-        assert turns > 15
+        assert turns >= 50_000 / STEPS
+        run.cancel()
+
+    check()
+
+
+@pytest.mark.parametrize("sort", ["plain", "async"])
+def test_a_handler_of_some_objects_hears_when_one_comes_to_be_one_of_them_and_when_it_no_longer_is(
+    sort: str,
+) -> None:
+    @virtual_time
+    async def check() -> None:
+        api = ScriptedClient()
+        red = api.put("x/red", "red")
+        api.put("x/blue", "blue")
+        told: Told = []
+
+        async def later(delta: Delta[Widget]) -> None:
+            told.append(delta)
+
+        async with running(api) as (informer, _):
+            handler = told.append if sort == "plain" else later
+            registration = informer.add_handler(handler, only=lambda widget: widget.spec.color == "red")
+            await registration.synced()
+            happened = [Added(red, initial=True)]
+            assert told == happened
+            came = api.put("x/blue", "red")
+            await settle()
+            still = api.put("x/blue", "red", labels={"a": "b"})
+            await settle()
+            left = api.put("x/blue", "green")
+            await settle()
+            api.put("x/blue", "blue")
+            await settle()
+            api.delete("x/blue")
+            await settle()
+            assert told[1:] == [Added(came), Updated(came, still), Deleted(left)]
+            api.delete("x/red")
+            await settle()
+            assert isinstance(told[-1], Deleted)
+            assert len(told) == 5
+
+    check()
 
 
 @virtual_time

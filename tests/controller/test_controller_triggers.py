@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from controller_bench import Bench, Site, Theme, site
 
+from kubeshard.cache.pace import STEPS
 from kubeshard.controller import Context, Controller, Reconciler, Watch, generation_changed, matching, never
 from kubeshard.controller.mapping import Reader
 from kubeshard.core import Key, KubeObject, ObjectMeta
@@ -348,6 +349,30 @@ async def test_a_change_during_a_resync_waits_behind_as_many_keys_as_there_are_w
     assert longest <= 3
     assert order.index(Key("ns", "fresh")) <= 7
     assert len(order) == 51
+
+
+@virtual_time
+async def test_fifty_thousand_objects_are_resynced_a_few_at_a_time_while_others_run() -> None:
+    asked, begun = 0, asyncio.Event()
+
+    def ask(obj: Site) -> bool:
+        nonlocal asked
+        asked += 1
+        begun.set()
+        return False
+
+    bench = Bench(Seen(), primary=Watch(Site, when=matching(ask), resync=HOUR))
+    async with bench.running(*(site(f"s{number}") for number in range(50_000))):
+        asked = turns = longest = 0
+        begun.clear()
+        await begun.wait()
+        while asked < 50_000:
+            before = asked
+            await asyncio.sleep(0)
+            turns, longest = turns + 1, max(longest, asked - before)
+        assert asked == 50_000
+        assert longest <= STEPS
+        assert turns >= 49_000 / STEPS
 
 
 @virtual_time

@@ -7,6 +7,7 @@ guaranteed: every state in between (the API server itself does not), any order b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from kubeshard.core.objects import KubeObject
@@ -52,3 +53,20 @@ Delta = Added[T_co] | Updated[T_co] | Deleted[T_co]
 def current(delta: Delta[T]) -> T:
     """The object as the delta leaves it; of a deletion its last known state."""
     return delta.new if isinstance(delta, Updated) else delta.object
+
+
+def narrowed(delta: Delta[T], only: Callable[[T], bool]) -> Delta[T] | None:
+    """The delta for somebody for whom there are only objects that pass the test: one that comes to pass it is added,
+    one that no longer does is deleted. None: nothing happened for them.
+    """
+    if not isinstance(delta, Updated):
+        return delta if only(delta.object) else None
+    match only(delta.old), only(delta.new):
+        case True, True:
+            return delta
+        case True, False:
+            return Deleted(delta.new)
+        case False, True:
+            return Added(delta.new)
+        case _:
+            return None

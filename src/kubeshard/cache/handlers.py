@@ -7,7 +7,7 @@ told by itself: none waits for another, and what one raises is its own affair (`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 from typing import Generic, TypeVar
 
@@ -50,13 +50,14 @@ class Handlers(Generic[T]):
     def add(
         self,
         handler: Handler[T] | AsyncHandler[T],
+        only: Callable[[T], bool] | None,
         undecodable: UndecodableHandler,
         existing: Collection[T],
         unreadable: Collection[UndecodableObject],
         name: str,
     ) -> Registration[T]:
         """`existing` and `unreadable` it hears of first."""
-        registration = placed(handler, name, undecodable, self._filled, self._failed, self._clock)
+        registration = placed(handler, only, name, undecodable, self._filled, self._failed, self._clock)
         self.present = (*self.active, registration)
         if existing or unreadable:
             registration.begin_with(existing, unreadable)

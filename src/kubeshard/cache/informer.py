@@ -106,6 +106,7 @@ class Informer(Generic[T]):
         self,
         handler: Handler[T] | AsyncHandler[T],
         *,
+        only: Callable[[T], bool] | None = None,
         undecodable: UndecodableHandler = lambda _: None,
         existing: bool = True,
         name: str = "",
@@ -118,13 +119,16 @@ class Informer(Generic[T]):
         when it comes to it: states in between may be left out, and objects that came and went. When the informer ends,
         the call under way is cancelled.
 
+        `only`: for the handler there are only objects that pass this test. One that comes to pass it is an `Added`, one
+        that no longer does a `Deleted`. Pure; where it raises, the handler counts as having done so.
+
         `undecodable` hears of each version of an object that does not fit its class, which makes no delta; it is a
         plain function. `existing` False: the handler hears only of what comes after this call; the caller reads the
         store itself, at once. `name`: default that of the function.
         """
         objects: Sequence[T] = self.store.list() if existing else ()
         unreadable = tuple(self.store.undecodable.values()) if existing else ()
-        return self._handlers.add(handler, undecodable, objects, unreadable, name)
+        return self._handlers.add(handler, only, undecodable, objects, unreadable, name)
 
     @property
     def handlers(self) -> Sequence[Registration[T]]:

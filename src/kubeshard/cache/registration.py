@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
 
 from kubeshard.cache.backlog import Backlog
-from kubeshard.cache.deltas import Added, Delta
+from kubeshard.cache.deltas import Added, Delta, narrowed
 from kubeshard.cache.pace import Pace
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import KubeObject
@@ -281,18 +281,37 @@ class Queued(Registration[T]):
 
 def placed(
     handler: Handler[T] | AsyncHandler[T],
+    only: Callable[[T], bool] | None,
     name: str,
     undecodable: UndecodableHandler,
     filled: asyncio.Event,
     failed: Failed,
     clock: Clock,
 ) -> Registration[T]:
-    """The place of the handler, by what it is. `name` `""`: that of the function."""
+    """The place of the handler, by what it is. `only`: as of `narrowed`. `name` `""`: that of the function."""
     call: Any = type(handler).__call__
     place = name or name_of(handler), undecodable, filled, failed, clock
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call):
-        return Queued(cast("AsyncHandler[T]", handler), *place)
-    return Inline(cast("Handler[T]", handler), *place)
+        waiting = cast("AsyncHandler[T]", handler)
+        return Queued(waiting if only is None else _narrowed_later(waiting, only), *place)
+    plain = cast("Handler[T]", handler)
+    return Inline(plain if only is None else _narrowed(plain, only), *place)
+
+
+def _narrowed(handler: Handler[T], only: Callable[[T], bool]) -> Handler[T]:
+    def tell(delta: Delta[T]) -> None:
+        seen = narrowed(delta, only)
+        return None if seen is None else handler(seen)
+
+    return tell
+
+
+def _narrowed_later(handler: AsyncHandler[T], only: Callable[[T], bool]) -> AsyncHandler[T]:
+    async def tell(delta: Delta[T]) -> None:
+        if (seen := narrowed(delta, only)) is not None:
+            await handler(seen)
+
+    return tell
 
 
 def name_of(handler: Callable[..., object]) -> str:
