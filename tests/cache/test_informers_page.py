@@ -130,7 +130,7 @@ async def test_a_manager_transforms(page: Any) -> None:
         await put(client, "default/a", password="secret")
         controller = Controller(name="note", reconciler=note, primary=ConfigMap)
         manager = page.manager(controller, client)
-        manager._metrics_page = manager._health_page = Listener("pages", None)  # no sockets here
+        manager._pages.metrics = manager._pages.health = Listener("pages", None)  # no sockets here
         running = asyncio.create_task(manager.run())
         await asyncio.sleep(5)
         assert {"password": ""} in seen

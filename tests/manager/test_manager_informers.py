@@ -78,7 +78,7 @@ class Running:
 @asynccontextmanager
 async def running(client: Client, *controllers: Controller[Any], **options: Any) -> AsyncIterator[Running]:
     manager = Manager(controllers, client=client, metrics_address=None, health_address=None, **options)
-    manager._health_page = health = Opened()  # type: ignore[assignment]
+    manager._pages.health = health = Opened()  # type: ignore[assignment]
     task = asyncio.create_task(manager.run())
     await asyncio.sleep(1)
     yield Running(manager, health)

@@ -161,7 +161,7 @@ class Opened:
 async def test_an_api_server_that_is_silent_for_ten_minutes_is_no_matter_of_liveness_or_readiness() -> None:
     bench = ManagerBench(item())
     manager = bench.manager([Controller(name="items", reconciler=Act(), primary=Item)])
-    manager._health_page = pages = Opened()  # type: ignore[assignment]
+    manager._pages.health = pages = Opened()  # type: ignore[assignment]
     run = asyncio.create_task(manager.run())
     await settle()
     bench.cache.informer(Item)._reflectors[""].last_heard = bench.clock.monotonic()

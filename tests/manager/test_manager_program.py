@@ -85,6 +85,19 @@ def test_the_second_signal_ends_at_once() -> None:
         assert process.wait(5) == 1
 
 
+def test_a_signal_shows_what_the_process_does_and_ends_nothing() -> None:
+    with program() as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "running\n"
+        process.send_signal(signal.SIGUSR1)
+        told = [line for line in iter(process.stderr.readline, "informers\n") if "event loop: " in line]
+        assert len(told) == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "ended in order\n"
+        assert process.wait(5) == 0
+
+
 def test_an_end_that_something_swallows_is_forced() -> None:
     with program("deaf", grace=0.0) as process:
         assert process.stdout is not None

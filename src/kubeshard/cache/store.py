@@ -9,7 +9,7 @@ threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
@@ -79,6 +79,10 @@ class Store(Generic[T]):
         if namespace is not ALL:
             return list(self._objects.get(namespace, {}).values())
         return [obj for objects in self._objects.values() for obj in objects.values()]
+
+    def objects(self) -> Iterator[T]:
+        """Each object once. Nothing may be written meanwhile."""
+        return (obj for objects in self._objects.values() for obj in objects.values())
 
     def copy(self) -> dict[str, dict[str, T]]:
         """All objects by namespace and name, in a mapping of the caller's own. Fast: it touches no object."""

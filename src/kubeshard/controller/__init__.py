@@ -39,6 +39,7 @@ from kubeshard.controller.reconciler import (
 from kubeshard.controller.relations import related
 from kubeshard.controller.sources import ChannelSource, Enqueue, Source, TimerSource
 from kubeshard.controller.status import NoStatusSubresource
+from kubeshard.controller.tracing import traced
 from kubeshard.controller.watch import Index, Watch
 
 __all__ = [
@@ -79,4 +80,5 @@ __all__ = [
     "on",
     "related",
     "resource_version_changed",
+    "traced",
 ]

@@ -18,6 +18,8 @@ class Request(NamedTuple):
     path: str
     query: str
     """Still encoded, without `?`."""
+    host: str = ""
+    """The client's address, where it is known."""
 
 
 class Page(NamedTuple):
@@ -56,7 +58,8 @@ async def respond(
 def _answer(scope: Scope, pages: Sequence[Pages]) -> Page:
     if scope["method"] not in ("GET", "HEAD"):
         return Page(405, "method not allowed\n")
-    request = Request(scope["path"], scope.get("query_string", b"").decode("latin-1"))
+    host = (scope.get("client") or ("",))[0]
+    request = Request(scope["path"], scope.get("query_string", b"").decode("latin-1"), host)
     for page in pages:
         if (answer := page(request)) is not None:
             return answer

@@ -40,8 +40,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
@@ -64,17 +64,18 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.manager.cache_metrics import CacheMetrics
+from kubeshard.manager.debug import Debug, Picture
+from kubeshard.manager.debug_page import DebugAccess
 from kubeshard.manager.ending import end_of, single
-from kubeshard.manager.health import Check, Checks, ping
-from kubeshard.manager.http import Listener, pages_app
+from kubeshard.manager.health import Check
 from kubeshard.manager.kinds import Kinds, until_known
 from kubeshard.manager.leader_election import LeaderElection, LeaderElector
 from kubeshard.manager.membership import Membership
 from kubeshard.manager.metrics import Metrics
-from kubeshard.manager.metrics_auth import MetricsAuth
+from kubeshard.manager.pages import StatusPages
 from kubeshard.manager.rights import LeaderFence, holding
 from kubeshard.manager.roles import manager_grants
-from kubeshard.manager.runnable import Runnable, RunnableWork, Shift, Stop, Work
+from kubeshard.manager.runnable import Runnable, RunnableWork, Shift, Stop, Work, beside
 from kubeshard.manager.serving import AnyServer, serving, unready_checks
 from kubeshard.manager.vitals import Hearing, Vitals
 from kubeshard.runtime.logs import get_logger
@@ -96,7 +97,9 @@ class Manager:
 
     Pages: `metrics_address` and `health_address` are `host:port` or `:port`; None or `"0"` for none. `metrics_ssl`
     makes metrics HTTPS, `metrics_auth` asks the API server who may read them. `liveness` and `readiness` are further
-    checks by name. `graceful_timeout`: seconds for reconciles to end after a stop; 0 none, negative any number.
+    checks by name. `debug`: who may read `/debug` on the health port, which shows what the process is doing
+    (`kubeshard.manager.debug_page`). `graceful_timeout`: seconds for reconciles to end after a stop; 0 none, negative
+    any number.
 
     `world`: that of a client of the manager's own; a given client brings its own world, and all parts live in it.
 
@@ -123,6 +126,7 @@ class Manager:
         metrics_ssl: ssl.SSLContext | None = None,
         metrics_auth: bool = False,
         health_address: str | None = ":8081",
+        debug: DebugAccess = "loopback",
         liveness: Mapping[str, Check] | None = None,
         readiness: Mapping[str, Check] | None = None,
         graceful_timeout: float = 30.0,
@@ -148,11 +152,6 @@ class Manager:
         self._sharding = sharding
         self._runnables = tuple(runnables)
         self._servers = tuple(servers)
-        self._metrics_page = Listener("metrics_address", metrics_address, metrics_ssl)
-        self._metrics_auth = metrics_auth
-        self._health_page = Listener("health_address", health_address)
-        self._liveness = dict(liveness or {})
-        self._readiness = dict(readiness or {})
         self._world = client.world if isinstance(client, Client) else world
         self._stop = Stop(graceful_timeout)
         self._cache: Cache | None = None
@@ -169,6 +168,24 @@ class Manager:
         self.metrics.watch_loop(self._vitals.longest_lag)
         self._kinds = Kinds(lambda: self._cache, lambda: self._runners, clock)
         self.metrics.registry.register(self._kinds)
+        self._debug = Debug(clock, self._vitals, lambda: self._cache, lambda: self._runners)
+        election: dict[str, Check] = {"leader-election": self._hung} if leader_election or sharding else {}
+        self._pages = StatusPages(
+            health_address=health_address,
+            metrics_address=metrics_address,
+            metrics_ssl=metrics_ssl,
+            metrics_auth=metrics_auth,
+            debug=debug,
+            liveness={"workers": self._vitals.overdue, **election, **(liveness or {})},
+            readiness={
+                "cache-sync": self._kinds.unfilled,
+                **unready_checks(self._servers),
+                **(readiness or {}),
+            },
+            notes=self._kinds.notes,
+            picture=self.picture,
+            metrics=self.metrics,
+        )
         self._task: asyncio.Task[None] | None = None
 
     def connect_to(self, config: ClusterConfig) -> None:
@@ -208,6 +225,10 @@ class Manager:
         """By how many seconds the event loop is late; 0 unless `run` runs. Any thread may ask."""
         return self._vitals.lag()
 
+    def picture(self) -> Picture:
+        """What the process is doing right now. To be called in the loop's thread."""
+        return self._debug.picture()
+
     @property
     def cache(self) -> Cache:
         """The cache that the controllers read. Known once `run` has come so far."""
@@ -217,27 +238,27 @@ class Manager:
     @property
     def metrics_port(self) -> int:
         """The real port, 0 while there is none."""
-        return self._metrics_page.port
+        return self._pages.metrics.port
 
     @property
     def health_port(self) -> int:
-        return self._health_page.port
+        return self._pages.health.port
 
     async def _run(self) -> None:
         async with AsyncExitStack() as stack:
             client = await self._connect(stack)
             events = EventRecorder(client, "manager", self._world.host.name(), clock=self._world.clock)
             await stack.enter_async_context(events.running())
-            await stack.enter_async_context(self._background("vitals", self._vitals.run()))
-            await self._open_pages(stack, client)
+            await stack.enter_async_context(beside("vitals", self._vitals.run(), self._end))
+            await self._pages.open(stack, client)
             for server in self._servers:
-                await stack.enter_async_context(self._background("server", serving(server, client)))
+                await stack.enter_async_context(beside("server", serving(server, client), self._end))
             if self._sharding is not None:
                 await self._sharding.prepare(client, self._controllers)
             shared = self._given_cache.informers if self._given_cache else ()
             cluster = self._assemble(client, events)
             await stack.enter_async_context(cluster.cache.running())
-            await stack.enter_async_context(self._background("kinds", self._kinds.run()))
+            await stack.enter_async_context(beside("kinds", self._kinds.run(), self._end))
             await until_filled(shared)
             await until_known(cluster.cache.informers, self._main)
             if self._sharding is None:
@@ -257,29 +278,13 @@ class Manager:
         if not self._always.started:
             self._task.cancel()
 
-    @asynccontextmanager
-    async def _background(self, name: str, work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-        """Runs `work` beside the block, and cancels it at the block's end. Its failure stops the manager."""
-        task = asyncio.create_task(self._guarded(name, work), name=name)
-        try:
-            await asyncio.sleep(0)  # lets it begin before what comes next
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-
-    async def _guarded(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except Exception as error:
-            _log.error("Failed; stopping", name=name, error=error)
-            self._end(error)
-
     def grants(self) -> Iterator[Grant]:
         """What RBAC has to allow (`kubeshard.manager.roles`)."""
         parts = (self._election, self._sharding, *self._servers)
         scopes, default = self._scopes, self._default_scope
-        yield from manager_grants(self._controllers, parts, scopes, default, metrics_auth=self._metrics_auth)
+        yield from manager_grants(
+            self._controllers, parts, scopes, default, metrics_auth=self._pages.metrics_auth
+        )
 
     # Starting, in order
 
@@ -292,22 +297,6 @@ class Manager:
         client.observers.append(self.metrics.request)
         stack.callback(client.observers.remove, self.metrics.request)
         return client
-
-    async def _open_pages(self, stack: AsyncExitStack, client: Client) -> None:
-        liveness: dict[str, Check] = {
-            "ping": ping,
-            "workers": self._vitals.overdue,
-            **({"leader-election": self._hung} if self._election or self._sharding else {}),
-            **self._liveness,
-        }
-        own: dict[str, Check] = {"cache-sync": self._kinds.unfilled, **unready_checks(self._servers)}
-        ready = Checks("/readyz", {**own, **self._readiness}, self._kinds.notes)
-        health = pages_app(Checks("/healthz", liveness).page, ready.page)
-        await self._health_page.open(stack, health)
-        metrics = pages_app(self.metrics.page)
-        if self._metrics_auth:
-            metrics = MetricsAuth(client).guard(metrics)
-        await self._metrics_page.open(stack, metrics)
 
     def _assemble(self, client: Client, events: EventRecorder) -> Cluster:
         """Cache, controllers and shifts; nothing of them runs yet."""

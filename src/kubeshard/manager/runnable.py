@@ -7,9 +7,10 @@ on the wire, and somebody else who acts at once would overlap with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from kubeshard.runtime.logs import get_logger
 from kubeshard.tenure.tenure import Gate
@@ -60,6 +61,28 @@ _log = get_logger("kubeshard.manager")
 
 CLOSING = 10.0
 """Seconds beyond the grace period for caches, pages, Leases and connections to end."""
+
+
+@asynccontextmanager
+async def beside(
+    name: str, work: Coroutine[Any, Any, None], failed: Callable[[Exception], None]
+) -> AsyncIterator[None]:
+    """Runs `work` beside the block, and cancels it at the block's end. Its failure is told, and `failed` decides."""
+
+    async def guarded() -> None:
+        try:
+            await work
+        except Exception as error:
+            _log.error("Failed; stopping", name=name, error=error)
+            failed(error)
+
+    task = asyncio.create_task(guarded(), name=name)
+    try:
+        await asyncio.sleep(0)  # lets it begin before what comes next
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 class Stop:

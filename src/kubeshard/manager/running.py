@@ -7,6 +7,8 @@
 | a user's mistake | 2, one line on standard error (`ending`) |
 | any other failure, a right to work that was lost | 1; one line, or the stack trace of what nobody foresaw |
 | an end that takes longer than it may, because something swallows its cancellation | 1, by force |
+
+SIGUSR1 ends nothing: it writes what the process is doing to standard error (`kubeshard.manager.debug_page`).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import NoReturn
 
 from kubeshard.controller.in_flight import follow_thread
 from kubeshard.core.errors import KubeshardError
+from kubeshard.manager.debug_page import as_text
 from kubeshard.manager.ending import ending_of
 from kubeshard.manager.manager import Manager
 from kubeshard.runtime.init_process import leave_init_to_a_parent
@@ -114,9 +117,15 @@ def _handle_signals(manager: Manager) -> None:
             loop.call_later(seconds, _exit_now, "something does not end")
 
     manager.on_ending(bound)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with suppress(NotImplementedError):  # Windows
+
+    def show() -> None:
+        sys.stderr.write(as_text(manager.picture()))
+        sys.stderr.flush()
+
+    with suppress(NotImplementedError):  # Windows
+        for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, handle, number)
+        loop.add_signal_handler(signal.SIGUSR1, show)
 
 
 def _exit_now(reason: str) -> NoReturn:

@@ -1,0 +1,202 @@
+"""A picture of what a process is doing right now: for whoever asks why an object is not reconciled, or what a program
+waits for.
+
+| shown | |
+|---|---|
+| loop | by how much the event loop is late, now and at most within the last minute |
+| controllers | the kinds that they wait for; the runs under way, for how long, and why they began |
+| queues | keys that are ready and delayed; those that have waited longest, and why they are there |
+| informers | objects, what they weigh as JSON (an estimate from a sample), when the server was last heard, what fails |
+| tasks | of the event loop, alike ones counted, and where they wait |
+
+Guaranteed: taking it waits for nobody, asks the server nothing, changes nothing, and takes a few milliseconds at most:
+lists are cut. It names objects, namespaces and errors, and shows nothing of what is in an object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from kubeshard.cache.cache import Cache
+from kubeshard.cache.informer import Informer
+from kubeshard.cache.store import Store
+from kubeshard.controller.runner import ControllerRunner
+from kubeshard.core.encoding import encode
+from kubeshard.core.objects import Key
+from kubeshard.manager.vitals import Vitals
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import error_line
+from kubeshard.workqueue.queue import WorkQueue
+from kubeshard.workqueue.views import WaitingKey
+
+SHOWN = 20
+"""Entries of a list at most."""
+
+SAMPLE = 16
+"""Objects of an informer that are encoded to estimate what all of them weigh."""
+
+
+class KeyView(msgspec.Struct):
+    object: str
+    seconds: float
+    """For which it runs or has waited; of a delayed key, those that are left."""
+    why: Sequence[str]
+
+
+class QueueView(msgspec.Struct):
+    ready: int
+    """Keys that a worker could take now."""
+    delayed: int
+    failing: int
+    """Keys whose last run failed."""
+    running: Sequence[KeyView]
+    waiting: Sequence[KeyView]
+    """Those that have waited longest, the oldest first."""
+    delays: Sequence[KeyView]
+    """Those that are due first."""
+
+
+class ControllerView(msgspec.Struct):
+    name: str
+    kind: str
+    workers: int
+    waits_for: dict[str, str]
+    """Kinds that are missing, and why."""
+    timeout: float
+    """Seconds after which a run is cancelled."""
+    queue: QueueView
+
+
+class InformerView(msgspec.Struct):
+    kind: str
+    scope: str
+    synced: bool
+    objects: int
+    json_bytes: int
+    """About."""
+    undecodable: int
+    heard: float | None
+    """Seconds since the server was heard; None if it never was."""
+    failures: int
+    error: str
+
+
+class TaskView(msgspec.Struct):
+    name: str
+    count: int
+    where: str
+
+
+class Picture(msgspec.Struct):
+    """Of one moment."""
+
+    loop_late: float
+    loop_latest: float
+    controllers: Sequence[ControllerView]
+    informers: Sequence[InformerView]
+    tasks: Sequence[TaskView]
+
+
+class Debug:
+    """Takes pictures of a process. `cache` and `runners` give what there is."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        vitals: Vitals,
+        cache: Callable[[], Cache | None],
+        runners: Callable[[], Iterable[ControllerRunner]],
+    ) -> None:
+        self._clock = clock
+        self._vitals = vitals
+        self._cache = cache
+        self._runners = runners
+
+    def picture(self) -> Picture:
+        cache = self._cache()
+        return Picture(
+            loop_late=round(self._vitals.lag(), 3),
+            loop_latest=round(self._vitals.longest_lag(), 3),
+            controllers=[_controller(runner) for runner in self._runners()],
+            informers=[_informer(each, self._clock.monotonic()) for each in cache.informers] if cache else [],
+            tasks=_tasks(),
+        )
+
+
+def _controller(runner: ControllerRunner) -> ControllerView:
+    controller = runner.controller
+    return ControllerView(
+        name=runner.name,
+        kind=str(controller.primary_watch.form),
+        workers=controller.workers,
+        waits_for={kind: trouble.cause for kind, trouble in runner.waits_for().items()},
+        timeout=controller.reconcile_timeout,
+        queue=_queue(runner.queue),
+    )
+
+
+def _queue(queue: WorkQueue[Key]) -> QueueView:
+    view = queue.view(SHOWN)
+    return QueueView(
+        ready=view.ready,
+        delayed=view.delayed,
+        failing=view.failing,
+        running=[_waiting(each) for each in view.running],
+        waiting=[_waiting(each) for each in view.waiting],
+        delays=[KeyView(str(each.key), round(each.seconds, 3), [str(each.reason)]) for each in view.delays],
+    )
+
+
+def _waiting(each: WaitingKey[Key]) -> KeyView:
+    return KeyView(str(each.key), round(each.seconds, 3), [str(cause) for cause in each.why])
+
+
+def _informer(informer: Informer[Any], now: float) -> InformerView:
+    heard, error = informer.last_heard, informer.last_error
+    return InformerView(
+        kind=str(informer),
+        scope=str(informer.scope),
+        synced=informer.has_synced,
+        objects=len(informer.store),
+        json_bytes=_weight(informer.store),
+        undecodable=len(informer.store.undecodable),
+        heard=None if heard is None else round(now - heard, 3),
+        failures=informer.failures,
+        error="" if error is None else error_line(error),
+    )
+
+
+def _weight(store: Store[Any]) -> int:
+    """About how many bytes all objects are as JSON."""
+    sample = list(islice(store.objects(), SAMPLE))
+    return sum(len(encode(obj)) for obj in sample) * len(store) // len(sample) if sample else 0
+
+
+def _tasks() -> Sequence[TaskView]:
+    """The most numerous first."""
+    alike = Counter((_plain_name(task), _where(task)) for task in asyncio.all_tasks())
+    return [TaskView(name, count, where) for (name, where), count in alike.most_common(SHOWN)]
+
+
+def _plain_name(task: asyncio.Task[Any]) -> str:
+    """Without the number that tells it from its likes."""
+    return task.get_name().rstrip("0123456789").rstrip(" -")
+
+
+def _where(task: asyncio.Task[Any]) -> str:
+    """The innermost function of the task that is not asyncio's."""
+    frame: FrameType | None = None
+    waiting: Any = task.get_coro()
+    while waiting is not None:
+        found = getattr(waiting, "cr_frame", None) or getattr(waiting, "ag_frame", None)
+        if found is not None and not found.f_globals.get("__name__", "").startswith("asyncio."):
+            frame = found
+        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "ag_await", None)
+    return f"{frame.f_code.co_qualname}:{frame.f_lineno}" if frame is not None else ""

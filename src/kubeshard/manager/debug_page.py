@@ -1,0 +1,136 @@
+"""The picture of a process as a page, and as text for a terminal.
+
+    GET /debug                on the health port, as text
+    GET /debug?format=json    the same as JSON
+    kill -USR1 PID            the same text, on standard error (`kubeshard.manager.run`)
+
+The page answers callers on the loopback interface only, unless it is told otherwise: in a pod, use `kubectl
+port-forward`, or a shell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from ipaddress import IPv6Address, ip_address
+from typing import Literal
+from urllib.parse import parse_qs
+
+import msgspec
+
+from kubeshard.manager.debug import ControllerView, InformerView, KeyView, Picture
+from kubeshard.manager.http import Page, Pages, Request
+
+DebugAccess = Literal["loopback", "everywhere", "off"]
+"""Who may read the page."""
+
+
+def debug_page(picture: Callable[[], Picture], access: DebugAccess) -> Pages:
+    def page(request: Request) -> Page | None:
+        if request.path.removesuffix("/") != "/debug" or access == "off":
+            return None
+        if access == "loopback" and not _is_loopback(request.host):
+            return Page(403, "debug answers on the loopback interface only: use kubectl port-forward\n")
+        form = parse_qs(request.query).get("format", ["text"])[-1]
+        match form:
+            case "json":
+                return Page(200, msgspec.json.encode(picture()), "application/json")
+            case "text":
+                return Page(200, as_text(picture()))
+            case _:
+                return Page(400, f"no format {form!r}: text or json\n")
+
+    return page
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def as_text(picture: Picture) -> str:
+    return "\n".join(_lines(picture)) + "\n"
+
+
+def _lines(picture: Picture) -> Iterator[str]:
+    yield (
+        f"event loop: {picture.loop_late:.3f} s late now, "
+        f"at most {picture.loop_latest:.3f} s within the last minute"
+    )
+    for controller in picture.controllers:
+        yield ""
+        yield from _controller(controller)
+    yield ""
+    yield "informers"
+    yield from _table(
+        ("KIND", "SCOPE", "OBJECTS", "JSON", "HEARD", "STATE"),
+        [
+            (
+                each.kind,
+                each.scope,
+                str(each.objects),
+                _bytes(each.json_bytes),
+                "never" if each.heard is None else f"{each.heard:.1f} s ago",
+                _state(each),
+            )
+            for each in picture.informers
+        ],
+    )
+    yield ""
+    yield "tasks"
+    yield from _table(
+        ("COUNT", "NAME", "WAITS IN"), [(str(each.count), each.name, each.where) for each in picture.tasks]
+    )
+
+
+def _controller(controller: ControllerView) -> Iterator[str]:
+    queue = controller.queue
+    yield f"controller {controller.name} ({controller.kind})"
+    for kind, cause in controller.waits_for.items():
+        yield f"  waits for {kind}: {cause}"
+    yield f"  running: {len(queue.running)}, with {_count(controller.workers, 'worker')}"
+    for run in queue.running:
+        overdue = "  OVERDUE" if run.seconds > controller.timeout else ""
+        yield f"    {run.object}  for {run.seconds:.1f} s{overdue}{_because(run.why)}"
+    yield f"  ready: {queue.ready}"
+    yield from _keys(queue.waiting, "for", queue.ready)
+    yield f"  delayed: {queue.delayed}; failing: {queue.failing}"
+    yield from _keys(queue.delays, "in", queue.delayed)
+
+
+def _keys(shown: Sequence[KeyView], how: str, count: int) -> Iterator[str]:
+    for each in shown:
+        yield f"    {each.object}  {how} {each.seconds:.1f} s{_because(each.why)}"
+    if count > len(shown) > 0:
+        yield f"    and {count - len(shown)} more"
+
+
+def _because(reasons: Sequence[str]) -> str:
+    return f"  because {'; '.join(reasons)}" if reasons else ""
+
+
+def _state(informer: InformerView) -> str:
+    parts = ["live" if informer.synced else "not filled"]
+    if informer.undecodable:
+        parts.append(f"{informer.undecodable} do not fit their class")
+    if informer.error:
+        parts.append(informer.error)
+    return ", ".join(parts)
+
+
+def _bytes(number: int) -> str:
+    return f"{number} B" if number < 10_000 else f"{number / 1024:.0f} KiB"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    for row in (head, *rows):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield f"  {'  '.join(cells)}".rstrip()
