@@ -28,6 +28,7 @@ from kubeshard.core import (
     controller_of,
 )
 from kubeshard.core.errors import Invalid
+from kubeshard.version import __version__
 
 PARENT = (
     "applyset.kubernetes.io/id",
@@ -59,9 +60,15 @@ async def test_what_is_wished_is_created_marked_and_controlled_by_the_owner(worl
     owner = controller_of(there.metadata)
     assert owner is not None
     assert (owner.kind, owner.name) == ("App", "shop")
-    ours = "applyset-FFzktWr8K5n1hmTGXLu4EUuU5bTQxJ94lyqNzzaPf5c-v1"
-    assert there.metadata.label("applyset.kubernetes.io/part-of") == (await parent(world))[0]
-    assert len(ours) == len(there.metadata.label("applyset.kubernetes.io/part-of"))
+    # base64url(sha256("shop.default.App.example.com"))
+    ours = "applyset-4WakPXPPbRnwcE6jIGmBPmMMB-lDfN3uYoI-hs4iNww-v1"
+    assert there.metadata.label("applyset.kubernetes.io/part-of") == ours
+    assert await parent(world) == [
+        ours,
+        f"kubeshard/v{__version__}",
+        "ConfigMap,Widget.example.com",
+        None,
+    ]
 
 
 @on_a_server

@@ -1,0 +1,163 @@
+"""Desired sets in a running controller: what triggers runs, how they end, and what a shard may write."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from desiring import DEFINITIONS, NAMESPACE, App, Tenant, Widget, World, app, config, on_a_server, widget
+
+from kubeshard.client import Client
+from kubeshard.controller import Applied, Context, Controller, Watch, generation_changed
+from kubeshard.core import ConfigMap, Kind, KubeObject, MergePatch, NotOurs, ObjectMeta
+from kubeshard.manager import Manager
+from kubeshard_apiserver.testing.memory import MemoryApi
+
+pytestmark = pytest.mark.regression
+
+Act = Callable[[Context], Awaitable[Applied]]
+
+
+class Shop:
+    """A manager whose controller `apps` does `act` for each App; every run says that it ended."""
+
+    def __init__(self, client: Client, act: Act) -> None:
+        self.client = client
+        self.runs: list[Applied | Exception] = []
+        self._act = act
+        self._ended = asyncio.Event()
+
+    async def reconcile(self, ctx: Context, obj: App) -> None:
+        try:
+            self.runs.append(await self._act(ctx))
+        except Exception as error:
+            self.runs.append(error)
+            raise
+        finally:
+            self._ended.set()
+
+    async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
+        """Looks after each run."""
+        while not await condition():
+            self._ended.clear()
+            if not await condition():
+                await self._ended.wait()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Shop]:
+        controller = Controller(
+            name="apps",
+            reconciler=self.reconcile,
+            primary=Watch(App, when=generation_changed),
+            owns=[ConfigMap, Widget, Tenant],
+        )
+        manager = Manager([controller], client=self.client, metrics_address=None, health_address=None)
+        task = asyncio.create_task(manager.run())
+        try:
+            async with asyncio.timeout(30):
+                yield self
+        finally:
+            manager.stop()
+            await task
+
+
+@asynccontextmanager
+async def shop(act: Act) -> AsyncIterator[Shop]:
+    api = MemoryApi()
+    await api.install(*DEFINITIONS)
+    async with api.client() as client:
+        await client.create(app())
+        async with Shop(client, act).open() as opened:
+            yield opened
+
+
+TENANT = Tenant(metadata=ObjectMeta(name="t"))
+WISH: tuple[KubeObject, ...] = (config("a", x="1"), TENANT)
+
+
+async def test_members_that_somebody_deletes_come_back_whether_or_not_they_refer_to_the_owner() -> None:
+    async with shop(lambda ctx: ctx.apply(*WISH)) as running:
+
+        async def complete() -> bool:
+            tenants = [obj async for obj in running.client.list(Tenant)]
+            configs = [obj async for obj in running.client.list(ConfigMap, NAMESPACE)]
+            return len(tenants) == len(configs) == 1
+
+        await running.until(complete)
+        for member in WISH:
+            await running.client.delete(type(member), member.metadata.name, member.metadata.namespace)
+            await running.until(complete)
+        assert not [run for run in running.runs if isinstance(run, Exception)]
+
+
+async def test_a_set_that_was_applied_ends_with_a_run_that_finds_nothing_to_do() -> None:
+    """The events of its own writes trigger runs, and those write nothing."""
+    async with shop(lambda ctx: ctx.apply(*WISH)) as running:
+
+        async def quiet() -> bool:
+            last = running.runs[-1] if running.runs else None
+            return isinstance(last, Applied) and not last.plan
+
+        await running.until(quiet)
+        assert sum(bool(run.plan) for run in running.runs if isinstance(run, Applied)) == 1
+
+
+async def test_one_line_names_all_objects_that_failed(caplog: pytest.LogCaptureFixture) -> None:
+    wrong = (widget("v", size=101), widget("w", size=102))
+    with caplog.at_level(logging.ERROR):
+        async with shop(lambda ctx: ctx.apply(*wrong)) as running:
+
+            async def ran() -> bool:
+                return len(running.runs) > 0
+
+            await running.until(ran)
+    record = next(record for record in caplog.records if record.message == "Reconcile failed")
+    told = str(vars(record)["fields"]["error"])
+    assert told.startswith("set apps of App default/shop: Widget default/v: ")
+    assert "; Widget default/w: " in told
+
+
+LABEL = "shard.alpha.sharding.timebertt.dev/ring"
+
+
+class Shard:
+    """The fence of a shard of a ring whose main kind is App, with ConfigMap controlled."""
+
+    label_key = LABEL
+
+    def __init__(self, name: str) -> None:
+        self.shard = name
+
+    def covers(self, kind: Kind) -> bool:
+        return kind in (App.KIND, ConfigMap.KIND)
+
+    def check(self) -> None: ...
+
+
+async def _assign(world: World, shard: str, *objects: KubeObject) -> None:
+    for obj in objects:
+        patch = MergePatch({"metadata": {"labels": {LABEL: shard}}})
+        await world.client.patch(type(obj), obj.metadata.name, obj.metadata.namespace, patch)
+
+
+@on_a_server
+async def test_what_a_shard_applies_carries_its_label(world: World) -> None:
+    await _assign(world, "a", app())
+    async with world.operator(ConfigMap, fenced=Shard("a")) as shard:
+        await shard.apply(config("c", x="1"), config("d"))
+        await shard.apply(config("c", x="2"))
+        found = await world.there(ConfigMap)
+        assert [obj.metadata.label(LABEL) for obj in found.values()] == ["a"]
+        assert not (await shard.apply(config("c", x="2"))).plan
+        # The sharder moves owner and children; the next shard goes on where this one was.
+        await _assign(world, "b", app(), config("c"))
+        with pytest.raises(NotOurs):
+            await shard.apply(config("c", x="3"), config("e"))
+    async with world.operator(ConfigMap, fenced=Shard("b")) as other:
+        await other.apply(config("c", x="4"))
+        found = await world.there(ConfigMap)
+        assert {*found} == {"ConfigMap default/c"}
+        assert found["ConfigMap default/c"].metadata.label(LABEL) == "b"
