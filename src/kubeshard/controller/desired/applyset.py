@@ -101,6 +101,10 @@ class ApplySet:
     def index_value(self) -> str:
         return f"{self.id}/{self.name}"
 
+    def marks(self, obj: KubeObject) -> bool:
+        """Whether the object has the labels of the set."""
+        return obj.metadata.label(PART_OF) == self.id and obj.metadata.label(SET) == self.name
+
     def can_own(self, kind: Kind, namespace: str) -> bool:
         """Whether a member may refer to the owner, so that the garbage collector knows of it."""
         owner = self.owner
@@ -136,12 +140,6 @@ class ApplySet:
         return controller is not None and (
             (group_kind_of(controller), controller.name) == (owner.KIND.group_kind, owner.metadata.name)
         )
-
-
-def index_values(obj: KubeObject) -> tuple[str, ...]:
-    """What members are filed under: `ApplySet.index_value`."""
-    part_of = obj.metadata.label(PART_OF)
-    return (f"{part_of}/{obj.metadata.label(SET)}",) if part_of else ()
 
 
 def applyset(owner: KubeObject, controller: str, name: str) -> ApplySet:

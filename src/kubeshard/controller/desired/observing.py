@@ -6,7 +6,7 @@ declare any more while the owner remembers them. Only the latter cost requests, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from kubeshard.cache.informer import Informer
@@ -20,10 +20,10 @@ from kubeshard.controller.desired.applyset import (
     ApplySet,
     Memory,
     address_of,
-    index_values,
     memory_of,
     remembered,
 )
+from kubeshard.controller.desired.known import KnownSets
 from kubeshard.controller.desired.members import Member
 from kubeshard.controller.desired.planning import Observed
 from kubeshard.controller.reader import ControllerReader
@@ -36,8 +36,6 @@ from kubeshard.core.objects import Form, Key, KubeObject, PartialObject, form_of
 from kubeshard.core.selectors import Selector
 
 T = TypeVar("T", bound=KubeObject)
-
-_INDEX = "kubeshard.dev/set"
 
 
 class Run(Protocol):
@@ -60,15 +58,11 @@ class Run(Protocol):
 class Observer:
     """The eyes of one run."""
 
-    def __init__(self, run: Run, reads: ControllerReader, writes: OwnWrites) -> None:
+    def __init__(self, run: Run, reads: ControllerReader, writes: OwnWrites, known: KnownSets) -> None:
+        self._known = known
         self._run = run
         self._reads = reads
         self._writes = writes
-
-    @property
-    def cached(self) -> bool:
-        """Whether all is read from the caches."""
-        return not any(self._run.fresh(form.kind) for form in self._reads.declared)
 
     async def filed(
         self, set_: ApplySet, wanted: Container[GroupKind]
@@ -80,13 +74,22 @@ class Observer:
         for form in self._reads.declared:
             if not self._run.fresh(form.kind):
                 informer = await self._settled(form)
-                found[form] = informer.store.filed(_INDEX, set_.index_value)
+                found[form] = self._known.filed(informer.store, set_)
             elif form.kind.group_kind in wanted:
                 listed = await self._reads.list_live(
                     self._run.client, form, ALL, index=None, labels=_selector(set_)
                 )
                 found[form] = {obj.key: obj for obj in listed}
         return found
+
+    def shown_by_caches(self, set_: ApplySet, objects: Sequence[KubeObject]) -> bool:
+        """Whether these very objects are what the caches have of the set at this moment."""
+        shown: set[int] = set()
+        for form in self._reads.declared:
+            if self._run.fresh(form.kind):
+                return False
+            shown |= {*map(id, self._known.filed(self._reads.informer(form).store, set_).values())}
+        return shown == {*map(id, objects)}
 
     async def observe(self, set_: ApplySet, members: Mapping[Address, Member[Any]]) -> Observed:
         """Raises UndeclaredKind, CacheBehind, and Terminal for what the watches of the controller would not show."""
@@ -128,15 +131,13 @@ class Observer:
             await self._reads.filled(form)
         if self._writes:
             await self._writes.settled(self._reads.cache, form)
-        if not informer.store.has_index(_INDEX):
-            informer.store.add_index(_INDEX, index_values)
         return informer
 
     def _undecodable(self, set_: ApplySet, forms: Iterable[Form[Any]]) -> Iterator[PartialObject]:
         """A member that does not fit its class any more can still be deleted."""
         for form in forms:
             for error in self._reads.informer(form).store.undecodable.values():
-                if error.partial is not None and set_.index_value in index_values(error.partial):
+                if error.partial is not None and set_.marks(error.partial):
                     yield error.partial
 
     async def _elsewhere(

@@ -78,13 +78,17 @@ class Applied:
     """What `ctx.apply` did. `applied[wish]` is the object as it is now."""
 
     plan: Plan
-    objects: Mapping[Address, KubeObject] = field(default_factory=dict)
+    objects: tuple[KubeObject, ...] = ()
+    """As they are now, in no order."""
     waiting: tuple[KubeObject, ...] = ()
     """Objects in the place of wished ones, that have to be gone first. Nothing is pruned meanwhile."""
 
     def __getitem__(self, wish: T) -> T:
         """Raises KeyError for what was not wished, or is not there yet because its predecessor is being deleted."""
-        found: Any = self.objects[address_of(wish)]
+        address = address_of(wish)
+        found: Any = next((obj for obj in self.objects if address_of(obj) == address), None)
+        if found is None:
+            raise KeyError(str(address))
         return found  # type: ignore[no-any-return] # of the class of the wish
 
 

@@ -14,15 +14,12 @@ Nothing in this module remembers anything that the next run needs: what is remem
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
 from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.controller.desired.applyset import (
-    ID,
-    SETS,
     Address,
     ApplySet,
     address_of,
@@ -30,6 +27,7 @@ from kubeshard.controller.desired.applyset import (
     memory_of,
     remembered,
 )
+from kubeshard.controller.desired.known import KnownSets, Whose
 from kubeshard.controller.desired.members import Member, members_of
 from kubeshard.controller.desired.observing import Observer, Run
 from kubeshard.controller.desired.plan import Applied, Plan
@@ -45,11 +43,10 @@ from kubeshard.core.objects import Key, KubeObject
 Immutable = Literal["refuse", "recreate"]
 """What becomes of a member with fields that the API server refuses to change."""
 
-_ENCODER = msgspec.json.Encoder(order="deterministic")
+_encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True):
     """The arguments of `ctx.apply`."""
 
     objects: tuple[KubeObject, ...]
@@ -58,20 +55,12 @@ class Wish:
     unowned: Unowned = "refuse"
     immutable: Immutable = "refuse"
 
-    def fingerprint(self) -> int:
-        """Of equal wishes the same; of others another one, as far as 64 bits can tell, in this process."""
-        said = _ENCODER.encode(self.objects)
-        return hash((said, *map(type, self.objects), self.unowned))
 
-
-class _Known(NamedTuple):
-    """Of a set that was as wished: by what to tell that it still is."""
-
-    fingerprint: int
-    uid: str
-    note: str
-    versions: tuple[str, ...]
-    """Of the members, in the order of the caches. No two states of objects have the same one."""
+def _fingerprint(objects: Sequence[KubeObject], unowned: Unowned) -> int:
+    """Of equal wishes the same, of others another one, as far as 64 bits can tell, in this process. Maps in another
+    order may make it another one, too.
+    """
+    return hash((_encode(objects), *map(type, objects), unowned))
 
 
 class DesiredSets:
@@ -80,34 +69,32 @@ class DesiredSets:
     def __init__(self, controller: str) -> None:
         self._controller = controller
         self.rewrites = Rewrites()
-        self._known: dict[Key, dict[tuple[str, str], _Known]] = {}
+        self._known = KnownSets()
 
     def forget(self, key: Key) -> None:
         """The object is gone, or another shard's."""
-        self._known.pop(key, None)
+        self._known.forget(key)
 
     async def plan(self, run: Run, reads: ControllerReader, writes: OwnWrites, wish: Wish) -> Plan:
         set_ = await self._set(run, wish)
         members = members_of(set_, wish.objects)
-        observed = await Observer(run, reads, writes).observe(set_, members)
+        observed = await Observer(run, reads, writes, self._known).observe(set_, members)
         return plan_of(set_, members, observed, self.rewrites, wish.unowned)
 
     async def apply(self, run: Run, reads: ControllerReader, writes: OwnWrites, wish: Wish) -> Applied:
+        owner, fingerprint = wish.owner, _fingerprint(wish.objects, wish.unowned)
+        whose: Whose = wish.set if owner is None else (owner.KIND.group_kind, owner.key, wish.set)
+        known = self._known.applied(run.key, whose, fingerprint, owner, run.form, reads, writes, run.fresh)
+        if known is not None:
+            return known
         set_ = await self._set(run, wish)
-        observer, fingerprint = Observer(run, reads, writes), wish.fingerprint()
-        known = self._known.get(run.key, {}).get((set_.id, set_.name))
-        if known is not None and known == _now(set_, fingerprint, known.versions) and observer.cached:
-            filed = await observer.filed(set_, ())
-            if known.versions == _versions(filed):
-                live = {address_of(obj): obj for objects in filed.values() for obj in objects.values()}
-                return Applied(Plan(unchanged=tuple(live.values())), live)
         members = members_of(set_, wish.objects)
+        observer = Observer(run, reads, writes, self._known)
         observed = await observer.observe(set_, members)
         plan = plan_of(set_, members, observed, self.rewrites, wish.unowned)
         applied = await _Run(run, set_, members, observed, self.rewrites, wish).carry_out(plan)
-        if not plan:
-            versions = _versions(await observer.filed(set_, ()))
-            self._known.setdefault(run.key, {})[set_.id, set_.name] = _now(set_, fingerprint, versions)
+        if not plan and observer.shown_by_caches(set_, applied.objects):
+            self._known.note(run.key, whose, fingerprint, set_, applied)
         return applied
 
     async def _set(self, run: Run, wish: Wish) -> ApplySet:
@@ -120,16 +107,6 @@ class DesiredSets:
                 "deleted by the garbage collector"
             )
         return applyset(owner, self._controller, wish.set)
-
-
-def _now(set_: ApplySet, fingerprint: int, versions: tuple[str, ...]) -> _Known:
-    meta = set_.owner.metadata
-    note = f"{meta.label(ID)} {meta.annotation(SETS + set_.name)}"
-    return _Known(fingerprint, meta.uid, note, versions)
-
-
-def _versions(filed: Mapping[Any, Mapping[Key, KubeObject]]) -> tuple[str, ...]:
-    return tuple(obj.metadata.resource_version for objects in filed.values() for obj in objects.values())
 
 
 class _Run:
@@ -166,7 +143,7 @@ class _Run:
             if not problems:
                 await self._writer.remember(wanted)
         raise_for(f"set {self._set.name} of {owner.KIND.kind} {owner.key}", problems)
-        return Applied(plan, self._objects, tuple(self._waiting))
+        return Applied(plan, tuple(self._objects.values()), tuple(self._waiting))
 
     async def _apply_all(self, plan: Plan) -> dict[Address, Exception]:
         creates = {address_of(obj) for obj in plan.creates}

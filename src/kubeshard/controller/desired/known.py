@@ -1,0 +1,112 @@
+"""Sets that were as wished, until anything of them changes: so that nearly every run compares nothing.
+
+Each cached change of a member, also its leaving, goes through the index of the stores, and so tells that the set is not
+known any more. What is left to compare is the wish, by a fingerprint, and what the owner says of the set. Guaranteed:
+whatever else is found leads to a full comparison. Kept for each reconciled key until it is forgotten; of objects only
+those that the caches hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kubeshard.cache.own_writes import OwnWrites
+from kubeshard.cache.store import Store
+from kubeshard.controller.desired.applyset import ID, PART_OF, SET, SETS, ApplySet
+from kubeshard.controller.desired.plan import Applied
+from kubeshard.controller.reader import ControllerReader
+from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.core.objects import Form, Key, KubeObject
+
+Whose = tuple[GroupKind, Key, str] | str
+"""Owner and name of a set; the name alone of a set of the reconciled object."""
+
+
+class _Known:
+    __slots__ = ("applied", "fingerprint", "id", "index_value", "note", "note_key", "uid")
+
+    def __init__(self, fingerprint: int, set_: ApplySet, applied: Applied) -> None:
+        meta = set_.owner.metadata
+        self.fingerprint = fingerprint
+        self.applied: Applied | None = applied
+        """None once anything has changed."""
+        self.index_value = set_.index_value
+        self.uid = meta.uid
+        self.id = meta.label(ID)
+        self.note_key = SETS + set_.name
+        self.note = meta.annotation(self.note_key)
+
+    def is_said_by(self, owner: KubeObject) -> bool:
+        meta = owner.metadata
+        return (
+            meta.uid == self.uid
+            and (meta.labels or {}).get(ID, "") == self.id
+            and (meta.annotations or {}).get(self.note_key, "") == self.note
+        )
+
+
+class KnownSets:
+    """Those of one controller."""
+
+    def __init__(self) -> None:
+        self._index = f"kubeshard.dev/set {id(self):x}"
+        self._known: dict[Key, dict[Whose, _Known]] = {}
+        self._by_value: dict[str, _Known] = {}
+
+    def filed(self, store: Store[Any], set_: ApplySet) -> Mapping[Key, Any]:
+        """The marked objects of a store, as they are now. From then on, changes are heard of."""
+        if not store.has_index(self._index):
+            store.add_index(self._index, self._index_values)
+        return store.filed(self._index, set_.index_value)
+
+    def _index_values(self, obj: KubeObject) -> tuple[str, ...]:
+        labels = obj.metadata.labels
+        if labels is None or PART_OF not in labels:
+            return ()
+        value = f"{labels[PART_OF]}/{labels.get(SET, '')}"
+        self._changed(value)
+        return (value,)
+
+    def _changed(self, index_value: str) -> None:
+        known = self._by_value.pop(index_value, None)
+        if known is not None:
+            known.applied = None
+
+    def note(self, key: Key, whose: Whose, fingerprint: int, set_: ApplySet, applied: Applied) -> None:
+        """The set is as wished, and the caches show it just so."""
+        known = _Known(fingerprint, set_, applied)
+        self._changed(known.index_value)
+        self._by_value[known.index_value] = known
+        self._known.setdefault(key, {})[whose] = known
+
+    def forget(self, key: Key) -> None:
+        for known in self._known.pop(key, {}).values():
+            self._changed(known.index_value)
+
+    def applied(
+        self,
+        key: Key,
+        whose: Whose,
+        fingerprint: int,
+        owner: KubeObject | None,
+        form: Form[Any],
+        reads: ControllerReader,
+        writes: OwnWrites,
+        fresh: Callable[[Kind], bool],
+    ) -> Applied | None:
+        """What the last apply found, if it would find the same; None where that has to be found out."""
+        sets = self._known.get(key)
+        known = sets.get(whose) if sets is not None else None
+        if known is None or known.fingerprint != fingerprint or writes:
+            return None
+        for declared in reads.declared:
+            if fresh(declared.kind):
+                return None
+        if owner is None:
+            try:
+                owner = reads.informer(form).store.get(key)
+            except UndecodableObject:
+                return None
+        return known.applied if owner is not None and known.is_said_by(owner) else None
