@@ -1,9 +1,9 @@
 """What happened to one resource, as far back as the window reaches.
 
 Guaranteed: events in the order of their revisions; `after` either returns every event since a revision or
-raises `TooOld`, never a history with a hole. Readers keep a revision, not a place in a queue: a slow one
-holds nobody up and costs nothing, it is told that it came too late. A history that is cut is followed no
-further than to the cut by who followed it before, and from the cut on by others; snapshots do not mind it.
+raises `TooOld`, never a history with a hole. Readers keep a revision, not a place in a queue: a slow
+one delays nobody and costs nothing; in the end it gets `TooOld`. After `cut`, earlier readers get no further than the
+cut, and new ones begin there; snapshots are not affected.
 """
 
 from __future__ import annotations

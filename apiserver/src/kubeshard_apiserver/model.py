@@ -1,4 +1,4 @@
-"""What all verbs of the model work on, and the words in which requests are put to them."""
+"""What all verbs of the model work on, and the types of their arguments."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ EVERY_RIGHT = Rights()
 
 
 class Duplicates(NamedTuple):
-    """Fields that a body names twice: as warnings, and as the refusal tells them."""
+    """Fields that a body contains twice: as warnings, and as the refusal lists them."""
 
     told: tuple[str, ...] = ()
     refused: str = ""
@@ -75,9 +75,9 @@ NO_DUPLICATES = Duplicates()
 @dataclass(frozen=True)
 class WriteOptions:
     """`validation` is what happens to unknown fields and `duplicates`: `Ignore`, `Warn` or `Strict`. `manager`: who
-    owns the fields. The rest is said for admission: `sent` are the options as the client gave them, `warnings` takes
-    what is to be told to the client even if the write is refused, and `asks` is False for the server's own
-    writes, about which nobody is asked.
+    owns the fields. The rest is for admission: `sent` are the options as the client gave them, `warnings` collects
+    warnings for the client, even if the write is refused, and `asks` is False for the server's own writes, which skip
+    admission.
     """
 
     manager: str = "unknown"

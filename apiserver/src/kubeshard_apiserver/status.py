@@ -1,4 +1,4 @@
-"""What the API server answers when it refuses: `metav1.Status` with code, reason, details and its own words.
+"""Refusals: `metav1.Status` with the server's code, reason, details and message.
 
 Every refusal of the model is an `ApiError` of `kubeshard.core.errors`, made here; `as_status` is its wire
 form. The messages are the server's (release 1.36), because people search for them.

@@ -91,7 +91,7 @@ class Store:
         self._large = {place for place in self._large if place[0] != resource}
 
     def interrupt(self, resource: GroupResource) -> None:
-        """Ends who watches, and lets nobody watch from before now, as a watch cache that is made anew."""
+        """Ends all watches and refuses new ones from before now, as a watch cache that is rebuilt."""
         if resource in self._histories:
             self._histories[resource].cut(self.revision)
             for watcher in tuple(self._watchers.get(resource, {}).values()):

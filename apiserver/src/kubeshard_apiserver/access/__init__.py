@@ -1,4 +1,4 @@
-"""Who asks, for what, and who decides whether they may."""
+"""Users, what they want to do, and who decides whether they may."""
 
 from kubeshard_apiserver.access.user import ADMINISTRATOR, User
 

@@ -1,4 +1,4 @@
-"""Who asks, as authentication found out and authorization and admission are told."""
+"""The user behind a request: established by authentication, used by authorization and admission."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What is asked about a write before it happens: admission webhooks and ValidatingAdmissionPolicies.
+"""Admission: what webhooks and ValidatingAdmissionPolicies have to say about a write before it happens.
 
-Guaranteed: who is asked, with which words, in which order, and what the answers lead to are as on the real
-server. Not guaranteed: that validating webhooks are asked at the same time (they are asked one after the other).
+Guaranteed: which of them are called, in what order, with what request, and what their answers lead to is as on the real
+server. Not guaranteed: that validating webhooks are called concurrently (they are called one after the other).
 """

@@ -1,8 +1,8 @@
-"""The places in every write where admission is asked: mutating webhooks before the kind's own rules, policies and
-validating webhooks after them.
+"""Where admission comes into every write: mutating webhooks before the kind's own rules, policies and validating
+webhooks after them.
 
-Where nobody is registered nothing is done: the lists of webhooks and policies are made anew only after one of
-their objects was written.
+It costs nothing while no webhook or policy exists: the lists of them are rebuilt only after one of their objects
+was written.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Admission:
         store.subscribe(self._forget)
 
     def asking(self, target: Target, body: Object, options: Asking, sent: Strategy) -> Steps[Object]:
-        """About what a subresource is sent, which is of a kind of its own and not stored. Returns it as webhooks
-        leave it. Raises ApiError.
+        """Admits the body sent to a subresource that has a kind of its own and is not stored. Returns the body as
+        webhooks leave it. Raises ApiError.
         """
         write = Attributes("CREATE", target, body, None, options, sent)
         left = yield from self.mutate(write)
@@ -85,7 +85,8 @@ class Admission:
 
 
 def _managed(left: Object, write: Attributes) -> Object:
-    """Webhooks may edit managedFields; what cannot be read is put back. What they change belongs to nobody."""
+    """Webhooks may edit managedFields; if the result is unreadable, the old value is restored. No manager owns what
+    they change."""
     given = left["metadata"].get("managedFields")
     if not given or read_managers(left):
         return left

@@ -1,7 +1,7 @@
-"""How reviews get to webhooks: over HTTPS, or to applications in this process.
+"""How reviews reach webhooks: over HTTPS, or in applications of this process.
 
-Guaranteed: connections to a webhook are kept; a call ends after its timeout; what fails is a reply that says why.
-Cluster DNS does not exist: what `clientConfig.service` means is said by whoever makes the caller.
+Guaranteed: connections to a webhook are reused; a call ends after its timeout; a failure is a reply that says why.
+There is no cluster DNS: whoever creates the caller says what `clientConfig.service` resolves to.
 """
 
 from __future__ import annotations

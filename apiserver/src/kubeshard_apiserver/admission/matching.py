@@ -1,4 +1,4 @@
-"""To which writes a rule or a selector speaks. Source: k8s.io/apiserver `admission/plugin/webhook/predicates`."""
+"""Which writes a rule or a selector matches. Source: k8s.io/apiserver `admission/plugin/webhook/predicates`."""
 
 from __future__ import annotations
 

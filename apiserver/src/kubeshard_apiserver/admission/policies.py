@@ -1,6 +1,6 @@
-"""ValidatingAdmissionPolicies: expressions that a write has to satisfy, where bindings bring them into force.
+"""ValidatingAdmissionPolicies: expressions that a write has to satisfy, put into force by bindings.
 
-A policy judges once for every binding that matches and every parameter that the binding refers to; the first
+A policy is evaluated once for every matching binding and every parameter that the binding refers to; the first
 refusal is the answer. Source: k8s.io/apiserver `admission/plugin/policy/validating`, KEP-3488.
 """
 

@@ -26,7 +26,7 @@ _ERRORS: Mapping[int, type[ApiError]] = {
 
 
 class BadReview(Exception):
-    """An answer that is none; the text is the server's."""
+    """Not a valid answer; the text is the server's."""
 
 
 class _Invalid(BadReview):

@@ -1,8 +1,9 @@
-"""Webhooks: which of them are asked about a write, in which order, and what comes of it.
+"""Webhooks: which of them are called for a write, in what order, and what follows.
 
-By the name of their configuration, then in its order. A mutating webhook sees what those before it have made of
-the object; one that asks for it is called once more when a later one has changed the object. All validating ones
-are asked, and the first that refuses speaks. Source: k8s.io/apiserver `admission/plugin/webhook`.
+They are ordered by the name of their configuration, then by their place in it. A mutating webhook sees the object as
+those before it left it; one with `reinvocationPolicy: IfNeeded` is called again if a later one changes the object. All
+validating webhooks are called, and the first refusal is the answer. Source: k8s.io/apiserver
+`admission/plugin/webhook`.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class Webhooks:
             raise refusals[0]
 
     def _asked(self, hook: Hook, attributes: Attributes) -> Attributes | None:
-        """The write as this webhook wants to be asked about it; None if it does not."""
+        """The write in the version that this webhook matches; None if it does not match."""
         rules = hook.spec.get("rules") or ()
         for resource in self._versions(hook, attributes):
             asked = attributes.as_version(resource)
@@ -132,7 +133,7 @@ class Webhooks:
         return asked if object_selected(hook.objects, asked) and self._conditions_hold(hook, asked) else None
 
     def _versions(self, hook: Hook, attributes: Attributes) -> Iterator[Resource]:
-        """That of the request, then, for `Equivalent`, the others in which the same objects are served."""
+        """The version of the request, then, for `Equivalent`, the others that serve the same objects."""
         yield attributes.requested
         if hook.spec.get("matchPolicy") != "Exact":
             group, plural = attributes.resource.group, attributes.resource.resource
@@ -161,7 +162,9 @@ class Webhooks:
             raise forbidden(asked.resource, asked.name, str(error)) from None
 
     def _verdict(self, hook: Hook, asked: Attributes, *, mutating: bool) -> Steps[Verdict | None]:
-        """None where nobody answered and that does not matter. Raises ApiError for a denial and a failure."""
+        """None if the call failed and failures are ignored. Raises ApiError for a denial and for a failure that is
+        not.
+        """
         uid = self._token()
         timeout = float(hook.spec.get("timeoutSeconds") or 10)
         call = WebhookCall(hook.name, hook.spec["clientConfig"], review_of(asked, uid), timeout)

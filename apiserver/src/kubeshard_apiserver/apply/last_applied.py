@@ -1,7 +1,7 @@
-"""From `kubectl apply` to `kubectl apply --server-side` without conflicts: what client-side apply stated last is
-in an annotation of the object.
+"""Moving from `kubectl apply` to `kubectl apply --server-side` without conflicts: an annotation of the object holds
+what client-side apply last applied.
 
-Only the manager `kubectl` is treated so. Source: apimachinery's `util/managedfields`, lastappliedmanager.go and
+This is only done for the manager `kubectl`. Source: apimachinery's `util/managedfields`, lastappliedmanager.go and
 lastappliedupdater.go.
 """
 

@@ -1,6 +1,6 @@
-"""Asking in an expression what somebody may do: `authorizer.group('').resource('pods').check('get').allowed()`.
+"""Authorization checks in expressions: `authorizer.group('').resource('pods').check('get').allowed()`.
 
-The wish is put together step by step in a map; who decides is said around the evaluation by `deciding`.
+The request is built step by step in a map; `deciding` sets who decides during the evaluation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 Decide = Callable[[Mapping[str, Any]], tuple[bool, str]]
 """Whether a wish is allowed, and why. Its fields: `verb`, `path`, `group`, `resource`, `subresource`, `namespace`,
-`name`, and `account` (namespace and name) for somebody else than who asks.
+`name`, and `account` (namespace and name) of a service account to ask for instead of the user.
 """
 
 _DECIDE: ContextVar[Decide] = ContextVar("decide")

@@ -1,7 +1,7 @@
-"""The compiler's errors in the words of the real server's: the two agree but for three habits of theirs.
+"""The compiler's errors in the words of the real server, whose compiler differs in three ways.
 
-Theirs come in the order of the text; an unknown name is told without its members; a method that does not fit shows
-what it was called on in front of its arguments.
+It reports errors in the order of the text; it names an unknown variable without the members that were selected; and for
+a method without a matching overload it shows the receiver in front of the arguments.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def compiler_words(text: str, expression: str) -> str:
     found = [
         _Problem(int(row), int(column), message.partition("\n | ")[0])
         for row, column, message in _ERROR.findall(text)
-        # What follows from another error is not told.
+        # Errors that only follow from another one are left out.
         if "'*error*'" not in message
     ]
     if not found:

@@ -1,7 +1,7 @@
-"""Kubernetes' own functions, as the language is told of them.
+"""Kubernetes' own functions, as they are declared to the language.
 
 Types that Kubernetes adds (Quantity, URL, IP, CIDR, Semver) are maps with one marked entry: the language's
-implementation takes no further types. They compare equal as on the real server, but `type()` calls them maps.
+implementation cannot be given further types. They compare equal as on the real server, but `type()` calls them maps.
 Source: k8s.io/apiserver `pkg/cel/library`.
 """
 

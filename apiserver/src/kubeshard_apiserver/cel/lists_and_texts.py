@@ -1,7 +1,7 @@
-"""Functions on lists, and finding in texts by regular expression.
+"""Functions on lists, and regular expressions on texts.
 
-A list whose items cannot be compared has no such function. Patterns are Python's here and RE2's on the real server:
-what both know means the same.
+The functions that compare items fail for lists whose items cannot be compared. Patterns are Python's here and RE2's on
+the real server: what both support means the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Types for the compiler from a schema: what it finds out about `self` before there is a value.
+"""Types for the compiler, made from a schema: what is known about `self` before there is a value.
 
-An object is described to it as a message of protobuf, which is how the language declares types; the values that are
-evaluated later stay JSON. Lists of lists and maps of lists, which messages do not have, are `dyn` inside.
+An object is declared as a protobuf message, which is how the language declares types; the values that are evaluated
+later stay JSON. The items of lists of lists and of maps of lists, which messages cannot express, are `dyn`.
 
 Source: k8s.io/apiserver `pkg/cel/common/schemas.go`, `pkg/cel/escaping.go`.
 """

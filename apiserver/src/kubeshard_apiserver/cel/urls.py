@@ -1,4 +1,4 @@
-"""URLs: absolute ones, or an absolute path."""
+"""URLs: absolute URLs and absolute paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `kubeshard apiserver`, which kubeshard's command line has once this distribution is installed.
+"""The command `kubeshard apiserver`, part of kubeshard's command line once this distribution is installed.
 
-`command` is what `--help` needs, and imports nothing of the server; `run` is the server at work.
+`command` is what `--help` needs and imports nothing of the server; `run` runs the server.
 """

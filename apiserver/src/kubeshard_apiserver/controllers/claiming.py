@@ -1,5 +1,5 @@
-"""Which objects a controller manages: it adopts those that its selector selects and that nobody has, and gives up
-those that it does not select any more. Source: pkg/controller/controller_ref_manager.go.
+"""Which objects a controller manages: it adopts objects that match its selector and have no controller, and releases
+those that no longer match. Source: pkg/controller/controller_ref_manager.go.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""What a controller is here: it is told of changes, and asked to look at what they concern, when that is due.
+"""What a controller is here: it maps changes to keys, and reconciles keys when they are due.
 
-`concerned` is called within a write and must be quick: it says which keys a change concerns, nothing else.
-`reconcile` looks at one key and writes through the verbs of the model, as steps, so that whoever drives it
-decides how admission webhooks are called. It finds everything in the store: what it saw before does not
-count, so it does no harm to look at a key once too often.
+`concerned` is called within a write and must be quick: it returns the keys that a change concerns and does nothing
+else. `reconcile` handles one key and writes through the verbs of the model, as steps, so the driver decides how
+admission webhooks are called. It reads everything from the store and remembers nothing, so an extra reconcile does no
+harm.
 
-Guaranteed of an agenda: a key that was added several times is taken once; keys come in the order in which they were
-added, those with a deadline in the order of their deadlines; no key is given before it is due. Pure: time comes in as
-a number.
+An agenda guarantees that a key that was added several times is taken once, that keys are taken in the order in which
+they were added or by their deadlines, and that none is taken before it is due. Pure: time comes in as a number.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
     async with Controllers(server):
         ...                                 # Deployments get pods, owners take their dependents with them
 
-Guaranteed: they work on what is there when they begin and on every change after; a write that is refused is
-tried again, later and later; between changes and deadlines nothing runs and at most one timer is set for each
-controller. One works on one key at a time, so its writes have an order; given the same clock, names and calls
-the whole has the same history. Not guaranteed: that anything has happened when a request is answered, which
-is so on a real cluster as well: wait for it.
+Guaranteed: they handle what exists when they start and every change after that; a refused write is retried with a
+growing delay; between changes and deadlines nothing runs, and each controller has at most one timer. A controller
+handles one key at a time, so its writes have an order; with the same clock, names and calls the whole has the same
+history. Not guaranteed: that a controller has acted by the time a request is answered. As on a real cluster, wait for
+it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CronJobs: a Job whenever the schedule says so.
+"""CronJobs: a Job at each scheduled time.
 
 Guaranteed: one Job for each time that is due, named after it; of several times that were missed only the last;
 `concurrencyPolicy`, `startingDeadlineSeconds`, `suspend`, `timeZone` and the limits of the history. A timer is

@@ -1,4 +1,4 @@
-"""Deployments: a ReplicaSet for each template, the newest grows while the others shrink.
+"""Deployments: a ReplicaSet for each template; the newest grows while the others shrink.
 
 Guaranteed: never more pods than `maxSurge` allows, never fewer available ones than `maxUnavailable` does;
 `Recreate` waits until the old pods are gone; status, conditions and reasons are those that
@@ -194,7 +194,7 @@ class DeploymentController(Controller[Key]):
         yield from self._scale(deployment, new, size)
 
     def _shrink(self, deployment: Object, new_key: Key, old: Sequence[Object]) -> Steps[None]:
-        """Unhealthy pods of old ReplicaSets go first: they are no loss. Then as many as can be spared."""
+        """Removes unhealthy pods of old ReplicaSets first, since that loses nothing, then as many as can be spared."""
         new = self.cluster.get(Node(REPLICA_SETS, new_key))
         running = [each for each in old if wanted(each)]
         if new is None or not running:

@@ -1,4 +1,4 @@
-"""Events are kept for a while after they were last written: the API server's flag `--event-ttl`."""
+"""Events expire some time after they were last written, as with the API server's flag `--event-ttl`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EVENTS = (GroupResource("", "events"), GroupResource("events.k8s.io", "events")
 
 
 class EventExpiry(Controller[Node]):
-    """Removes without asking anybody, as the storage of the real server does. `ttl` in seconds."""
+    """Removes them from the store itself, without admission or finalizers, as on the real server. `ttl` in seconds."""
 
     def __init__(self, cluster: Cluster, ttl: float) -> None:
         super().__init__(cluster)

@@ -1,4 +1,4 @@
-"""What every namespace has from the beginning: a ServiceAccount, and the authority of the API server."""
+"""What every namespace gets when it is created: a ServiceAccount, and the API server's certificate authority."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kubelet that pretends: pods bound to any node seem to run there, deleted ones end at once.
+"""A pretended kubelet: pods bound to a node appear to run there, and deleted ones end at once.
 
 Guaranteed: a bound pod is Running at once and Ready after a delay, unless its annotation says otherwise
 (`pretending`); a pod that was deleted gracefully is removed as soon as that was written; where there is no

@@ -1,6 +1,6 @@
-"""Who depends on whom: owner references the other way round, and who has no controller.
+"""Who depends on whom: an index of owner references from owner to dependents, and of objects without a controller.
 
-Kept up to date with every change, so asking costs what is found and not what is stored.
+It is updated with every change, so the cost of a query depends on what it finds, not on what is stored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What controllers tell about what they did: Events, as `kubectl describe` and `kubectl events` show them.
+"""Events about what controllers did, as `kubectl describe` and `kubectl events` show them.
 
-Guaranteed: the same said again is counted, not written again; what differs in its message only is combined from
-the tenth on; one source says no more than 25 things about one object at once, and then one in five minutes. An
-Event that cannot be written is lost, as it is on a real cluster. Source: client-go `tools/record`.
+Guaranteed: a repeated Event only increases a count; Events that differ only in their message are combined from the
+tenth on; a source emits at most 25 Events about an object in a burst, and then one every five minutes. An Event that
+cannot be written is lost, as on a real cluster. Source: client-go `tools/record`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Budget(NamedTuple):
 
 
 class Recorder:
-    """What one source (`component`) tells."""
+    """The Events of one source, `component`."""
 
     def __init__(self, cluster: Cluster, account: Account, component: str) -> None:
         self._cluster = cluster

@@ -85,7 +85,7 @@ class RevisionController(Controller[Key]):
     """Of a revision: has the hash of its template."""
     account_name: str
     component: str
-    """Who tells Events."""
+    """The source of its Events."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)

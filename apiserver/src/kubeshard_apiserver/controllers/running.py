@@ -1,4 +1,4 @@
-"""What a node tells about the containers of a pod while they begin, fail and end. Pure.
+"""What a node reports about the containers of a pod as they start, fail and end. Pure.
 
 Source: pkg/kubelet/kuberuntime, pkg/kubelet/images.
 """
@@ -23,7 +23,7 @@ class Report(NamedTuple):
 
 
 def reports(pod: Object, status: Object) -> Iterator[Report]:
-    """What is to be told when this becomes the status of the pod."""
+    """The Events due when this becomes the status of the pod."""
     for field, statuses in _FIELDS:
         former = {each["name"]: each for each in (pod.get("status") or {}).get(statuses) or ()}
         for now in status.get(statuses) or ():
@@ -33,7 +33,7 @@ def reports(pod: Object, status: Object) -> Iterator[Report]:
 
 
 def ended_reports(pod: Object) -> Iterator[Report]:
-    """What is to be told when the pod is stopped."""
+    """The Events due when the pod is stopped."""
     for field, statuses in _FIELDS:
         for each in (pod.get("status") or {}).get(statuses) or ():
             if "running" in (each.get("state") or {}):

@@ -1,7 +1,7 @@
-"""Claims are bound at once, each to a volume of its own that goes with it.
+"""Claims are bound at once, each to a new volume that is deleted with it.
 
-What a provisioner, the binder and the protection of claims in use do, for every storage class alike. Claims with
-a `volumeName` are bound to that volume if it is there.
+This does the work of a provisioner, of the binder and of the protection of claims in use, for every storage class
+alike. A claim with a `volumeName` is bound to that volume if it exists.
 """
 
 from __future__ import annotations

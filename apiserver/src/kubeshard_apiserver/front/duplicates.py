@@ -1,6 +1,7 @@
-"""Fields that a body names twice: the last one counts, and clients are told of it.
+"""Fields that a body contains twice: the last one counts, and the client is warned.
 
-A body without any costs one search for what looks like a key. Source: sigs.k8s.io/json, sigs.k8s.io/yaml.
+For a body without duplicates this costs one search for what looks like a key. Source: sigs.k8s.io/json,
+sigs.k8s.io/yaml.
 """
 
 from __future__ import annotations

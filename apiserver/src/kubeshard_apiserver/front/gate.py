@@ -1,6 +1,6 @@
-"""The door: who may come in, and with what wish.
+"""The gate: authentication and authorization of a request.
 
-The front asks the gate once for every request, before anything else happens.
+The front asks it once for every request, before anything else happens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kubeshard_apiserver.model import EVERY_RIGHT, Rights
 
 @dataclass(frozen=True)
 class Peer:
-    """What the connection says of its other end. `certificate` is the verified one of the client, in DER."""
+    """What is known of the client from its connection. `certificate` is its verified certificate, in DER."""
 
     certificate: bytes = b""
 
@@ -27,16 +27,16 @@ UNKNOWN = Peer()
 class Gate(Protocol):
     @property
     def rights(self) -> Rights:
-        """What decides, in the course of a request, what its user may do."""
+        """Decides, in the course of a request, what its user may do."""
         ...
 
     def enter(self, request: Request, attributes: Attributes, peer: Peer) -> User:
-        """Raises ApiError: 401 for who cannot be told, 403 for what is not allowed."""
+        """Raises ApiError: 401 if the user is unknown, 403 if the request is not allowed."""
         ...
 
 
 class Open:
-    """Everybody is the administrator: for tests in one process."""
+    """Every client is the administrator: for tests in one process."""
 
     rights = EVERY_RIGHT
 

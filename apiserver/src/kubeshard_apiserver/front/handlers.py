@@ -1,7 +1,7 @@
 """One request in, one reply out.
 
-Guaranteed: whatever a request says and whatever breaks, the reply is what an API server gives: an object, a Status
-with the right code and reason, or a stream. Nothing is told to anybody that a crash could still undo
+Guaranteed: whatever a request contains and whatever breaks, the reply is one that an API server gives: an object, a
+Status with the right code and reason, or a stream. No reply reveals a write that a crash could still undo
 (`Store.settled`).
 """
 

@@ -1,12 +1,12 @@
-"""The door with authentication, impersonation and RBAC, as `--authorization-mode=RBAC` has it.
+"""The gate with authentication, impersonation and RBAC, as with `--authorization-mode=RBAC`.
 
     gate = Identity(server, tokens={"secret": ADMINISTRATOR})
     transport = InMemoryTransport(Front(server, gate=gate))
 
-Guaranteed: the order of the real server - who asks, whom they act for, whether they may, and only then whether
-there is such a thing. With `rbac` the cluster has the roles and bindings of a new cluster, aggregated roles are
-kept, and writes of roles and bindings are checked for escalation. Without it everybody who is known may do
-everything, and nobody else may do anything: without RBAC there are no anonymous requests.
+Guaranteed: the order of the real server: authentication, impersonation, authorization, and only then whether the
+resource exists. With `rbac` the cluster has the roles and bindings of a new cluster, aggregated roles are kept up to
+date, and writes of roles and bindings are checked for escalation. Without it every authenticated user may do
+everything, and anonymous requests are refused.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     client = Client(ClusterConfig("http://in-memory"), transport=InMemoryTransport(server))
 
 Guaranteed: requests and answers are the bytes that would go over a connection; `abort` and `close` cut
-streams and refuse what comes after. Every request lets other tasks run once, as a real one would. Timeouts of
+streams and refuse what comes after. Every request yields to other tasks once, as a real one would. Timeouts of
 requests do not apply: an answer does not wait for anything.
 """
 

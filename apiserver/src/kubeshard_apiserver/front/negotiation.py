@@ -1,7 +1,7 @@
-"""In which form an answer goes out: media types, and whole objects, their metadata only, or rows of a Table.
+"""The form of an answer: its media type, and whether it has whole objects, their metadata only, or rows of a Table.
 
-Served are JSON and YAML. Protobuf is not: it is passed over for the next type that the client takes, which is
-how clients fall back; a client that takes nothing else gets 406.
+JSON and YAML are served. Protobuf is not: the next type that the client accepts is used instead; a client that accepts
+nothing else gets 406.
 """
 
 from __future__ import annotations

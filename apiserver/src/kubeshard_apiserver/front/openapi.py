@@ -1,8 +1,8 @@
-"""What OpenAPI clients are told: `/openapi/v3`, a document for each group and version, and `/openapi/v2`.
+"""OpenAPI documents: `/openapi/v3`, with one for each group and version, and `/openapi/v2`.
 
-Guaranteed: a document is built when it is first asked for and again only after its kinds have changed; its
-hash in the index says so. In JSON, the older form also in protobuf, without which kubectl has no words for a kind
-that nobody knows; who takes neither is refused with 406.
+Guaranteed: a document is built on its first request and rebuilt only after its kinds have changed; its hash in the
+index changes with it. The format is JSON; v2 is also served as protobuf, which kubectl needs for its message about an
+unknown kind. A client that accepts neither gets 406.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Schemas of OpenAPI 3: of built-in kinds from their Go types, of custom ones from their definitions. Pure.
 
-What clients work with is there: types, required fields, list types, merge keys and strategies, groups and
-kinds. Of built-in kinds there are no descriptions and no enumerations: they are prose of Kubernetes.
+They have what clients work with: types, required fields, list types, merge keys and strategies, groups and kinds.
+Built-in kinds have no descriptions and no enumerations, which are Kubernetes' prose.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _package(name: str) -> str:
 
 
 def _published(schema: Mapping[str, Any]) -> Schema:
-    """A schema of a definition as clients are told of it."""
+    """The schema of a definition as it is published to clients."""
     published = dict(_members(schema))
     if schema.get("x-kubernetes-int-or-string") and "anyOf" not in schema:
         published["anyOf"] = [{"type": "integer"}, {"type": "string"}]

@@ -1,5 +1,5 @@
-"""With which keys others verify the tokens of ServiceAccounts: OpenID Connect Discovery 1.0, as far as the server
-has it. Source: k8s.io/kubernetes `pkg/serviceaccount/openidmetadata.go`.
+"""The keys with which others verify ServiceAccount tokens: OpenID Connect Discovery 1.0, as far as the server
+supports it. Source: k8s.io/kubernetes `pkg/serviceaccount/openidmetadata.go`.
 """
 
 from __future__ import annotations

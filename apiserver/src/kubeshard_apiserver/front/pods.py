@@ -1,7 +1,7 @@
-"""What is asked of single pods: to be bound to a node, to be evicted, for their logs.
+"""Subresources of pods: binding, eviction, logs.
 
-Source: k8s.io/kubernetes `pkg/registry/core/pod/storage`. Not covered: what needs the node's own agent - logs
-of a pod that runs, exec, attach, port-forward, proxy.
+Source: k8s.io/kubernetes `pkg/registry/core/pod/storage`. Not covered: what needs a kubelet: logs of a
+running pod, exec, attach, port-forward, proxy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`/livez`, `/readyz`, `/healthz`: whether it works, as a whole and check by check.
+"""`/livez`, `/readyz`, `/healthz`: the health of the server, as a whole and check by check.
 
-Guaranteed: `ok` while writes can be kept; any method is answered, as by the real server. The checks are those
-that mean something here, under the real names: `etcd` is the store with its file.
+Guaranteed: `ok` while writes can be stored; any method is answered, as on the real server. The checks are those that
+have a meaning here, under their real names: `etcd` is the store with its file.
 """
 
 from __future__ import annotations

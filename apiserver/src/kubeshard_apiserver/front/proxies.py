@@ -1,6 +1,6 @@
-"""The subresource `proxy` of pods, services and nodes: what is refused before anything would be connected.
+"""The subresource `proxy` of pods, services and nodes: the refusals that come before a connection is made.
 
-There is no network behind this server, so nothing is. Source: k8s.io/kubernetes `pkg/registry/core/*/rest`.
+There is no network behind this server, so none ever is. Source: k8s.io/kubernetes `pkg/registry/core/*/rest`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes back: objects, documents and refusals, rendered in the form that was asked for."""
+"""Replies: objects, documents and refusals, rendered in the requested form."""
 
 from __future__ import annotations
 

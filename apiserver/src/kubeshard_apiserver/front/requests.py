@@ -1,5 +1,5 @@
-"""What a request says: query parameters as options of verbs, bodies as objects. Raises Invalid for what
-cannot be read.
+"""Reading requests: query parameters become options of verbs, bodies become objects. Raises Invalid for what cannot
+be read.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Request:
         self._unreadable: Exception | None = None
         self._given = request.headers
         self.warnings: list[str] = []
-        """What admission wants to be told to the client, whatever becomes of the request."""
+        """Warnings of admission for the client, whatever becomes of the request."""
 
     def every(self, name: str) -> list[str]:
         """Of a query parameter that may be given several times."""

@@ -1,4 +1,4 @@
-"""Questions about users and rights: kinds that are only created, answered and forgotten.
+"""Questions about users and their rights: kinds whose objects are answered and not stored.
 
 Source: k8s.io/kubernetes `pkg/registry/authentication`, `pkg/registry/authorization`.
 """

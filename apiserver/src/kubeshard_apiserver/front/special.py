@@ -1,6 +1,6 @@
-"""What is not plain storage: kinds that are only asked questions, and subresources with ways of their own.
+"""What is not plain storage: kinds that are not stored, and subresources that do something of their own.
 
-A `Special` answers one request as steps, like the verbs of the model. Which there are is said in `specials`.
+A `Special` answers one request as steps, like the verbs of the model. `specials` lists them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kubeshard_apiserver.verbs.deleting import DeleteOptions
 
 
 class Question(NamedTuple):
-    """`request.method` has been checked against nothing: raise `method_not_allowed` for what is not served."""
+    """`request.method` is unchecked: raise `method_not_allowed` for a method that is not served."""
 
     server: ApiServer
     gate: Gate

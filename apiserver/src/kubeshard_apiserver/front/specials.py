@@ -1,4 +1,4 @@
-"""All that is not plain storage, by kind and by the name of the subresource."""
+"""Everything that is not plain storage, by kind and by the name of the subresource."""
 
 from __future__ import annotations
 

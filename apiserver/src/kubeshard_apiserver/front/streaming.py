@@ -1,7 +1,7 @@
 """A watch as bytes: one JSON document per line, until its time is over or it ends in an ERROR.
 
-Guaranteed: nothing is read from the watch before what was read has been taken, so a slow reader slows nobody
-but itself; a bookmark a minute where the client takes them.
+Guaranteed: the next event is read from the watch only after the client took the last one, so a slow reader slows nobody
+but itself; a bookmark every minute for clients that allow them.
 """
 
 from __future__ import annotations

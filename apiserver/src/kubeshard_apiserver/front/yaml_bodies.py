@@ -1,4 +1,4 @@
-"""YAML as a body of a request: JSON's types, the first document only, and none that costs more than its bytes.
+"""YAML request bodies: JSON's types, the first document only, and no document that costs more than its bytes.
 
 Guaranteed: one walk of the parser's events makes the document, so that a large body is read once, and keeps no
 second form of it. Nesting beyond `DEEPEST` and aliases that unfold to more than `MOST_NODES` are refused on the

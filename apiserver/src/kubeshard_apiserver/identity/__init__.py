@@ -1,1 +1,1 @@
-"""How it is found out who asks, and what roles let them do."""
+"""Authentication, impersonation and RBAC."""

@@ -1,7 +1,7 @@
-"""Tokens of ServiceAccounts: issued for a while, bound to the account and perhaps to a Pod, Secret or Node.
+"""Tokens of ServiceAccounts: issued for a limited time, bound to the account and optionally to a Pod, Secret or Node.
 
-Guaranteed: a token ends with its time (by the server's clock), with its account, and with what it is bound
-to; an account or object of the same name that was made anew does not count. Source: k8s.io/kubernetes
+Guaranteed: a token is valid until it expires (by the server's clock) or its account or the object it is bound to is
+deleted; a recreated account or object of the same name does not make it valid again. Source: k8s.io/kubernetes
 `pkg/serviceaccount`, KEP-1205, KEP-4193.
 """
 

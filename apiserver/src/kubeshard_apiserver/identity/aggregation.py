@@ -1,7 +1,7 @@
-"""Cluster roles that are made of others, as kube-controller-manager's clusterrole-aggregation-controller does.
+"""Aggregated cluster roles, as by kube-controller-manager's clusterrole-aggregation-controller.
 
 Guaranteed: when a write of a cluster role returns, every role with an `aggregationRule` has the rules of the
-roles that it selects. On the real server that is so a moment later.
+roles that it selects. On a real cluster this takes a moment.
 """
 
 from __future__ import annotations

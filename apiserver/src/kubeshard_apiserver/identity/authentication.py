@@ -1,6 +1,6 @@
-"""Who asks: a client certificate, a bearer token, or nobody who says so.
+"""Authentication: by client certificate, by bearer token, or as the anonymous user.
 
-Guaranteed: everybody who is somebody is in `system:authenticated`; a token that is not accepted is refused and does
+Guaranteed: every authenticated user is in `system:authenticated`; a token that is not accepted is refused and does
 not make its bearer anonymous, unless a certificate says who that is. Of a certificate, the common name is the user and
 the organizations are the groups. Whether it is to be trusted is up to TLS, not to this module. Source: k8s.io/apiserver
 `authentication/request`, `authentication/request/x509`.

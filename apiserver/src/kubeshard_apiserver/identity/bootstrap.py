@@ -1,6 +1,6 @@
-"""The roles and bindings that a cluster has from the beginning, as release 1.36 has them.
+"""The roles and bindings of a new cluster, as of release 1.36.
 
-What they are stands in `bootstrap.json`, taken from the real server.
+They are in `bootstrap.json`, taken from the real server.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Nobody gives away what they do not have: checks on writes beside the right to write.
+"""Users cannot grant rights that they do not have: checks on writes beyond the right to write.
 
-Who writes a role must hold every right in it, or be allowed to `escalate`; who writes a binding must hold the
-rights of its role, or be allowed to `bind` it; who approves or signs a CertificateSigningRequest needs rights on its
-signer. Source: k8s.io/kubernetes `pkg/registry/rbac`, `plugin/pkg/admission/certificates`.
+To write a role, a user must hold every right in it or be allowed to `escalate`; to write a binding, hold the rights of
+its role or be allowed to `bind` it; to approve or sign a CertificateSigningRequest, have rights on its signer. Source:
+k8s.io/kubernetes `pkg/registry/rbac`, `plugin/pkg/admission/certificates`.
 """
 
 from __future__ import annotations

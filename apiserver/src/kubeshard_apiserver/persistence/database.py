@@ -1,7 +1,7 @@
 """The file: SQLite with a write-ahead log, one process at a time.
 
-Guaranteed: a batch is on the disk, as a whole, when `write` returns; the file is its owner's only; a file that
-is another program's, of another version, damaged or in use is refused in words and left as it is.
+Guaranteed: a batch is on the disk, as a whole, when `write` returns; only its owner can read the file; a file of
+another program or version, or one that is damaged or in use, is refused with a clear error and left as it is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Between a store and the file: writes are collected while the disk is busy and go there together.
 
-A write costs the event loop its encoding; the disk is waited for in a thread, by those who answer for the
-write. So a slow disk costs time but no throughput: under load one wait serves many writes.
+A write costs the event loop only its encoding; a thread waits for the disk, and a request waits for the thread before
+it is answered. So a slow disk costs latency but no throughput: under load one wait serves many writes.
 """
 
 from __future__ import annotations

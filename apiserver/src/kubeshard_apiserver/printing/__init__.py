@@ -1,4 +1,4 @@
-"""What a kind looks like as a line of a table: the columns that `kubectl get` prints. Pure."""
+"""Objects as rows of a table: the columns that `kubectl get` prints. Pure."""
 
 from kubeshard_apiserver.printing.columns import Column, Printer
 from kubeshard_apiserver.printing.custom import custom_printer

@@ -1,4 +1,4 @@
-"""Columns of what a cluster consists of: namespaces, nodes, events, configuration, classes, leases."""
+"""Columns of namespaces, nodes, events, configuration, classes and leases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long something is ago, as people like to read it: two units at most, fewer the longer it is.
+"""Ages in a readable form: at most two units, and fewer the longer it is.
 
 Source: apimachinery's `duration.HumanDuration`, whose steps these are.
 """

@@ -1,4 +1,4 @@
-"""JSONPath as printer columns use it: where in an object something stands.
+"""JSONPath as used by printer columns.
 
 Covered: fields (`.a`, `['a']`, `\\.` for a dot in a name), indices and slices, `*`, `..`, unions, and filters
 `[?(@.a == "b")]`. Not covered: `range` and templates, which columns do not allow. Source: client-go's

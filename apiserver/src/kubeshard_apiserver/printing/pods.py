@@ -1,4 +1,4 @@
-"""Pods: their columns, and the one word that says how a pod is.
+"""Pods: their columns, and the one word for the state of a pod.
 
 Source: the pod printer of kube-apiserver, whose order of precedence this follows.
 """

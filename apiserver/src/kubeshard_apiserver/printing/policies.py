@@ -1,4 +1,4 @@
-"""Columns of who may do what and of what is checked."""
+"""Columns of RBAC and admission objects."""
 
 from __future__ import annotations
 

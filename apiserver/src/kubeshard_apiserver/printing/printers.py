@@ -1,4 +1,4 @@
-"""Which built-in kind is printed how. A kind that is not here shows its name and when it was created."""
+"""The columns of each built-in kind. A kind that is not listed shows its name and creation time."""
 
 from __future__ import annotations
 

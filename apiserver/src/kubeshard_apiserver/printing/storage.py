@@ -1,4 +1,4 @@
-"""Columns of volumes, claims and classes of storage."""
+"""Columns of volumes, claims and storage classes."""
 
 from __future__ import annotations
 

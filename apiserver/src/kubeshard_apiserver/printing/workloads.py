@@ -1,4 +1,4 @@
-"""Columns of what makes pods, and of what watches over them."""
+"""Columns of the kinds that create pods, and of those that guard them."""
 
 from __future__ import annotations
 

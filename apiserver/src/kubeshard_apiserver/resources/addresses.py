@@ -26,7 +26,7 @@ _PREFIX = re.compile(r"[0-9]+")
 
 
 def parsed_address(text: str) -> Address | None:
-    """None for what is none; leading zeros are tolerated."""
+    """None for a text that is not an address; leading zeros are accepted."""
     try:
         return None if "%" in text else ip_address(_LEADING_ZEROS.sub("", text))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a HorizontalPodAutoscaler must be, in the words of v2. Source: k8s.io/kubernetes `pkg/apis/autoscaling`."""
+"""Validation of HorizontalPodAutoscalers, in terms of v2. Source: k8s.io/kubernetes `pkg/apis/autoscaling`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""HorizontalPodAutoscalers in both versions. What v1 cannot say is kept in annotations.
+"""HorizontalPodAutoscalers in both versions. What v1 cannot express is kept in annotations.
 
-Not the server's: the text of these annotations, which is in the words of v2 here.
+Unlike on the real server, the annotations contain v2 fields.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CertificateSigningRequests. Nobody signs here: whoever tests a signer is the signer.
+"""CertificateSigningRequests. There is no signer: a test of one brings its own.
 
 Source: k8s.io/kubernetes `pkg/apis/certificates/validation`, `pkg/registry/certificates/certificates`,
 `plugin/pkg/admission/certificates/subjectrestriction`.

@@ -1,7 +1,7 @@
 """ConfigMaps, Secrets and ServiceAccounts. Source: k8s.io/kubernetes `pkg/apis/core/validation`,
 `pkg/registry/core/serviceaccount`.
 
-Not the server's: some of the words about a document of credentials that is not JSON.
+Some messages about credentials that are not valid JSON differ from the server's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Schedules of CronJobs: what is one, in the words of the server's parser, and when it is due.
+"""Schedules of CronJobs: parsing them, with the messages of the server's parser, and when they are due.
 
 Five fields - minute, hour, day of the month, month, day of the week - or a name as `@daily` or `@every 1h30m`.
-A time is due when the clock of its zone shows it: not on a day on which it leaves that hour out, and twice on one
-on which it has it twice. Source: github.com/robfig/cron/v3, which Kubernetes uses; k8s.io/kubernetes
+A time is due when the clock of its zone shows it: never on a day on which the clock skips that hour, and twice on one
+on which the clock repeats it. Source: github.com/robfig/cron/v3, which Kubernetes uses; k8s.io/kubernetes
 `pkg/apis/batch/validation`; IANA's time zones as this machine has them.
 """
 

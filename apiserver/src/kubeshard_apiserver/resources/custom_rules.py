@@ -1,9 +1,9 @@
 """Rules of custom resources: `x-kubernetes-validations` of a schema, compiled once, asked at every write.
 
-A rule sees `self`, the value at its place, as its schema says it: numbers are doubles, formatted strings times and
-durations, names of fields escaped. Rules with `oldSelf` are asked only where the old value can be found again. How
-much a rule may do is bounded by the library (10 000 steps of comprehensions); the real server counts costs, and
-refuses definitions whose costs may get too high, which this one does not.
+A rule sees `self`, the value at its place, typed by its schema: numbers are doubles, formatted strings are times and
+durations, and names of fields are escaped. Rules with `oldSelf` are evaluated only where there is an old value. The
+library bounds the work of a rule (10 000 steps of comprehensions); the real server also estimates costs and refuses
+definitions whose costs may get too high.
 
 Source: k8s.io/apiextensions-apiserver `pkg/apiserver/schema/cel`; KEP-2876.
 """

@@ -1,6 +1,6 @@
-"""What becomes of a definition: its names are accepted or in use already, its kind is served, it ends.
+"""The life of a definition: its names are accepted or already in use, its kind is served, it is deleted.
 
-On the real server controllers do this a moment later. Source: k8s.io/apiextensions-apiserver `pkg/controller/status`,
+On a real cluster controllers do this, a moment later. Source: k8s.io/apiextensions-apiserver `pkg/controller/status`,
 `establish`, `finalizer`.
 """
 

@@ -1,4 +1,4 @@
-"""What a definition may say beside its schemas: groups, names, versions, columns, paths, conversion.
+"""Validation of a definition except for its schemas: groups, names, versions, columns, paths, conversion.
 
 Source: k8s.io/apiextensions-apiserver `pkg/apis/apiextensions/validation`.
 """

@@ -1,4 +1,4 @@
-"""What the schema of a definition may say: structural schemas, and the words that the server takes in them.
+"""Validation of the schemas of definitions: that they are structural, and which keywords they may use.
 
 Source: k8s.io/apiextensions-apiserver `pkg/apiserver/schema/validation.go` (structure),
 `pkg/apis/apiextensions/validation` (words).

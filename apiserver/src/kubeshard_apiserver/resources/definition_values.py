@@ -1,5 +1,5 @@
-"""Rules and defaults in a definition. Rules: what they may say, and whether they compile with the types that the schema
-gives. Defaults are values of their schema: pruned, valid, and by the rules.
+"""Validation of the rules and defaults in a definition: rules have to compile with the types of the schema, and
+defaults have to be values of their schema that satisfy its rules.
 
 Source: k8s.io/apiextensions-apiserver `pkg/apis/apiextensions/validation`, `pkg/apiserver/schema/defaulting`.
 """

@@ -1,5 +1,5 @@
-"""What Events must say; those of `events.k8s.io` more than those of the core group. All fields have the names of the
-core group here. Source: k8s.io/kubernetes `pkg/apis/core/validation`; KEP-383.
+"""Validation of Events, stricter for `events.k8s.io` than for the core group. Fields have the names of the core group
+here. Source: k8s.io/kubernetes `pkg/apis/core/validation`; KEP-383.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SOURCE = {"Component": "component", "Host": "host"}
 
 
 def common_errors(event: Given, reporter: str) -> list[FieldError]:
-    """`reporter` is what the group calls the one who tells it."""
+    """`reporter` is the group's name for the field with the reporting controller."""
     namespace, about = event["metadata"]["namespace"], event["involvedObject"].get("namespace", "")
     timed = bool(event.get("eventTime"))
     homeless = ("default", "kube-system") if timed else ("default",)

@@ -1,4 +1,4 @@
-"""Events: two kinds of two groups that are one resource, with other names for the same fields."""
+"""Events: one resource served as a kind of two groups, with different names for the same fields."""
 
 from __future__ import annotations
 

@@ -63,20 +63,20 @@ class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of one field, or of each of several. A field that is not given is `absent`; where that is None, nothing else
     holds for it.
 
-    * `needed`: it must be there and not be empty; nothing else is said of one that is not.
-    * `most`: how many items a list may have; nothing else is said of one with more.
-    * `longest`: how many characters a text may have; nothing else is said of a longer one.
+    * `needed`: it must be there and not be empty; nothing else is reported of one that is not.
+    * `most`: how many items a list may have; nothing else is reported of one with more.
+    * `longest`: how many characters a text may have; nothing else is reported of a longer one.
     * `among`: its value, or each one of a list.
     * `form`: what its text, or each one of a list, must look like: the name of a rule of `pod_names`.
     * `within`: the lowest and the highest value, or None for no such bound.
     * `rule`: a rule for its value, or for each one of a list: a name in `RULES`.
     * `unique`: no other item before this one has the same value: of a field in a list of structs, or of a list.
-    * `blank`: an empty text is allowed, whatever else is said.
-    * `words`: the server's own, of a missing value, of too many items or of a number out of range.
-    * `told`: the server's own words of a value that is not `among` these.
+    * `blank`: an empty text is allowed, whatever else holds.
+    * `words`: the server's own, for a missing value, for too many items or for a number out of range.
+    * `told`: the server's own words for a value that is not `among` these.
     * `whole`: an item is reported by the path of the list, not by its own.
     * `of`: the type of the struct, or of the structs in the list, whose facts hold in it.
-    * `stops`: if this does not hold, nothing more is said of the struct.
+    * `stops`: if this does not hold, the remaining facts of the struct are not checked.
     """
 
     fields: str

@@ -1,4 +1,4 @@
-"""What LimitRanges make of new pods and claims: requests and limits for containers that say none, and bounds.
+"""What LimitRanges do to new pods and claims: default requests and limits for containers, and bounds.
 
 Not covered: limits of type Pod. Source: k8s.io/kubernetes `plugin/pkg/admission/limitranger`.
 """
@@ -21,7 +21,7 @@ _CONTAINERS = (("containers", "container"), ("initContainers", "init container")
 
 
 def fill_limits(pod: Object, ranges: Mapping[Key, Object]) -> None:
-    """In place; what was filled in is told in an annotation."""
+    """In place; an annotation lists what was filled in."""
     told: list[str] = []
     for limit in _limits(pod, ranges, "Container"):
         for field, kind in _CONTAINERS:

@@ -1,4 +1,4 @@
-"""What the server adds to pods and pod templates when nothing was said. Everything here changes in place.
+"""Defaults of pods and pod templates. Everything here works in place.
 
 Source: k8s.io/kubernetes `pkg/apis/core/v1` (defaults and conversion), and the admission plugins
 DefaultTolerationSeconds and Priority, which are on by default. Not added: requests of whole pods.

@@ -1,4 +1,4 @@
-"""What pods tell their containers about themselves: references to fields and resources.
+"""The downward API: references to fields and resources of pods.
 
 Source: k8s.io/kubernetes `pkg/apis/core/pods`, `pkg/apis/core/validation`.
 """

@@ -1,5 +1,5 @@
-"""What the names inside of specs may look like, in the server's words: a rule returns what is wrong with a
-text, `wrong` makes field errors of it.
+"""Forms of names within specs, with the server's messages: a rule returns the problems of a text, and `wrong` turns
+them into field errors.
 
 Source: k8s.io/apimachinery `util/validation`, `api/validate/content`.
 """

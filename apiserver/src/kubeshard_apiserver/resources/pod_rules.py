@@ -1,4 +1,4 @@
-"""What a pod's spec and a pod template must be. Source: k8s.io/kubernetes `pkg/apis/core/validation`.
+"""Validation of pod specs and pod templates. Source: k8s.io/kubernetes `pkg/apis/core/validation`.
 
 Not covered: rules for Windows, for resources of whole pods against those of their containers, and for
 annotations that fields have replaced.

@@ -1,4 +1,4 @@
-"""What a pod says about where it may run.
+"""Validation of affinities and topology spread constraints.
 
 Source: k8s.io/apimachinery `apis/meta/v1/validation`; k8s.io/kubernetes `pkg/apis/core/validation`.
 """

@@ -1,7 +1,7 @@
-"""What updates of a pod may change, in its spec and in its status.
+"""What updates may change in the spec and status of a pod.
 
-Messages about a changed spec end after their first line; the server goes on with the difference of its
-internal types. Source: k8s.io/kubernetes `pkg/apis/core/validation`.
+Messages about a changed spec end after their first line; the server appends the difference of its internal types.
+Source: k8s.io/kubernetes `pkg/apis/core/validation`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Volumes of pods, and how containers mount them. Source: k8s.io/kubernetes `pkg/apis/core/validation`.
 
-Of sources of volumes, those that controllers commonly use have their rules; the fields of storage vendors'
-own are stored as they come.
+The volume sources that controllers commonly use are validated; those of storage vendors are stored as they come.
 """
 
 from __future__ import annotations

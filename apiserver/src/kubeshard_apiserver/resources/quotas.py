@@ -1,6 +1,6 @@
 """ResourceQuotas and LimitRanges. Source: k8s.io/kubernetes `pkg/apis/core/validation`, `pkg/apis/core/v1`.
 
-What the plugins ResourceQuota and LimitRanger make of them is not here.
+The admission plugins ResourceQuota and LimitRanger are not here.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ _ORDERED = (
     ("min", "default", "default", "min value {} is greater than default value {}"),
     ("default", "max", "default", "default value {} is greater than max value {}"),
 )
-"""What must not be greater than what, and where that is said."""
+"""Pairs of which the first must not be greater than the second, and the field that the error is about."""
 _SHOWN = {
     "min value {} is greater than default value {}": "min",
     "default value {} is greater than max value {}": "max",

@@ -1,4 +1,4 @@
-"""Roles and bindings: what their rules and subjects must say. Source: k8s.io/kubernetes
+"""Roles and bindings: validation of their rules and subjects. Source: k8s.io/kubernetes
 `pkg/apis/rbac/validation`.
 """
 

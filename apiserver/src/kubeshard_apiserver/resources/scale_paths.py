@@ -1,4 +1,4 @@
-"""Where a kind of custom resources keeps what its subresource scale tells.
+"""Where a kind of custom resources keeps the values of its scale subresource.
 
 Source: k8s.io/apiextensions-apiserver `pkg/apis/apiextensions/validation`, `pkg/registry/customresource`.
 """

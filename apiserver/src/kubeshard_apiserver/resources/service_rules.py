@@ -1,4 +1,4 @@
-"""What a Service must be. Source: k8s.io/kubernetes `pkg/apis/core/validation`; KEP-1880, KEP-5311."""
+"""Validation of Services. Source: k8s.io/kubernetes `pkg/apis/core/validation`; KEP-1880, KEP-5311."""
 
 from __future__ import annotations
 

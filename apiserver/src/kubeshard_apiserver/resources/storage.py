@@ -1,4 +1,4 @@
-"""StorageClasses, VolumeAttributesClasses, and what drivers of storage say of themselves.
+"""StorageClasses, VolumeAttributesClasses, and the objects of CSI drivers.
 
 Source: k8s.io/kubernetes `pkg/apis/storage`, `pkg/registry/storage`.
 """

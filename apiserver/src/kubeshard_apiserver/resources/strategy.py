@@ -47,7 +47,7 @@ class Strategy:
     """Whether the items of lists carry apiVersion and kind."""
     is_custom = False
     reads_anew = False
-    """Whether what is stored may have been written by other rules."""
+    """Whether stored objects may have been written under another schema."""
 
     def __init__(
         self, kind: Kind, schema: Mapping[str, Any], *, subresources: frozenset[str] = frozenset()
@@ -140,7 +140,7 @@ class Strategy:
         return self.validate(new)
 
     def warnings(self, new: Object, old: Object | None) -> list[str]:
-        """What a client is told about an object that is valid."""
+        """Warnings for the client about a valid object."""
         return []
 
     def is_held(self, obj: Object) -> bool:
@@ -159,7 +159,7 @@ class Strategy:
         return {path: _text(obj, path) for path in self.selectable}
 
     def selector_problem(self, path: str) -> str:
-        """What is said to a field selector that is not `selectable`."""
+        """The message for a field selector that is not `selectable`."""
         known = ", ".join(f'"{name}"' for name in self.selectable)
         return f'"{path}" is not a known field selector: only {known}'
 

@@ -1,13 +1,13 @@
-"""The built-in kinds of release 1.36 and their types, as `make types` has read them from a server.
+"""The built-in kinds of release 1.36 and their types, read from a server by `make types`.
 
-`kinds.json` has the resources of every group version as discovery tells them, each with the name of its type.
+`kinds.json` has the resources of every group version as in discovery, each with the name of its type.
 `types.json` has the structs: their fields, each with its `type` in Go's notation (`*` absent is not zero, `[]`
 lists, `map[string]`, names of structs as `core.v1.Container`, the words of `decoding.SCALARS`), and what is
 known of it: `required`, `always` (written even when empty), `go` (its name, where the notation does not say it),
 `embedded` (the Go struct it is promoted from), `list`, `keys`, `map`, `merge-key`, `strategy`, `default`.
 
-Both are read when they are first asked for; a struct is made when a kind that has it is. Beside them, and made by hand,
-`facts.json` says what values fields may have (`resources.facts`).
+Both are read on first use; a struct is built when a kind first needs it. The hand-written `facts.json` beside them
+says what values fields may have (`resources.facts`).
 """
 
 from __future__ import annotations

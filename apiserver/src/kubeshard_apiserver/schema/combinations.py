@@ -1,4 +1,4 @@
-"""`allOf`, `anyOf`, `oneOf` and `not`: which of them hold, and which alternative explains best what is wrong.
+"""`allOf`, `anyOf`, `oneOf` and `not`: which of them hold, and which alternative's errors to report.
 
 Source: k8s.io/kube-openapi `pkg/validation/validate/schema_props.go`.
 """

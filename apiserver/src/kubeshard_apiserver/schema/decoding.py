@@ -1,4 +1,4 @@
-"""Types as Go's JSON decoder takes them: one walk checks, drops what is unknown, takes nulls, writes texts in
+"""Types as Go's JSON decoder reads them: one walk checks types, drops unknown fields, accepts nulls, brings texts into
 their canonical form and adds the fields that an encoder never leaves out.
 
 `Type.decode` returns a new value and changes no argument. A value that does not fit is a 400 in the words of

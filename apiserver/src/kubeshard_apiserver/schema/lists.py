@@ -1,4 +1,4 @@
-"""Lists that are sets or maps: no two items alike, no two with the same keys; and what an update leaves as it was.
+"""Lists that are sets or maps: no two items alike, no two with the same keys; and finding unchanged values.
 
 Source: k8s.io/apiextensions-apiserver `pkg/apiserver/schema/listtype`.
 """
@@ -51,7 +51,7 @@ def list_check(schema: Mapping[str, Any]) -> Check | None:
 
 
 def key_of(item: Any, keys: Iterable[str]) -> bytes:
-    """What makes an item of a map the same item after a change."""
+    """Identifies an item of a map across changes."""
     return _encode(_keys(item, keys))
 
 
@@ -68,7 +68,7 @@ def _repeated_keys(value: list[Any], keys: tuple[str, ...], path: str) -> Iterat
 
 
 def _repeated(items: Iterable[tuple[Any, Any]], path: str) -> Iterator[FieldError]:
-    """Each that is there again is told once, however often it comes."""
+    """Each duplicate is reported once, however often it occurs."""
     seen: dict[bytes, int] = {}
     for index, (key, shown) in enumerate(items):
         encoded = _encode(key)

@@ -1,7 +1,7 @@
 """Objects as Go clients write them: protobuf in the envelope of Kubernetes.
 
-Only reading. Go's typed clients send what is built in so and have no second form to fall back to; what they are
-answered they take as JSON, too. Guaranteed: the object is what the same client would have written as JSON.
+Reading only: Go's typed clients send built-in kinds in this form without a fallback, but accept JSON answers.
+Guaranteed: the object is what the same client would have written as JSON.
 
 `field_numbers.json` (made by `make types`) has the fields of every struct by their numbers:
 `name`, `*name` for a pointer (zero is written only where it was said) and `+type` for a struct whose fields are

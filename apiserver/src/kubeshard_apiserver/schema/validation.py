@@ -1,7 +1,7 @@
 """Validation of values by a schema, with the server's field paths and words.
 
-A schema becomes one function, made once: it walks a value and tells what is wrong. On updates it also knows the value
-that was there: what is wrong with a part that has not changed is not told (ratcheting, KEP-4008).
+A schema is compiled once into a function that walks a value and returns its errors. On updates it is given the old
+value as well: errors in parts that have not changed are ignored (ratcheting, KEP-4008).
 
 Source: k8s.io/kube-openapi `pkg/validation/validate`, k8s.io/apiextensions-apiserver `pkg/apiserver/validation`.
 """

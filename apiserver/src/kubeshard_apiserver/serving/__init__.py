@@ -1,6 +1,6 @@
-"""The API server on a socket: TLS, who may come in, the kubeconfig that leads there, and a clean end.
+"""The API server on a socket: TLS, authentication, a kubeconfig, and an orderly shutdown.
 
-`embedded` is the server as a library; `credentials` what it shows and what it asks for.
+`embedded` is the server as a library; `credentials` has its certificates and tokens.
 """
 
 from kubeshard_apiserver.serving.credentials import Credentials

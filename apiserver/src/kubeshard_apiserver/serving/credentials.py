@@ -1,7 +1,7 @@
-"""What the server shows its clients, and what they show it.
+"""The credentials of the server and of its administrator.
 
-Guaranteed: the token and all keys are random and new each time they are made; whoever has the kubeconfig is
-the administrator.
+Guaranteed: the token and all keys are random and new each time they are made. Whoever has the kubeconfig is the
+administrator.
 """
 
 from __future__ import annotations

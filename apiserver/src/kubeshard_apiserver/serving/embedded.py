@@ -5,8 +5,8 @@
 
 Guaranteed: inside the block the port is open and known; on leaving watches end as if their time were over,
 requests in flight may finish for `Limits.stop_grace` seconds, and no task is left. It listens on the loopback
-interface unless told otherwise; who has wrong credentials gets a 401, and so does who has none, unless RBAC says
-what `system:anonymous` may do.
+interface by default; requests with wrong credentials get a 401, and so do those without any, unless RBAC decides what
+`system:anonymous` may do.
 """
 
 from __future__ import annotations
