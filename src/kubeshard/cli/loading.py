@@ -1,4 +1,4 @@
-"""What a user names as MODULE or MODULE:NAME, as an object; a mistake told from a crash.
+"""Loads what a user names as MODULE or MODULE:NAME, and tells a mistake from a crash.
 
 | what happens | how it ends |
 |---|---|

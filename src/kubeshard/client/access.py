@@ -1,4 +1,4 @@
-"""Asking the server what we may do."""
+"""Asking the server which requests are allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server and an application agree on: ASGI, a shortcut past it, and what one client may cost."""
+"""The contract between a server and an application: ASGI, a shortcut past it, and limits for each client."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DirectApp(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client may cost. Times are seconds."""
+    """Limits for one client. Times are in seconds."""
 
     header_timeout: float = 5.0
     """From the first byte of a request (or the connection's start) to the end of its headers; also for a TLS

@@ -1,4 +1,4 @@
-"""What lives in an event loop, for code that has none: it runs in a thread of its own.
+"""An event loop in a thread of its own, for code that has none.
 
 Guaranteed: `in_background` returns when the context manager has been entered, and has left it, ended its
 tasks and joined the thread when the block is left; what either raises is raised here. Not guaranteed: that

@@ -72,7 +72,7 @@ class Sending:
         return pycurl.PREREQFUNC_OK
 
     def failure(self, code: int, words: str) -> TransportError:
-        """How libcurl's code reads to callers."""
+        """The error for a code of libcurl."""
         answered = self.curl.getinfo(pycurl.HTTP_CONNECTCODE)
         if not self._left and answered >= 300:
             return self.error(f"the proxy answered {answered}")

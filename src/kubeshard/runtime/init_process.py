@@ -67,7 +67,8 @@ def leave_init_to_a_parent() -> bool:
 
 
 def serve(program: int) -> int:
-    """What an init does, until the program (a child) ends. All that is waited for must be blocked. The exit code."""
+    """Does the work of an init until the program (a child) ends; returns its exit code. The signals waited for must be
+    blocked."""
     waited_for: Set[int] = {*(signal.valid_signals() - _NOT_HANDED_ON), signal.SIGCHLD}
     while True:
         received = signal.sigwaitinfo(waited_for)

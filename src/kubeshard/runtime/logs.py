@@ -79,7 +79,7 @@ class Logger:
 
     @property
     def debugs(self) -> bool:
-        """Whether debug lines are written: for who has to gather what they say."""
+        """Whether debug lines are written: for callers whose debug fields are expensive to gather."""
         return self._logger.isEnabledFor(logging.DEBUG)
 
     def debug(self, message: str, /, **fields: Any) -> None:
@@ -95,7 +95,7 @@ class Logger:
         self._log(logging.ERROR, message, fields)
 
     def crash(self, message: str, /, error: BaseException, **fields: Any) -> None:
-        """An error that nobody foresaw: with its stack trace at every level."""
+        """An unexpected error: with its stack trace at every level."""
         self._log(logging.ERROR, message, {"error": error, **fields}, trace=True)
 
     def _log(self, level: int, message: str, fields: Mapping[str, Any], *, trace: bool = False) -> None:

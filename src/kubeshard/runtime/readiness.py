@@ -1,4 +1,4 @@
-"""Which sockets are ready, told in batches.
+"""Which sockets are ready, reported in batches.
 
 libcurl stops waiting for a socket after every answer and starts again with the next request. On Linux that costs
 nothing here: the sockets are in an epoll set of their own, of which the event loop sees one descriptor, and what

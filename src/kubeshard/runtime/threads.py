@@ -24,7 +24,7 @@ _LOOKUPS = (socket.getaddrinfo, socket.getnameinfo)
 
 
 class CallRunner(Protocol):
-    """Where calls run that block."""
+    """Where blocking calls run."""
 
     async def begin(self, function: Callable[[], T]) -> Call[T]:
         """Waits for its turn, begins, and returns what will have the result when the call has ended."""
@@ -76,7 +76,7 @@ class Threads:
 
 
 class FollowedExecutor(ThreadPoolExecutor):
-    """An executor that tells `follow` of each call when it is submitted, in the submitting task. As an event loop's
+    """An executor that reports each call to `follow` when it is submitted, in the submitting task. As an event loop's
     default one it serves `asyncio.to_thread` and `run_in_executor(None, ...)`.
     """
 

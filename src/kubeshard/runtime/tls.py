@@ -62,7 +62,7 @@ def server_context(minimum: ssl.TLSVersion) -> ssl.SSLContext:
 
 
 def load_pair(context: ssl.SSLContext, pair: CertificatePair) -> None:
-    """New connections are shown this pair. Raises ssl.SSLError, ValueError."""
+    """New connections get this pair. Raises ssl.SSLError, ValueError."""
     with _as_file(pair.certificate + b"\n" + pair.private_key) as path:
         # The callback keeps OpenSSL from asking for a passphrase on the terminal.
         context.load_cert_chain(path, password=_no_passphrase)

@@ -48,7 +48,7 @@ def acknowledges(old: Mapping[str, Any], new: Mapping[str, Any], shard_label: st
 
 
 def _rest(obj: Mapping[str, Any]) -> list[Any]:
-    """The object without labels and without what is the server's."""
+    """The object without labels and without the fields that the server owns."""
     metadata = obj.get("metadata")
     if isinstance(metadata, Mapping):
         metadata = {

@@ -5,7 +5,7 @@ watched and repaired. Only in the leader.
 
 Guaranteed: triggers that arrive during a look lead to one look afterwards, also when a shard left and came
 back in between; after a restore of etcd that shards' Leases show, all objects are looked at, since their labels may be
-old; one ring's trouble is no other's.
+old; one ring's failures do not affect another.
 
 RBAC: get, list, watch on controllerrings and namespaces; list on leases; per ring list, watch, get, patch
 on its resources.
@@ -84,7 +84,7 @@ def assignments(
 
 
 class Assignments(Reconciler[ControllerRing]):
-    """Reconciler and event source in one: what the source learns is told to the lanes."""
+    """Reconciler and event source in one: the source passes on to the lanes what it learns."""
 
     def __init__(
         self,

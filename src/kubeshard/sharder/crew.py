@@ -36,7 +36,7 @@ class Crew:
                 raise
 
     async def start(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Starts the work as soon as there is room."""
+        """Starts the work as soon as there is capacity."""
         try:
             await self._free.acquire()
         except BaseException:

@@ -39,7 +39,7 @@ _log = get_logger("kubeshard.sharder")
 
 
 class DeadShards:
-    """Reads for those who ask, and judges by everything seen since."""
+    """Reads shards' Leases on demand, and judges by everything seen since."""
 
     def __init__(self, client: Client, observer: LeaseObserver, clock: Clock) -> None:
         self._client = client.impatient()
@@ -107,7 +107,7 @@ class DeadShards:
 
 
 def _heed(task: asyncio.Task[None]) -> None:
-    """Whoever asked may have been cancelled: then nobody else looks at the exception."""
+    """Retrieves the exception, which nobody else does if the caller was cancelled."""
     if not task.cancelled():
         task.exception()
 

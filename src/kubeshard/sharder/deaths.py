@@ -15,7 +15,7 @@ STANDS_FOR = 5.0
 
 @dataclass(slots=True)
 class Deaths:
-    """What is known in one ring."""
+    """What is known of deaths in one ring."""
 
     reads: dict[str, Read] = field(default_factory=dict)
     absent: set[str] = field(default_factory=set)

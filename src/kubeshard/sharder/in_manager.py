@@ -133,7 +133,7 @@ class InManagerSharder:
             raise self._stop.error
 
     async def drain(self) -> None:
-        """Gives the leadership back, so that another instance is the sharder while this one ends its work."""
+        """Gives up leadership, so that another instance is the sharder while this one finishes its work."""
         self._stop.request()
         await self._ended.wait()
 
@@ -184,7 +184,7 @@ class InManagerSharder:
 
 
 class _RingSource:
-    """Tells `rings` of the one ring that there is, as it is now."""
+    """Reports the one ring, as it is now, to `rings`."""
 
     def __init__(self, name: str, declared: ControllerRing | None, rings: Rings, cache: Cache | None) -> None:
         self.name = name
@@ -269,7 +269,7 @@ class _Assigning:
         return wait
 
     def _tell(self, ring: Ring) -> None:
-        """In the log what the sharder service would write into the ring's conditions."""
+        """Logs what the sharder service would write into the ring's conditions."""
         shards = self._observer.shards(ring.name)
         present = [shard for shard in shards if not shard.deleted]
         found = {

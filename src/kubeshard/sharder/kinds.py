@@ -50,7 +50,7 @@ class ResourceKinds:
         return self._kinds.get(resource) or await self.learn(resource)
 
     def forget(self, resource: GroupResource) -> None:
-        """The server answered 404 to a request for the kind: ask again."""
+        """The server answered 404 to a request for the kind: it is looked up again."""
         if self._kinds.pop(resource, None) is not None:
             self._client.discovery.forget(resource.group)
             self.learned += 1
@@ -106,7 +106,7 @@ class ResourceKinds:
             self._tried.set()
 
     def _let_go(self, resource: GroupResource) -> None:
-        """No ring has the resource any more."""
+        """No ring lists the resource any more."""
         self._untried.discard(resource)
         if self._kinds.pop(resource, None) is not None:
             self.learned += 1

@@ -43,7 +43,7 @@ _log = get_logger("kubeshard.sharder")
 
 
 class Lanes:
-    """What goes on in the lanes of all rings: looks, the watch on unassigned objects, repairs. `run` is the scope in
+    """The work in the lanes of all rings: looks, the watch on unassigned objects, repairs. `run` is the scope in
     which they live.
     """
 

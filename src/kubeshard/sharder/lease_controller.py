@@ -115,7 +115,7 @@ class ShardLeases(Reconciler[Lease]):
                 return None
 
     async def _labelled(self, ctx: Context, shard: Shard) -> Shard:
-        """Keeps the state label, which nobody but people reads."""
+        """Keeps the state label up to date, which only people read."""
         meta = shard.lease.metadata
         before = ShardState.parse(meta.label(STATE_LABEL))
         if before is shard.state:

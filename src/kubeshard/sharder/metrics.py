@@ -110,7 +110,7 @@ class SharderMetrics:
         )
 
     def of(self, ring: str) -> RingMetrics:
-        """A ring's; "" for what names no ring that there is."""
+        """The metrics of a ring. "" stands for all names that belong to no ring."""
         return RingMetrics(self, ring)
 
 
@@ -216,7 +216,7 @@ class StateCollector(Collector):
         yield from _shard_metrics(leases)
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Lets a registry take the names without asking the caches."""
+        """Gives a registry the names without asking the caches."""
         yield from _ring_metrics(())
         yield from _shard_metrics(())
 

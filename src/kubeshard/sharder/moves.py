@@ -104,7 +104,7 @@ class Outcome(Enum):
 
 
 class Mover:
-    """Carries out jobs, and tells their rings what came of it. `dead` gives a proof, begun after the given monotonic
+    """Carries out jobs and reports the results to their rings. `dead` gives a proof, begun after the given monotonic
     time, that a shard's objects may be taken, or None.
     """
 
@@ -224,7 +224,7 @@ class Mover:
             raise _Failed(job, failure) from failure
 
     async def _attempt(self, job: Job, *, by_version: bool) -> Outcome | ObjectMeta:
-        """What came of it, or the object after a first step, to decide again."""
+        """The outcome, or, after a first step, the object to decide about again."""
         match job.decision.action:
             case Action.DRAIN:
                 return await self._drain(job, by_version=by_version)
@@ -291,7 +291,7 @@ class Mover:
 
     async def _patch(self, job: Job, patch: MergePatch | JsonPatch, still: Still | None = None) -> ObjectMeta:
         def check() -> None:
-            """Just before the bytes leave: this is still what is to be done, and still may be done."""
+            """Just before the bytes leave: the decision still holds and may still be carried out."""
             if not self._stands(job) or not (still is None or still()):
                 raise _Outdated
 
@@ -309,7 +309,7 @@ class Mover:
 
 
 class _Failed(Exception):
-    """What was to be done at last, which may be something else than at first, and why it could not be done."""
+    """The last decision, which may differ from the first one, and why it could not be carried out."""
 
     def __init__(self, job: Job, error: ApiError) -> None:
         self.job = job
@@ -317,7 +317,7 @@ class _Failed(Exception):
 
 
 class _Outdated(Exception):
-    """The decision, or the proof that it rests on, does not stand any more."""
+    """The decision, or the proof that it rests on, no longer holds."""
 
 
 def _as_decided(job: Job, view: RingView | None) -> bool:

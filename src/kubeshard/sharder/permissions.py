@@ -26,7 +26,7 @@ class Permissions:
             await self.refused(lane, verb)
 
     async def refused(self, lane: Lane, verb: str) -> None:
-        """A request was forbidden, or might be: finds out whether the verb is."""
+        """A request was or might have been forbidden: finds out whether the verb is."""
         now, resource = self._clock.monotonic(), lane.entry.resource
         if now - lane.asked.get(verb, float("-inf")) < ASKED_EVERY:
             return

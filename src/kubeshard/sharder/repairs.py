@@ -32,7 +32,7 @@ class _Place(NamedTuple):
 
 
 class Repairs:
-    """Of one resource of a ring. `add` takes what was refused; `run` tries again."""
+    """Repairs of one resource of a ring. `add` takes what was refused; `run` tries it again."""
 
     def __init__(self, clock: Clock, rng: Rng) -> None:
         self._clock = clock

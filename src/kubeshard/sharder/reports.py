@@ -147,7 +147,7 @@ def shard_problems(shards: list[Shard], max_shards: int) -> list[str]:
 
 
 def shortened(message: str) -> str:
-    """At most as long as people read: the API server refuses a whole status for one condition that is too
+    """Cut to a readable length: the API server refuses a whole status for one condition that is too
     long.
     """
     return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"

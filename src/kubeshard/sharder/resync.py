@@ -50,7 +50,7 @@ _log = get_logger("kubeshard.sharder")
 
 @dataclass(slots=True)
 class _Look:
-    """One look, and what it has seen so far."""
+    """One look and what it has found so far."""
 
     lane: Lane
     reach: Reach
@@ -66,7 +66,9 @@ class _Look:
 
 
 class Resync:
-    """Looks, and tells by metrics and reports what waits. `concurrent_moves`: patches at a time, per look."""
+    """Looks at objects, and shows in metrics and reports which ones wait. `concurrent_moves`: patches at a time, per
+    look.
+    """
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ _SYSTEM_NAMESPACES = ("kube-system", SYSTEM_NAMESPACE)
 
 
 class Shards(Protocol):
-    """Who lives. Every method answers from memory; equal answers should be the same object."""
+    """Which shards are available. Every method answers from memory; equal answers should be the same object."""
 
     def available(self, ring: str) -> tuple[str, ...]:
         """Names of the ring's available shards, ascending."""
@@ -67,7 +67,7 @@ class OwnerKinds(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What all rings of a process are seen through."""
+    """What all rings of a process share."""
 
     shards: Shards
     kinds: OwnerKinds
@@ -159,7 +159,7 @@ class Ring:
     # What happens to it
 
     def update(self, resource: ControllerRing) -> None:
-        """The ring is like this now. What it does not list any more ends."""
+        """Updates the ring. What it no longer lists ends."""
         if resource.metadata.generation != self.resource.metadata.generation:
             self.request(Reach.ALL)
         self.resource = resource
@@ -171,7 +171,7 @@ class Ring:
         self.report.keep(self._listed())
 
     def namespaces_changed(self) -> None:
-        """Which namespaces it selects may have changed."""
+        """The namespaces that it selects may have changed."""
         self._views = None
 
     def members_changed(self) -> None:
@@ -352,7 +352,7 @@ class Lane:
         self.tell()
 
     def tell(self) -> None:
-        """Something has changed: whoever waits for this lane looks again."""
+        """Something has changed: wakes those who wait for this lane, to look again."""
         self._news.set()
         self._news = asyncio.Event()
 

@@ -13,7 +13,7 @@ from kubeshard.sharding.api import ControllerRing
 
 
 class Rings:
-    """The rings that there are, as the cache shows them."""
+    """The existing rings, as the cache shows them."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self.surroundings = surroundings

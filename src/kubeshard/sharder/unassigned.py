@@ -105,12 +105,12 @@ class UnassignedWatches:
             await asyncio.sleep(max(pause, backoff.failed(self._clock.monotonic())))
 
     def namespace_appeared(self, lane: Lane, namespace: str) -> None:
-        """A namespace is known from now on: what was passed over in it is looked for."""
+        """A namespace has become known: objects that were passed over in it are looked for."""
         if lane.passed_over.take(namespace):
             self.look_for(lane, namespace)
 
     def look_for(self, lane: Lane, namespace: str) -> None:
-        """The ring selects a namespace from now on that it did not select before."""
+        """The ring has begun to select a namespace."""
         lane.appeared.add(namespace)
         if not lane.looking_for:
             lane.looking_for = True

@@ -70,7 +70,7 @@ class Namespaces:
 
 
 class Pending:
-    """Of one main resource, by key. A look begins, tells what it sees, and ends."""
+    """Pending drains of one main resource, by key. A look begins, reports what it sees, and ends."""
 
     def __init__(self) -> None:
         self._pending: set[str] = set()
@@ -87,7 +87,9 @@ class Pending:
         return len(self._pending | self._seen | self._refused | self._refused_before)
 
     def begin(self, *, complete: bool) -> None:
-        """`complete`: all objects are looked at; else those with the drain label, which tells nothing of others."""
+        """`complete`: all objects are looked at; else only those with the drain label, which says nothing about
+        others.
+        """
         self._complete = complete
         # Seen by a look that failed, or asked for since the last one: it counts until all was read.
         self._pending |= self._seen

@@ -41,7 +41,7 @@ _log = get_logger("kubeshard.sharder")
 
 
 class WebhookDrift:
-    """A trigger of the rings whose configuration was changed by somebody."""
+    """Triggers rings whose webhook configuration was changed by others."""
 
     def __init__(self, client: Client, clock: Clock, rng: Rng) -> None:
         self._client = client
@@ -96,7 +96,7 @@ class WebhookDrift:
         ring.applied = body, self._clock.monotonic()
 
     async def _missing(self) -> list[str]:
-        """The verbs that are not allowed. Where the server does not say, trying tells."""
+        """The verbs that are not allowed. If the server does not say, the attempt will show."""
         kind = MutatingWebhookConfiguration.KIND
         try:
             async with asyncio.timeout(PATIENCE):

@@ -108,7 +108,7 @@ class LeaseBook:
     # What happened:
 
     def observe(self, lease: Lease, now: float, asked: float | None = None) -> Change | None:
-        """A Lease as a watch event, a list or a read showed it. None if that is no news. `asked`: of a
+        """A Lease as a watch event, a list or a read showed it. None if it is not new. `asked`: of a
         consistent read, when it was asked for.
         """
         self._heard = now
@@ -324,7 +324,7 @@ class _Record:
 
 
 def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) -> Change:
-    """Old and new are judged at the same moment: the passing of time alone is no change."""
+    """Old and new are judged at the same moment: the passing of time alone does not count as a change."""
     before = old.state(now) if old is not None else None
     after = new.state(now) if new is not None else None
     rings = frozenset(record.ring for record in (old, new) if record is not None)
