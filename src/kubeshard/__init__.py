@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.controller.dependents import Ensured, ensure
     from kubeshard.controller.desired.plan import Applied, Plan
     from kubeshard.controller.finalizers import Finalizer
+    from kubeshard.controller.generators import Generator
     from kubeshard.controller.predicates import (
         Predicate,
         annotations_changed,
@@ -59,6 +60,7 @@ __all__ = [
     "Controller",
     "Ensured",
     "Finalizer",
+    "Generator",
     "Index",
     "Key",
     "KubeObject",
@@ -102,6 +104,7 @@ _HOMES = {
     "controller.dependents": ("Ensured", "ensure"),
     "controller.desired.plan": ("Applied", "Plan"),
     "controller.finalizers": ("Finalizer",),
+    "controller.generators": ("Generator",),
     "controller.predicates": (
         "Predicate",
         "annotations_changed",

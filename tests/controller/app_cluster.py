@@ -119,7 +119,8 @@ class Recording:
 class AppCluster:
     """`client` is the user's; what the operator sends is in `sent`."""
 
-    def __init__(self, client: Client, operator: Client, recording: Recording) -> None:
+    def __init__(self, server: ApiServer, client: Client, operator: Client, recording: Recording) -> None:
+        self.server = server
         self.client = client
         self.operator = operator
         self.recording = recording
@@ -176,4 +177,4 @@ async def app_cluster(*definitions: dict[str, Any]) -> AsyncIterator[AppCluster]
     recording = Recording(api.transport())
     operator = Client(ClusterConfig("http://in-memory"), transport=recording, world=api.server.world)
     async with api.client() as client, operator:
-        yield AppCluster(client, operator, recording)
+        yield AppCluster(api.server, client, operator, recording)

@@ -13,6 +13,7 @@ from kubeshard.controller.desired.applyset import AnothersApplySet
 from kubeshard.controller.desired.plan import Applied, Plan, Update
 from kubeshard.controller.desired.problems import ApplyFailed, ImmutableFields, NotAdopted
 from kubeshard.controller.finalizers import Finalizer
+from kubeshard.controller.generators import Generator
 from kubeshard.controller.in_flight import InFlight
 from kubeshard.controller.outcomes import STALE
 from kubeshard.controller.predicates import (
@@ -53,6 +54,7 @@ __all__ = [
     "Controller",
     "Enqueue",
     "Finalizer",
+    "Generator",
     "ImmutableFields",
     "InFlight",
     "Index",
