@@ -52,6 +52,9 @@ class Generator(Reconciler[T]):
         unowned: Unowned = "refuse",
         immutable: Immutable = "refuse",
     ) -> None:
+        for function in (generate, then):
+            if function is not None and not callable(function):
+                raise TypeError(f"{function!r} is not a function of (ctx, obj)")
         self._generate = generate
         self._then = then
         self._set = set

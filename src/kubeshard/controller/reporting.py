@@ -33,7 +33,7 @@ from kubeshard.controller.reconciler import ReconcileFn, Result
 from kubeshard.controller.status import apply_status
 from kubeshard.core.conditions import Condition, get_condition, set_condition, shortened
 from kubeshard.core.encoding import decode
-from kubeshard.core.errors import KubeshardError, NotFound
+from kubeshard.core.errors import NotFound
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.core.owned_fields import owned_fields
 from kubeshard.core.statements import conditions_of
@@ -58,7 +58,7 @@ class Report:
         self.type = type
         self.stated = False
         """Whether the author's code has stated the condition."""
-        self.said: dict[str, Any] | None = None
+        self.said: msgspec.Struct | None = None
         """All that the controller states of the status, where the run has stated any."""
 
 
@@ -113,7 +113,7 @@ class Reporting:
         try:
             async with asyncio.timeout(LAST_WORDS):
                 await self._write(ctx, obj, condition)
-        except (KubeshardError, TimeoutError, OSError, ValueError, TypeError) as second:
+        except Exception as second:
             ctx.log.warning("Could not report the failure in the object's status", error=second)
 
     async def _write(self, ctx: Context, obj: KubeObject, condition: Condition) -> None:
@@ -150,7 +150,7 @@ class Reporting:
     async def _stated(self, ctx: Context, live: Any) -> tuple[dict[str, Any], Any]:
         """All that the controller states of the status at present, and the object; None where that is gone."""
         if ctx.report is not None and ctx.report.said is not None:
-            return ctx.report.said, live
+            return msgspec.to_builtins(ctx.report.said), live
         path = ctx.form.kind.path(live.metadata.namespace, live.metadata.name)
         try:
             body = (await ctx.client.raw("GET", path)).body

@@ -59,11 +59,12 @@ async def write_status(ctx: Context, obj: T, status: msgspec.Struct) -> T:
         carried = get_condition(conditions_of(have), report.type)
     now = second_time(ctx.clock.wall())
     status = completed(status, have, generation=meta.generation, now=now, carried=carried)
-    said = msgspec.to_builtins(status)
     if report is not None:
-        report.said = said
+        report.said = status
+    if have == status:
+        return live
+    said, had = msgspec.to_builtins(status), {} if have is None else msgspec.to_builtins(have)
     target = stating(status, have)
-    had = {} if have is None else msgspec.to_builtins(have)
     differs = target is not have and _difference(ctx, form, had, target)
     if not differs and (not leaves_out(said, had) or (meta.uid, said) in ctx.rewrites.statements):
         return live
