@@ -75,7 +75,7 @@ class History:
         return self._events[self._index_after(revision) :]
 
     def cut(self, revision: int) -> None:
-        """At the revision of the last event, or later."""
+        """Cuts at the revision of the last event, or later."""
         self.cuts += 1
         self._cut_at = revision
 
@@ -100,7 +100,7 @@ class History:
             del self._events[:count], self._sizes[:count]
 
     def _until_half(self) -> int:
-        """How many events have to go until half of the bytes is left."""
+        """How many events have to go until half of the bytes are left."""
         count, left = 0, self._bytes
         while left > self._most_bytes // 2 and count < len(self._events) - FEWEST:
             left -= self._sizes[count]

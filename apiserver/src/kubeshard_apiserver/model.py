@@ -51,7 +51,7 @@ def no_check(user: User, target: Target, new: Object, old: Object | None) -> Non
 
 @dataclass(frozen=True)
 class Rights:
-    """What decides, in the course of a request, what its user may do. `check_write` is asked in every create and
+    """Decides, in the course of a request, what its user may do. `check_write` is asked in every create and
     change, after mutating admission and before validation; `authorizer` is asked by expressions of policies.
     """
 

@@ -18,7 +18,7 @@ from kubeshard_apiserver.resources.strategy import Strategy
 
 
 class Asking(Protocol):
-    """What admission wants to know of the options of a write. See `WriteOptions`."""
+    """What admission uses of the options of a write. See `WriteOptions`."""
 
     @property
     def user(self) -> User: ...
@@ -53,7 +53,7 @@ class Attributes:
 
     @property
     def requested(self) -> Resource:
-        """In the version of the request; `target` has the one in which somebody wants to be asked."""
+        """In the version of the request; `target` has the version that a webhook or policy matches."""
         return self.first or self.target.resource
 
     @property
@@ -62,7 +62,7 @@ class Attributes:
         return self.sent or self.requested.strategy
 
     def decide(self, wish: Mapping[str, Any]) -> tuple[bool, str]:
-        """What authorization says about a wish that an expression has put together."""
+        """The authorizer's answer to a check that an expression has built."""
         user = self.options.user
         if account := wish.get("account"):
             namespace, name = account
@@ -73,7 +73,7 @@ class Attributes:
         return decision.allowed, decision.reason
 
     def warn(self, text: str) -> None:
-        """Tells the client; each text once."""
+        """Adds a warning for the client, each text once."""
         warnings = self.options.warnings
         if warnings is not None and text not in warnings:
             warnings.append(text)
@@ -88,14 +88,14 @@ class Attributes:
 
     @property
     def namespace(self) -> str:
-        """Of a Namespace its own name."""
+        """For a Namespace, its own name."""
         if self.resource == NAMESPACES:
             return self.name or self._named
         return self.target.namespace
 
     @property
     def shown_name(self) -> str:
-        """As refusals call the object."""
+        """The name of the object in refusals."""
         return self._named or self.name or "Unknown"
 
     @property
@@ -118,7 +118,7 @@ class Attributes:
         return replace(self, object=obj)
 
     def as_version(self, resource: Resource) -> Attributes:
-        """In another version of the same kind."""
+        """The same write in another version of the kind."""
         if resource is self.target.resource:
             return self
         return replace(

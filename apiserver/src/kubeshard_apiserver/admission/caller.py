@@ -31,7 +31,7 @@ def no_services(namespace: str, name: str, port: int) -> str:
 
 
 class HttpCaller:
-    """Connections are made by `connect`, as a world's. Belongs to the event loop of its first call; close it."""
+    """`connect` makes connections, like a world's. Belongs to the event loop of its first call; close it."""
 
     def __init__(self, connect: Connect, resolve: Resolver = no_services) -> None:
         self._connect = connect
@@ -78,7 +78,7 @@ class AppCaller:
     """
 
     def __init__(self, apps: Mapping[str, AsgiApp]) -> None:
-        """`apps` by the beginning of the path; the longest that fits is called."""
+        """`apps`: by path prefix; the longest match is called."""
         self._apps = dict(sorted(apps.items(), key=lambda item: -len(item[0])))
 
     async def call(self, call: WebhookCall) -> WebhookReply:

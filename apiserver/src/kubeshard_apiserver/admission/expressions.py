@@ -33,7 +33,7 @@ _SEEN_OF_NAMESPACE = (
 def conditions_hold(
     conditions: Sequence[Condition], names: tuple[str, ...], variables: Mapping[str, Any]
 ) -> bool:
-    """Raises CelError with the words of all that failed."""
+    """Raises CelError with the errors of all conditions that failed."""
     errors = []
     for condition in conditions:
         try:
@@ -56,7 +56,7 @@ def evaluated(expression: str, names: tuple[str, ...], variables: Mapping[str, A
 
 
 class Scope:
-    """Of one policy, for one write and one parameter."""
+    """The variables of one policy, for one write and one parameter."""
 
     def __init__(
         self,
@@ -78,13 +78,13 @@ class Scope:
         self._errors: dict[str, str] = {}
 
     def values(self, expression: str) -> dict[str, Any]:
-        """For evaluating this expression."""
+        """The variables for this expression."""
         for name in _MENTIONED.findall(expression):
             self._compose(name)
         return {**self._base, "variables": self._values}
 
     def blamed(self, error: str) -> str:
-        """The words of an error that a variable is the cause of."""
+        """An error with the cause added, if it comes from a variable."""
         for name, problem in self._errors.items():
             if error.endswith(f"no such key: {name}"):
                 return error.replace(
@@ -103,6 +103,6 @@ class Scope:
 
 
 def _as_seen(namespace: Object) -> Object:
-    """Policies see the fields of a Namespace that Kubernetes declares to them."""
+    """Policies see only the fields of a Namespace that Kubernetes declares for them."""
     meta = namespace["metadata"]
     return {**namespace, "metadata": {name: meta[name] for name in _SEEN_OF_NAMESPACE if name in meta}}

@@ -22,7 +22,7 @@ NamespaceOf = Callable[[str], Object | None]
 
 
 def selector_of(given: Mapping[str, Any] | None) -> Selector:
-    """Raises InvalidSelector. Nothing given selects everything."""
+    """Raises InvalidSelector. None selects everything."""
     given = given or {}
     expressions = tuple(
         LabelSelectorRequirement(
@@ -53,7 +53,7 @@ def any_matches(rules: Sequence[Rule], attributes: Attributes) -> bool:
 
 
 def namespace_selected(selector: Selector, attributes: Attributes, namespace_of: NamespaceOf) -> bool:
-    """What is in no namespace is selected. Of a Namespace being written its new labels count."""
+    """Cluster-scoped objects are selected. A Namespace that is written is selected by its new labels."""
     if not selector or not attributes.namespace:
         return True
     if (
@@ -67,7 +67,7 @@ def namespace_selected(selector: Selector, attributes: Attributes, namespace_of:
 
 
 def object_selected(selector: Selector, attributes: Attributes) -> bool:
-    """The object or what it was before."""
+    """Whether the object is selected, as it is or as it was."""
     if not selector:
         return True
     return any(

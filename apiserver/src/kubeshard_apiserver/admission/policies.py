@@ -40,7 +40,7 @@ _CODES: Mapping[str, tuple[int, type[ApiError]]] = {
 
 @dataclass(frozen=True)
 class Match:
-    """matchConstraints of a policy, or matchResources of a binding."""
+    """The matchConstraints of a policy, or the matchResources of a binding."""
 
     rules: tuple[Mapping[str, Any], ...]
     excluded: tuple[Mapping[str, Any], ...]
@@ -58,7 +58,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class Policy:
-    """With the bindings that are in force for it."""
+    """A policy with its bindings."""
 
     name: str
     spec: Mapping[str, Any]
@@ -85,7 +85,7 @@ def policies_of(policies: Iterable[Object], bindings: Iterable[Object]) -> tuple
 
 
 class Policies:
-    """Of one server."""
+    """The policies of one server."""
 
     def __init__(self, registry: Registry, store: Store, namespace_of: NamespaceOf) -> None:
         self._registry = registry
@@ -115,7 +115,7 @@ class Policies:
             raise refusals[0]
 
     def _matched(self, match: Match, attributes: Attributes) -> Attributes | None:
-        """The write, in the version that a rule speaks of."""
+        """The write, in the version that a rule matches."""
         if not namespace_selected(match.namespaces, attributes, self._namespace_of):
             return None
         if not object_selected(match.objects, attributes):
@@ -142,7 +142,7 @@ class Policies:
     def _decisions(
         self, policy: Policy, binding: Binding, asked: Attributes
     ) -> Iterator[tuple[str, str, str]]:
-        """(what failed, message, reason) of everything that does not hold."""
+        """For everything that does not hold: (what failed, message, reason)."""
         strict = policy.spec.get("failurePolicy") != "Ignore"
         try:
             found = self._params.of(

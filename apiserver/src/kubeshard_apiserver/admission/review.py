@@ -116,7 +116,7 @@ def failed_call(webhook: str, problem: str) -> ApiError:
 
 
 def internal_error(problem: str) -> ApiError:
-    """A 500 with a reason, as the server makes of errors that have none."""
+    """A 500 with a reason, which the server adds to errors without one."""
     return ApiError(
         f"Internal error occurred: {problem}",
         code=500,
@@ -126,7 +126,7 @@ def internal_error(problem: str) -> ApiError:
 
 
 def why_not(op: Mapping[str, Any]) -> str:
-    """What the server's JSON Patch library says of an operation that it cannot carry out."""
+    """The error of the server's JSON Patch library for an operation that cannot be carried out."""
     name, path = op.get("op"), op.get("path") or ""
     last = path.rpartition("/")[2]
     match name:

@@ -71,7 +71,7 @@ def hooks_of(configurations: Iterable[Object]) -> tuple[Hook, ...]:
 
 
 class Webhooks:
-    """Of one server. `token` makes the uids of reviews."""
+    """The webhooks of one server. `token` makes the uids of reviews."""
 
     def __init__(
         self,

@@ -23,14 +23,14 @@ class Comparison(NamedTuple):
 
 
 def fields_of(shape: Shape, value: Any) -> FieldSet:
-    """What an applier of this value owns: leaves, items of maps and lists, and maps that are empty or null."""
+    """The fields that an applier of this value owns: leaves, items of maps and lists, and empty or null maps."""
     found: set[Path] = set()
     _collect(shape, value, (), found)
     return frozenset(found)
 
 
 def compare(shape: Shape, before: Any, after: Any) -> Comparison:
-    """Which fields differ. Of what is only on one side every level belongs to the difference."""
+    """The fields that differ. Of a part that only one side has, every level belongs to the difference."""
     added: set[Path] = set()
     modified: set[Path] = set()
     removed: set[Path] = set()
@@ -39,7 +39,7 @@ def compare(shape: Shape, before: Any, after: Any) -> Comparison:
 
 
 def to_fields_v1(paths: FieldSet) -> dict[str, Any]:
-    """Sets that are the same are one dict, which nobody changes: objects that are alike share it."""
+    """Equal sets share one dict, which must not be changed."""
     if (known := _shared.get(paths)) is not None:
         return known
     made = _made(paths)
@@ -127,7 +127,7 @@ def _compare(
 
 
 def _collect_all(shape: Shape, value: Any, path: Path, found: set[Path]) -> None:
-    """Every level of what is only on one side."""
+    """Every level of a part that only one side has."""
     found.add(path)
     if isinstance(value, (dict, list)):
         for element, part in (parts(shape, value) or {}).items():
@@ -135,12 +135,12 @@ def _collect_all(shape: Shape, value: Any, path: Path, found: set[Path]) -> None
 
 
 def _is_identical(before: Any, after: Any) -> bool:
-    """Of equal values: whether their types are the same, too. False also where the order differs."""
+    """Whether equal values also have the same types. False if their order differs."""
     return msgspec.json.encode(before) == msgspec.json.encode(after)
 
 
 def _is_none(value: Any, other: Any) -> bool:
-    """Absent; to a list null is as much."""
+    """Whether a part is absent; in a list, null counts as absent."""
     return value is _ABSENT or (value is None and isinstance(other, list))
 
 

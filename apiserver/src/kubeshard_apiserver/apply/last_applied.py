@@ -19,9 +19,7 @@ _ESCAPED = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
 def upgradable(shape: Shape, live: Object, api_version: str) -> FieldSet:
-    """The fields that client-side apply stated and that still are as it stated them: an apply may take them
-    from whoever owns them.
-    """
+    """The fields that still have the values that client-side apply gave them: an apply may take them from any owner."""
     try:
         stated = msgspec.json.decode(_annotation(live))
     except msgspec.DecodeError:
@@ -33,7 +31,7 @@ def upgradable(shape: Shape, live: Object, api_version: str) -> FieldSet:
 
 
 def kept_up(obj: Object, config: Object) -> Object:
-    """The object after `config` was applied, whose annotation, where it has one, says so."""
+    """The object after `config` was applied, with its annotation updated if it has one."""
     if not _annotation(obj):
         return obj
     annotations = config.get("metadata", {}).get("annotations") or {}

@@ -37,7 +37,7 @@ Managers = dict[Manager, Owned]
 
 
 def read_managers(obj: Mapping[str, Any]) -> Managers:
-    """Empty for an object without (readable) managedFields."""
+    """Empty if the object has no readable managedFields."""
     managers: Managers = {}
     for entry in obj.get("metadata", {}).get("managedFields") or ():
         operation, version = entry.get("operation"), entry.get("apiVersion")
@@ -58,7 +58,7 @@ def read_managers(obj: Mapping[str, Any]) -> Managers:
 
 
 def written(managers: Managers) -> list[dict[str, Any]] | None:
-    """The wire form; None when nobody owns anything."""
+    """The wire form; None if no field has an owner."""
     ordered = sorted(
         managers.items(),
         key=lambda item: (
@@ -77,7 +77,7 @@ def without(owned: Owned, fields: FieldSet) -> Owned:
 
 
 def shown(manager: Manager, owned: Owned) -> str:
-    """As conflicts name it."""
+    """The name of the manager in conflicts."""
     text = f'"{manager.name}"'
     if manager.subresource:
         text += f' with subresource "{manager.subresource}"'

@@ -11,8 +11,8 @@ from kubeshard_apiserver.apply.shape import Path, Shape, item_element, parts
 
 
 def merge(shape: Shape, live: Any, applied: Any) -> Any:
-    """Granular parts are merged, leaves replaced; null states nothing of what has parts. Items of lists keep the
-    live order; new ones follow.
+    """Merges granular parts and replaces leaves; a null leaves granular parts as they are. Items of lists keep the live
+    order; new ones follow.
     """
     ours, theirs = parts(shape, applied), parts(shape, live)
     if applied is None and theirs:

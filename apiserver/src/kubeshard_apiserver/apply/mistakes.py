@@ -53,7 +53,7 @@ def _look(shape: Shape, value: Any, path: Path, found: list[str]) -> None:
 
 
 def _look_at_items(shape: Shape, items: list[Any], path: Path, found: list[str]) -> None:
-    """An item that cannot be named ends the look at its list."""
+    """An item without its keys ends the check of its list."""
     inner, seen = shape.items or UNTYPED, set()
     for index, item in enumerate(items):
         element = f"i:{index}"
@@ -128,7 +128,7 @@ def check_fits(kind: Kind, shape: Shape, config: Object) -> None:
 
 
 def inconvertible(kind: Kind, config: Object, problem: str) -> ApiError:
-    """What fits its type but does not say anything of it: not base64, no quantity."""
+    """For a value of the right type that cannot be parsed, such as invalid base64 or an invalid quantity."""
     told = problem.removeprefix(
         f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
     )

@@ -91,7 +91,7 @@ _LONGEST_SHARED = 256
 
 @lru_cache(8192)
 def _field_element(name: str) -> str:
-    """One text for all objects that have the field: they keep it in managedFields."""
+    """The same string object for all objects, which keep it in managedFields."""
     return f"f:{name}"
 
 
@@ -122,7 +122,7 @@ def shape_of(schema: Mapping[str, Any]) -> Shape:
 
 
 def readable(path: Path) -> str:
-    """As messages show it: `.spec.ports[port=80].name`."""
+    """The path as messages show it: `.spec.ports[port=80].name`."""
     return "".join(_readable(element) for element in path)
 
 
@@ -153,7 +153,7 @@ _canonical = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def shape_of_type(type_: Struct) -> Shape:
-    """Types that contain themselves make a shape that contains itself."""
+    """A recursive type has a recursive shape."""
     return _of(type_, {})
 
 
@@ -190,7 +190,7 @@ def _of_field(field: Field, made: dict[Struct, Shape]) -> Shape:
 
 
 def _keys(field: Field) -> dict[str, Any]:
-    """With the defaults that stand for a key that is left out."""
+    """The keys, with the defaults of keys that are left out."""
     items = field.type.items if isinstance(field.type, List) else None
     if not isinstance(items, Struct):
         return {}

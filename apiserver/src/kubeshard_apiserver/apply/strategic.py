@@ -70,7 +70,7 @@ def _retain(merged: dict[str, Any], patch: dict[str, Any]) -> None:
 
 
 def _set_orders(type_: Type | None, merged: dict[str, Any], patch: dict[str, Any]) -> None:
-    """Merges the lists whose order the patch states, and takes them out of it."""
+    """Merges the lists for which the patch states an order, and removes them from the patch."""
     for directive in [name for name in patch if name.startswith(_ORDER)]:
         order, name = patch.pop(directive), directive.removeprefix(_ORDER)
         ours, theirs = merged.get(name), patch.pop(name, None)
@@ -90,7 +90,7 @@ def _set_orders(type_: Type | None, merged: dict[str, Any], patch: dict[str, Any
 
 
 def _merged(field: Field | None, live: Any, given: Any, *, deletes: bool) -> Any:
-    """Of two values of one form."""
+    """Merges two values of the same form."""
     strategies = _facts(field).get("strategy", "").split(",")
     if isinstance(given, dict):
         return _plain(given) if "replace" in strategies else strategic_merge(_inner(field), live, given)
@@ -166,7 +166,7 @@ def _sorted(items: list[Any], order: list[Any], key: str) -> list[Any]:
 
 
 def _check_order(given: list[Any], order: list[Any], key: str) -> None:
-    """What the patch has of a list must stand in its order."""
+    """The items of a list in the patch must be in the stated order."""
     if not given or not order:
         return
     keys = [_identity(item, key) for item in order]
@@ -211,7 +211,7 @@ def _plain(value: Any) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """What is there only to direct a merge is nothing where there is nothing to merge with."""
+    """What only directs a merge is dropped if there is nothing to merge with."""
     return not (isinstance(value, dict) and _PATCH in value)
 
 
@@ -251,6 +251,6 @@ def go_text(value: Any) -> str:
 
 
 def go_kind(value: Any) -> str:
-    """What Go calls the kind of a decoded JSON value."""
+    """Go's name for the kind of a decoded JSON value."""
     kinds = {bool: "bool", int: "int64", float: "float64", str: "string", list: "slice", dict: "map"}
     return kinds.get(type(value), "invalid")

@@ -46,9 +46,8 @@ _BEFORE_APPLY = "before-first-apply"
 
 @dataclass(frozen=True)
 class Writer:
-    """Who writes, when, by which version and subresource. `resets` tells, by the first two elements of their
-    path, the fields that this way of writing cannot change. `zero` is what an object of the kind holds before
-    anything is said of it.
+    """Who writes, when, and in which version and subresource. `resets` says, by the first two elements of a path, which
+    fields this way of writing cannot change. `zero` is an empty object of the kind.
     """
 
     manager: str
@@ -162,7 +161,7 @@ def _owning(managers: Managers) -> Managers:
 
 
 def _capped(managers: Managers) -> Managers:
-    """Of too many updaters the oldest are merged into one entry per version."""
+    """If there are too many updaters, the oldest are merged into one entry per version."""
     updaters = sorted(
         (manager for manager in managers if manager.operation == "Update"),
         key=lambda manager: managers[manager].time or "",

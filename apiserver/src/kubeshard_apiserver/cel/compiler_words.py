@@ -59,7 +59,7 @@ def _theirs(problem: _Problem, lines: list[str]) -> _Problem:
 
 
 def _operands(text: str) -> list[str]:
-    """Types, parted at the commas that are in no brackets."""
+    """Types, split at the commas outside of brackets."""
     parts, depth = [""], 0
     for char in text:
         depth += (char in "(<") - (char in ")>")

@@ -112,7 +112,7 @@ def library() -> Any:
 
 
 def _type(cel: Any, name: str) -> Any:
-    """From the form that `Program.returns` has. What is not known may be anything."""
+    """Parses the form that `Program.returns` has. An unknown type is `dyn`."""
     if name.startswith("list(") and name.endswith(")"):
         return cel.Type.List(_type(cel, name[5:-1]))
     if name == "map(string, string)":

@@ -54,7 +54,7 @@ class _Declared(NamedTuple):
 
 
 def escaped(name: str) -> str | None:
-    """A field's name in expressions; None for one that cannot be said there."""
+    """A field's name in expressions; None if they cannot name it."""
     if not _NAME.fullmatch(name):
         return None
     if name in _RESERVED:
@@ -144,7 +144,7 @@ class _Messages:
         return pool
 
     def declare(self, schema: Schema, *, is_root: bool = False) -> _Declared | None:
-        """None for what expressions cannot see."""
+        """None for a part that expressions cannot see."""
         if schema.get("x-kubernetes-int-or-string"):
             return _Declared("dyn")
         match schema.get("type"):

@@ -31,7 +31,7 @@ class ApiServerApp:
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
-        """Ends all watches, and those that come later at once. To be called on the event loop of the server."""
+        """Ends all watches, and later ones as they begin. Call it on the event loop of the server."""
         self._stopped.set()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -89,13 +89,13 @@ def _peer(scope: Mapping[str, Any]) -> Peer:
 
 
 def _header_value(text: str) -> bytes:
-    """What users wrote may be in it, and must not begin another header."""
+    """It may contain text from users, which must not begin another header."""
     clean = text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
     return clean.encode("latin-1", "replace")
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """None when the client has gone. What is longer than any body may be is cut off just beyond the limit."""
+    """None if the client has gone. A body beyond the limit is cut off just after it."""
     parts: list[bytes] = []
     size = 0
     while True:

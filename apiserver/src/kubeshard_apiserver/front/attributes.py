@@ -23,7 +23,7 @@ _NO_SEGMENTS = (".", "..")
 
 
 def attributes_of(request: Request, path: ResourcePath | None) -> Attributes:
-    """`path` is None for what the front does not take for a resource; it may still name one."""
+    """`path` is None for a path that the front does not treat as a resource; it may still name one."""
     path = path or _long_path(request.path)
     if path is None:
         return Attributes(request.method.lower(), unquote(request.path))

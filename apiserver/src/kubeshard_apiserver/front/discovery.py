@@ -22,7 +22,7 @@ _VERSION = re.compile(r"^v(\d+)(?:(alpha|beta)(\d+))?$")
 
 
 class Listed(NamedTuple):
-    """A resource with what of its subresources is served, as discovery tells them."""
+    """A resource with its served subresources, as in discovery."""
 
     entry: Entry
     subresources: Mapping[str, Entry]
@@ -102,7 +102,7 @@ def _custom_subresource(resource: Resource, name: str) -> Entry:
 
 
 def _storage_version_hash(registry: Registry, resource: Resource) -> str:
-    """Empty for what is not stored. A definition adds the version first that is stored."""
+    """Empty for resources that are not stored. A definition adds its storage version first."""
     if not resource.strategy.is_custom:
         return ""
     stored = next(one.kind for one in registry if one.group_resource == resource.group_resource)
@@ -111,7 +111,7 @@ def _storage_version_hash(registry: Registry, resource: Resource) -> str:
 
 
 def _groups(registry: Registry) -> list[str]:
-    """Without the core group."""
+    """All groups but the core group."""
     groups = [group for group in registry.groups() if group]
     return sorted(groups, key=lambda group: ("", group)[not registry.is_builtin(group)])
 

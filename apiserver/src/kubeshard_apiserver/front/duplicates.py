@@ -29,7 +29,7 @@ def duplicates_in_json(body: bytes, document: Any, *, is_json_patch: bool = Fals
 
 
 def duplicates_in_yaml(repeated: list[Repeated]) -> Duplicates:
-    """Told by their lines."""
+    """They are reported with their lines."""
     told = [f"line {line}: key {key} already set in map" for line, key in repeated]
     return Duplicates(tuple(told), "\n  ".join(("yaml: unmarshal errors:", *told)) if told else "")
 
@@ -39,7 +39,7 @@ def _told(told: list[str]) -> Duplicates:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object with all its members."""
+    """An object with all its members, duplicates included."""
 
 
 def _keys(document: Any) -> int:

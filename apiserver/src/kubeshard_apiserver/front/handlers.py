@@ -56,8 +56,8 @@ _LONGEST_AUDIT_ID = 64
 
 
 class Front:
-    """Belongs to the event loop that its server's writes happen on. `aside`: does what large bodies take, so that
-    others are answered meanwhile (default: at once).
+    """Belongs to the event loop on which its server writes. `aside` runs the work for large bodies, so that other
+    requests are answered meanwhile (default: in place).
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Front:
     async def _streamed(
         self, read: Request, request: HttpRequest, stream: AsyncGenerator[bytes, None]
     ) -> AsyncGenerator[bytes, None]:
-        """The same stream, counted while it lasts."""
+        """The same stream, counted for as long as it lasts."""
         try:
             async with aclosing(stream):
                 with self.metrics.watching(read):
@@ -229,7 +229,7 @@ class Front:
 
 
 def _foreseen(error: Exception, request: HttpRequest) -> ApiError:
-    """What is answered to what a request led to."""
+    """The reply for the outcome of a request."""
     match error:
         case ApiError():
             return error
@@ -245,7 +245,7 @@ def _body(request: Request, resource: Resource) -> dict[str, Any]:
 
 
 def _takes_any_method(path: str) -> bool:
-    """The index of groups, and of each group its index."""
+    """Whether the path is the index of groups or the index of one group."""
     return path.startswith("/apis") and path.count("/") < 3
 
 

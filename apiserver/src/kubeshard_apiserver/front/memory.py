@@ -63,7 +63,7 @@ class InMemoryTransport:
         """There is nothing to verify."""
 
     def abort(self) -> None:
-        """To be called on the event loop of the streams."""
+        """Call it on the event loop of the streams."""
         for stream in tuple(self._streams):
             stream.cut()
 

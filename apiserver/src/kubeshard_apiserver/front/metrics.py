@@ -48,7 +48,7 @@ _BEFORE_3_0 = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class What(NamedTuple):
-    """What was asked for: the labels of `apiserver_request_duration_seconds`, in their order."""
+    """The kind of a request: the labels of `apiserver_request_duration_seconds`, in their order."""
 
     component: str
     dry_run: str
@@ -67,7 +67,7 @@ class _Durations:
 
 
 class Metrics:
-    """Of one front."""
+    """The metrics of one front."""
 
     def __init__(self, server: ApiServer) -> None:
         self._server = server

@@ -84,12 +84,12 @@ def negotiate_discovery(accept: str) -> tuple[Format, bool]:
 
 
 def first_of(accept: str, offered: Sequence[str]) -> str | None:
-    """What is offered of what the client takes first."""
+    """The first offered type in the client's order of preference."""
     return next((media_type for media_type, _ in _clauses(accept, offered)), None)
 
 
 def _clauses(accept: str, offered: Sequence[str] = _OFFERED) -> Iterator[tuple[str, dict[str, str]]]:
-    """What is offered of what the client takes, in its order, with the parameters."""
+    """The offered types that the client accepts, in its order of preference, with their parameters."""
     for entry in accept.split(","):
         media_type, *parameters = (part.strip() for part in entry.split(";"))
         wanted = JSON if media_type in _ANY else media_type

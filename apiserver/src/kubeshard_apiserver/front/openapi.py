@@ -74,7 +74,7 @@ class OpenApi:
         return None if kinds is None else self._document(path, kinds)
 
     def version_2(self) -> tuple[str, bytes]:
-        """All in one document of the older form."""
+        """Everything in one v2 document."""
         kinds = list(self._registry)
         if (built := self._built.get("")) is None or not _same(built[0], kinds):
             documents = [
@@ -84,7 +84,7 @@ class OpenApi:
         return built[1:]
 
     def _in_protobuf(self, document: bytes) -> bytes:
-        """`document` is the older form."""
+        """`document` is the v2 form."""
         if self._protobuf[0] is not document:
             self._protobuf = document, encoded(msgspec.json.decode(document))
         return self._protobuf[1]
@@ -117,12 +117,12 @@ class OpenApi:
 
 
 def _same(before: Sequence[Resource], now: Sequence[Resource]) -> bool:
-    """The registry makes a new resource for a definition that has changed."""
+    """Whether the resources are the same: the registry makes a new one when a definition changes."""
     return len(before) == len(now) and all(one is other for one, other in zip(before, now, strict=True))
 
 
 def _hash(kinds: Sequence[Resource]) -> str:
-    """Of all that a document is made of: for built-in kinds that is settled by their names."""
+    """A hash of what a document is made of; built-in kinds are identified by their names."""
     content = [
         (*resource.kind, resource.verbs, sorted(resource.subresources), resource.strategy.schema)
         for resource in kinds

@@ -74,7 +74,7 @@ class Schemas:
         self.by_name: dict[str, Schema] = {}
 
     def add_kind(self, resource: Resource) -> str:
-        """The name of the schema of its objects; that of their list is there, too."""
+        """Adds the schemas of its objects and of their list; returns the name of the former."""
         kind, custom = resource.kind, resource.strategy.is_custom
         gvk = {"group": kind.group, "kind": kind.kind, "version": kind.version}
         name = custom_name(resource) if custom else self.add_type(_type_name(resource))
@@ -97,7 +97,7 @@ class Schemas:
         return name
 
     def add_type(self, go_type: str) -> str:
-        """Of a struct of the catalog."""
+        """Adds the schema of a struct of the catalog."""
         name = _schema_name(go_type)
         if name not in self.by_name:
             self.by_name[name] = {}  # it may contain itself
@@ -106,7 +106,7 @@ class Schemas:
         return name
 
     def add_common(self, verbs: Collection[str]) -> None:
-        """What requests carry whatever the kind is."""
+        """Adds what requests of all kinds use."""
         if "patch" in verbs:
             self._plain(PATCH, {"type": "object"})
         if "delete" in verbs:

@@ -42,7 +42,7 @@ _SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Suc
 
 
 def binding(question: Question) -> Steps[Answer]:
-    """Says on which node the pod is to run. Raises Conflict for one that has a node, is gated or goes."""
+    """Assigns a node to the pod. Raises Conflict if it has one, is gated or is being deleted."""
     target, options, body = yield from _received(question, BINDINGS.kind)
     if not target.subresource:
         target = Target(_pods(question), target.namespace, body["metadata"].get("name", ""))
@@ -86,7 +86,7 @@ def eviction(question: Question) -> Steps[Answer]:
 
 
 def _received(question: Question, kind: Kind) -> Steps[tuple[Target, WriteOptions, Object]]:
-    """Asks admission about the body, not about the pod."""
+    """Admission sees the body, not the pod."""
     target, request = question.target, question.request
     if request.method != "POST":
         raise method_not_allowed()
@@ -102,7 +102,7 @@ def _received(question: Question, kind: Kind) -> Steps[tuple[Target, WriteOption
 
 
 def _spend(question: Question, pod: Object, *, dry_run: bool) -> Steps[None]:
-    """Takes one disruption from the budget of the pod, if it has one."""
+    """Takes one disruption from the budget of the pod, if there is one."""
     server, meta = question.server, pod["metadata"]
     budgets = [
         budget

@@ -65,7 +65,7 @@ def refusal(error: ApiError) -> Reply:
 
 
 def warned(reply: Reply, texts: Sequence[str]) -> Reply:
-    """The reply with these warnings beside those that it has."""
+    """The reply with these warnings added."""
     if not texts:
         return reply
     warnings = tuple(dict.fromkeys((*reply.warnings, *texts)))

@@ -73,11 +73,11 @@ class Request:
         """Warnings of admission for the client, whatever becomes of the request."""
 
     def every(self, name: str) -> list[str]:
-        """Of a query parameter that may be given several times."""
+        """All values of a query parameter."""
         return [value for given, value in parse_qsl(self._query, keep_blank_values=True) if given == name]
 
     def header_values(self, name: str) -> list[str]:
-        """Of a header that may be given several times; `name` in lower case."""
+        """All values of a header; `name` is in lower case."""
         return [value for given, value in self._given.items() if given.lower() == name]
 
     @property
@@ -144,11 +144,11 @@ class Request:
 
     @property
     def is_large(self) -> bool:
-        """Whether it takes so long to read that others would notice."""
+        """Whether the body is so large that reading it would delay others."""
         return LARGE < len(self.body) <= LARGEST_BODY
 
     def read(self) -> None:
-        """Ahead of those who ask for what is in it."""
+        """Reads the body before it is needed."""
         is_yaml = self.content_type in (YAML, APPLY)
         if is_yaml or self.content_type in (JSON, JSON_PATCH, MERGE, STRATEGIC):
             with contextlib.suppress(msgspec.DecodeError, ValueError, yaml.YAMLError):
@@ -311,7 +311,7 @@ class Request:
         return bool(asked)
 
     def _user_agent(self) -> str:
-        """The manager of who does not name one: the program that the User-Agent begins with."""
+        """The manager of requests that do not name one: the program at the beginning of the User-Agent."""
         program = self.headers.get("user-agent", "").partition("/")[0]
         return program[:_LONGEST_MANAGER] or "unknown"
 

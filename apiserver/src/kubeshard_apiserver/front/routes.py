@@ -43,7 +43,7 @@ class ResourcePath(NamedTuple):
 
 
 def resource_path(path: str) -> ResourcePath | None:
-    """None for what is not a path of a resource (discovery documents, health, nonsense)."""
+    """None for other paths (discovery documents, health, nonsense)."""
     return (_read if len(path) <= _LONGEST_KEPT else _read.__wrapped__)(path)
 
 
@@ -75,7 +75,7 @@ def _resource(group: str, version: str, rest: list[str]) -> ResourcePath | None:
 
 
 def check_route(path: ResourcePath, resource: Resource, verb: str, method: str) -> None:
-    """`verb` is what authorization calls `method` here. Raises NotFound, ApiError (405)."""
+    """`verb` is the verb of authorization for `method`. Raises NotFound, ApiError (405)."""
     if resource.strategy.is_custom:
         _check_custom(path, resource, verb)
         return
@@ -117,7 +117,7 @@ def _check_custom(path: ResourcePath, resource: Resource, verb: str) -> None:
 
 
 def is_possible(path: ResourcePath, resource: Resource, verb: str) -> bool:
-    """Whether objects of a custom resource are at this path at all; built-in kinds are routed."""
+    """Whether objects of a custom resource can be at this path; built-in kinds are routed."""
     if not resource.strategy.is_custom:
         return True
     if resource.kind.namespaced and not path.namespace:

@@ -36,7 +36,7 @@ _KIND = Kind("autoscaling", "v1", "Scale", "scales")
 
 
 class Scales(Typed):
-    """Not a resource: what the subresource is sent."""
+    """Not a resource, but the kind of the subresource's body."""
 
     def __init__(self) -> None:
         Strategy.__init__(self, _KIND, {})
@@ -135,7 +135,7 @@ def _written(
 
 
 def _applied(question: Question, config: Mapping[str, Any], options: WriteOptions) -> Steps[Answer]:
-    """As an apply of the workload's replicas; conflicts are told as if all managers had written scales."""
+    """Applies the workload's replicas; conflicts are reported as if all managers had written scales."""
     target, kind = question.target, question.target.resource.kind
     if target.resource.strategy.is_custom:
         where = f"(/{target.name}; {_KIND.api_version}, Kind={_KIND.kind})"

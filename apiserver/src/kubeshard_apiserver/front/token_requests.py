@@ -39,7 +39,7 @@ _DEFAULT_SECONDS = 3600
 
 
 class TokenRequests(Typed):
-    """Not a resource: what the subresource is sent."""
+    """Not a resource, but the kind of the subresource's body."""
 
     def __init__(self) -> None:
         Strategy.__init__(self, _KIND, {})
@@ -89,7 +89,7 @@ def token_request(question: Question) -> Steps[Answer]:
 
 
 def _bound(question: Question, reference: Mapping[str, Any] | None) -> dict[str, Object]:
-    """What the token ends with, by kind."""
+    """The objects that the token is bound to, by kind."""
     if reference is None:
         return {}
     group, _, version = reference.get("apiVersion", "").rpartition("/")
@@ -135,7 +135,7 @@ def _check_seconds(seconds: int) -> None:
 
 
 def _tokens(question: Question) -> AccountTokens:
-    """A gate that takes whatever it is shown takes these, too."""
+    """With a gate that accepts everything, these tokens are accepted as well."""
     gate = question.gate
     if isinstance(gate, Identity):
         return gate.authentication.account_tokens

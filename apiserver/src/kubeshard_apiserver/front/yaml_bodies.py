@@ -57,7 +57,7 @@ class Repeated(NamedTuple):
 
 
 class _Mapping:
-    """One that is not complete."""
+    """A mapping that is not complete yet."""
 
     __slots__ = ("anchor", "document", "entries", "key", "keys", "line", "merges", "start")
 
@@ -266,7 +266,7 @@ def _whole(digits: str) -> int | float | None:
 
 
 def _text_of(key: Any, value: Any) -> str:
-    """As a key of JSON."""
+    """The text of a key, as in JSON."""
     if isinstance(key, bool):
         return "true" if key else "false"
     if isinstance(key, int | float):

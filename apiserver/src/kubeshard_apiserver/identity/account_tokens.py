@@ -36,11 +36,11 @@ _MOST_KEPT = 10_000
 
 
 class NotAuthentic(Exception):
-    """Why a token that this server has signed is not taken."""
+    """Why a token that this server has signed is not accepted."""
 
 
 class AccountTokens:
-    """`signing_key`: PEM of a key of an earlier start, so that its tokens still count."""
+    """`signing_key`: PEM of the key of an earlier start, so that its tokens stay valid."""
 
     def __init__(self, model: Model, *, signing_key: bytes | None = None) -> None:
         self._model = model
@@ -149,7 +149,7 @@ class AccountTokens:
             raise NotAuthentic(f"{kind} UID ({uid}) does not match service account {claimed}")
 
     def _is_over(self, obj: Object) -> bool:
-        """Deleted, and not just now: who is being deleted may still tidy up."""
+        """Whether it was deleted, and not just now: an account that is being deleted may still clean up."""
         deleted = parse_time(obj["metadata"].get("deletionTimestamp"))
         return deleted is not None and deleted < self._model.clock.wall() - _LEEWAY
 

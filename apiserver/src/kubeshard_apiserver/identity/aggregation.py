@@ -27,7 +27,7 @@ _USER = User(account_name("kube-system", MANAGER), groups=(*account_groups("kube
 
 
 def keep_aggregated(server: ApiServer, *, settled: bool = False) -> Callable[[], None]:
-    """From now on. `settled`: the roles are known to be so already. Returns what ends it."""
+    """Keeps roles aggregated from now on. `settled`: they are already. Returns a function that ends it."""
     aggregation = _Aggregation(server)
     if not settled:
         aggregation.settle()
@@ -44,7 +44,7 @@ class _Aggregation:
             self.settle()
 
     def settle(self) -> None:
-        """Roles may be made of roles that are made of roles: not more often than there are some."""
+        """Repeats rounds for roles that aggregate aggregated roles, at most as many as there are roles."""
         self._settling = True
         try:
             for _ in self._made():
@@ -58,7 +58,7 @@ class _Aggregation:
         return [role for role in roles.values() if role.get("aggregationRule")]
 
     def _round(self) -> bool:
-        """Whether something changed."""
+        """One round. Whether something changed."""
         changed = False
         for role in self._made():
             rules = list(collected(role, self._server.store.objects(CLUSTER_ROLES).values()))

@@ -23,7 +23,7 @@ _UID = "1.3.6.1.4.1.57683.2"
 
 
 class Verdict(NamedTuple):
-    """About a token: who its bearer is and for which audiences, or why that cannot be told."""
+    """The verdict on a token: its user and audiences, or why it was refused."""
 
     user: User | None
     audiences: Sequence[str] = ()
@@ -31,8 +31,8 @@ class Verdict(NamedTuple):
 
 
 class Authentication:
-    """`tokens`: users by their tokens, as in `--token-auth-file`. `anonymous`: whether to let those in who
-    show nothing.
+    """`tokens`: users by their tokens, as in `--token-auth-file`. `anonymous`: whether to accept requests without
+    credentials.
     """
 
     def __init__(

@@ -38,8 +38,8 @@ class _Template(NamedTuple):
 
 
 def install(model: Model) -> bool:
-    """Puts what is missing into the store: what is there stays as somebody has made it. Returns whether it
-    was a new cluster.
+    """Puts missing roles and bindings into the store; existing ones stay as they are. Returns whether the cluster was
+    new.
     """
     new, now = not model.store.objects(CLUSTER_ROLES), model.now()
     for resource, template, fields in _templates():

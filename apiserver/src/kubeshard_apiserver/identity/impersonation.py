@@ -37,7 +37,7 @@ _MOST_KEPT = 10_000
 
 @dataclass(frozen=True)
 class Wanted:
-    """Whom a request wants to be, as its headers say."""
+    """The user that a request wants to impersonate, from its headers."""
 
     name: str = ""
     uid: str = ""
@@ -156,7 +156,7 @@ class Impersonation:
 
 
 def _modes(requestor: User, wanted: Wanted) -> list[str]:
-    """Those that apply to whom is wanted."""
+    """The modes that apply to the wanted user."""
     node, account = _node_of(wanted.name), account_of(wanted.name)
     modes = []
     if wanted.by_name_only and node:

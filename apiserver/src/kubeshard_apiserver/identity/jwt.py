@@ -41,14 +41,14 @@ class SigningKey:
 
     @property
     def pem(self) -> bytes:
-        """To be kept secret."""
+        """The private key; keep it secret."""
         return self._key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
 
     @property
     def public(self) -> dict[str, str]:
-        """As a JSON Web Key (RFC 7517): who has it can verify tokens."""
+        """The public key as a JSON Web Key (RFC 7517), for verifying tokens."""
         point = self._key.public_key().public_numbers()
         x, y = (_encoded(number.to_bytes(_SIZE)) for number in (point.x, point.y))
         return {"use": "sig", "kty": "EC", "kid": self._id, "crv": "P-256", "alg": "ES256", "x": x, "y": y}
@@ -59,7 +59,7 @@ class SigningKey:
         return f"{text}.{_encoded(r.to_bytes(_SIZE) + s.to_bytes(_SIZE))}"
 
     def claims(self, token: str) -> dict[str, Any] | None:
-        """None for what this key has not signed."""
+        """None if this key has not signed the token."""
         header, _, rest = token.partition(".")
         payload, _, given = rest.partition(".")
         if header != self._header:

@@ -32,7 +32,7 @@ Subject = tuple[str, str]
 
 
 class MissingRole(Exception):
-    """What a binding refers to is not there. The text is the server's."""
+    """The role of a binding does not exist. The text is the server's."""
 
 
 class _Grant(NamedTuple):
@@ -74,7 +74,7 @@ class Rbac:
         return Held([grant.rule for grant in grants.rules], grants.problem)
 
     def rules_of(self, role: Mapping[str, str], namespace: str) -> Sequence[Rule]:
-        """Of the role that a `roleRef` in this namespace names. Raises MissingRole."""
+        """The rules of the role that a `roleRef` in this namespace names. Raises MissingRole."""
         name = role["name"]
         if role["kind"] == "Role":
             found = self._store.get(ROLES, Key(namespace, name))
@@ -115,7 +115,7 @@ class Rbac:
         return made
 
     def _bound(self, user: User, place: str) -> Iterator[_Bound]:
-        """The bindings of a place that name the user, each with the first subject that does."""
+        """The bindings of a namespace, or of the cluster, that name the user, each with the first such subject."""
         if self._subjects is None:
             self._subjects = self._indexed()
         found = self._subjects.get(place)

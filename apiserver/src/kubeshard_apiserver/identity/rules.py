@@ -39,7 +39,7 @@ def missing(held: Iterable[Rule], wanted: Iterable[Rule]) -> list[Rule]:
 
 
 def described(rules: Iterable[Rule]) -> list[str]:
-    """Atoms as messages list them: sorted, and what differs in its verb only put together."""
+    """Atoms as messages list them: sorted, and combined if they differ only in their verb."""
     merged: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     alone: list[Rule] = []
     for rule in rules:
