@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,15 @@ class OldLamp(KubeObject, group="example.com", version="v1", kind="Lamp"): pass
 
 class Certificate(KubeObject, group="cert-manager.io", version="v1"): pass
 class Deployment(KubeObject, group="apps", version="v1"): pass
+"""
+SPEC = """
+from kubeshard import KubeObject, Struct, field
+
+class Spec(Struct):
+    size: int = 1
+
+class Lamp(KubeObject, group="example.com", version="v1"):
+    spec: Spec = field(default_factory=Spec)
 """
 Write = Callable[[str], str]
 
@@ -104,3 +114,50 @@ def test_a_module_that_fails_is_said_with_its_stack_trace(
 def test_nothing_to_print_is_wrong_usage() -> None:
     with pytest.raises(click.UsageError):
         cli.main(["crd", "show"], standalone_mode=False)
+
+
+def checked(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(cli, ["crd", "check", *arguments])
+    return done.exit_code, done.output
+
+
+def test_a_change_that_breaks_is_told_first_and_by_the_exit_code(write: Write, tmp_path: Path) -> None:
+    old, new = write(SPEC), write(SPEC.replace("size: int = 1", "size: str = 'small'\n    more: int = 0"))
+    assert checked(old, old) == (0, "")
+    assert checked(old, new) == (
+        1,
+        "breaking lamps.example.com v1 .spec.size: the type was integer, is string\n"
+        "ok       lamps.example.com v1 .spec.size: the default was 1, is 'small'\n"
+        "ok       lamps.example.com v1 .spec.more: the field is new\n",
+    )
+
+
+def test_a_file_is_compared_with_classes_and_json_is_for_programs(write: Write, tmp_path: Path) -> None:
+    file, new = tmp_path / "old.yaml", write(SPEC.replace("size: int = 1", "more: int = 0"))
+    file.write_text(CliRunner().invoke(cli, ["crd", write(SPEC)]).output)
+    code, output = checked(str(file), new, "-o", "json")
+    assert (code, json.loads(output)[0]) == (
+        1,
+        {
+            "definition": "lamps.example.com",
+            "version": "v1",
+            "path": ".spec.size",
+            "breaking": True,
+            "message": "the field is gone; stored values are pruned",
+        },
+    )
+    wider = write(SPEC.replace("size: int = 1", "size: int = 1\n    more: int = 0"))
+    assert checked(str(file), wider)[0] == 0
+
+
+def test_a_file_without_a_definition_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text("kind: Pod\n")
+    for arguments, says in (
+        ([str(file), str(file)], "has no CustomResourceDefinition"),
+        (["missing.yaml", "missing.yaml"], "No such file"),
+    ):
+        with pytest.raises(ConfigurationError, match=says):
+            CliRunner().invoke(
+                cli, ["crd", "check", *arguments], catch_exceptions=False, standalone_mode=False
+            )

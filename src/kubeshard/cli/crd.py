@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kubeshard.cli.loading import load_module, load_name
 from kubeshard.cli.options import Command
+from kubeshard.cli.yaml_files import read_documents
 from kubeshard.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -53,16 +56,74 @@ def show(references: tuple[str, ...]) -> None:
     """
     import yaml
 
+    click.echo(yaml.safe_dump_all(_defined(references), sort_keys=False, width=120), nl=False)
+
+
+@crd.command(
+    cls=Command,
+    short_help="Say what a change of a definition breaks.",
+    examples=(
+        "kubeshard crd check manifests/crd.yaml myoperator.api",
+        "git show main:crd.yaml > old.yaml; kubeshard crd check old.yaml crd.yaml -o json",
+    ),
+)
+@click.argument("old", metavar="OLD")
+@click.argument("new", metavar="NEW")
+@click.option(
+    "--output",
+    "-o",
+    metavar="text|json",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="As lines for people, or as a list of objects.",
+)
+def check(old: str, new: str, output: str) -> None:
+    """Say what differs between two definitions, and what of it breaks stored objects or clients.
+
+    OLD and NEW are YAML files, or MODULE[:CLASS] as for show. The exit code is 1 where something breaks.
+    """
+    import msgspec
+
+    from kubeshard.crd.comparing import compared
+
+    changes = compared(_definitions(old), _definitions(new))
+    changes.sort(key=lambda change: not change.breaking)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(changes)).decode())
+    else:
+        for change in changes:
+            click.echo(str(change))
+    if any(change.breaking for change in changes):
+        sys.exit(1)
+
+
+def _definitions(reference: str) -> list[Any]:
+    """Of a YAML file, or of classes. Raises ConfigurationError."""
+    from kubeshard.crd.manifests import definitions_in
+
+    if not reference.endswith((".yaml", ".yml", ".json")):
+        return _defined((reference,))
+    try:
+        found = definitions_in(read_documents(Path(reference)))
+    except ValueError as error:
+        raise ConfigurationError(f"{reference}: {error}") from error
+    if not found:
+        raise ConfigurationError(f"{reference} has no CustomResourceDefinition")
+    return found
+
+
+def _defined(references: tuple[str, ...]) -> list[Any]:
+    """The definitions of classes, those of one kind together. Raises ConfigurationError."""
     from kubeshard.crd.defining import definition
 
     kinds: dict[Any, list[type[KubeObject]]] = {}
     for cls in dict.fromkeys(found for reference in references for found in _classes(reference)):
         kinds.setdefault(cls.KIND.group_kind, []).append(cls)
     try:
-        manifests = [definition(*versions) for versions in kinds.values()]
+        return [definition(*versions) for versions in kinds.values()]
     except (TypeError, ValueError) as error:
         raise ConfigurationError(str(error)) from error
-    click.echo(yaml.safe_dump_all(manifests, sort_keys=False, width=120), nl=False)
 
 
 def _classes(reference: str) -> Iterator[type[KubeObject]]:
