@@ -14,7 +14,7 @@ import msgspec
 from kubeshard import Condition, Controller, KubeObject, Manager, ObjectMeta, Struct, field
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import NotFound
-from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream, Transport
+from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream, Transport, TransportError
 from kubeshard.testing.virtual_time import VirtualClock
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver.server import ApiServer
@@ -99,12 +99,24 @@ class Recording:
         self.requests: list[HttpRequest] = []
         self.instead: dict[str, HttpResponse] = {}
         """By method."""
+        self.lost = ""
+        """`request` or `answer`: what becomes of the write that `after` more writes are ahead of."""
+        self.after = -1
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         self.requests.append(request)
         if (answer := self.instead.get(request.method)) is not None:
             return answer
-        return await self._inner.request(request)
+        lost = ""
+        if request.method in ("PATCH", "POST", "PUT", "DELETE") and "/apps/" in request.target:
+            self.after -= 1
+            lost = self.lost if self.after == -1 else ""
+        if lost == "request":
+            raise TransportError("it did not leave", sent=False)
+        reply = await self._inner.request(request)
+        if lost == "answer":
+            raise TransportError("the answer did not come")
+        return reply
 
     def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpStream]:
         return self._inner.stream(request)
