@@ -76,7 +76,7 @@ def with_metadata(obj: Object, **fields: Any) -> Object:
 
 
 def in_order(obj: Object) -> Object:
-    """With what it is and how it is called in front, as readers of streams like it."""
+    """With kind, apiVersion and metadata in front, which helps readers of streams."""
     return {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": obj["metadata"], **obj}
 
 

@@ -22,7 +22,7 @@ from kubeshard_apiserver.status import bad_request, internal, invalid, invalid_v
 
 @dataclass(frozen=True, slots=True)
 class StrategicPatch:
-    """Of an object whose types are known."""
+    """A strategic merge patch, for objects with a Go type."""
 
     body: Mapping[str, Any]
 

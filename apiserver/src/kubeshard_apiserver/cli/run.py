@@ -30,7 +30,7 @@ _ANSWERS_WITHIN = 3.0
 
 
 class Options(NamedTuple):
-    """As the command line has them."""
+    """The options of the command line."""
 
     kubeconfig: Path | None
     host: str
@@ -94,8 +94,8 @@ async def _listening(options: Options, stack: AsyncExitStack) -> EmbeddedServer:
 
 
 def _spare_the_collector() -> None:
-    """Objects of the API have no cycles, and there may be many: Python's collector is not to go through all of
-    them because a list or a burst of writes has made some more.
+    """API objects have no cycles, and there may be many: Python's collector should not traverse all of them because a
+    list or a burst of writes has made some more.
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)

@@ -26,9 +26,9 @@ def claim_dependents(
     suits: Callable[[Object], bool] = lambda obj: True,
     finalizer: str = "",
 ) -> Steps[None]:
-    """`suits`: what else must be true of an object. `finalizer`: of all that is managed.
+    """`suits`: a further condition for adoption. `finalizer`: what every adopted object gets.
 
-    An owner that is being deleted changes nothing. Raises ApiError.
+    Does nothing for an owner that is being deleted. Raises ApiError.
     """
     if is_deleting(owner):
         return
@@ -49,7 +49,7 @@ def claim_dependents(
 
 
 def claimants(cluster: Cluster, resources: GroupResource, event: Event) -> Iterable[Key]:
-    """The objects of this kind that may adopt what was changed."""
+    """The owners of this kind that may adopt the changed object."""
     new, old = event.new, event.old
     if new is None or controller_of(new) is not None or is_deleting(new):
         return

@@ -27,7 +27,7 @@ _AUTHENTICATED = "system:authenticated"
 
 
 def service_account(name: str) -> User:
-    """Of a controller of kube-controller-manager."""
+    """The service account of a controller of kube-controller-manager."""
     groups = ("system:serviceaccounts", "system:serviceaccounts:kube-system", _AUTHENTICATED)
     return User(f"system:serviceaccount:kube-system:{name}", groups=groups)
 
@@ -40,7 +40,7 @@ SCHEDULER = User("system:kube-scheduler", groups=(_AUTHENTICATED,))
 
 
 class Cluster:
-    """What is stored, and who owns whom."""
+    """The stored objects and their owners."""
 
     def __init__(self, server: ApiServer, rights: Rights = EVERY_RIGHT) -> None:
         self.server = server
@@ -50,7 +50,7 @@ class Cluster:
         self._resources: dict[GroupResource, Resource] = {}
 
     def resource(self, resource: GroupResource) -> Resource | None:
-        """In the version that is preferred; None for one that is not served."""
+        """The resource in its preferred version; None if it is not served."""
         known, registry = self._resources.get(resource), self.server.registry
         # What a definition says anew is another object.
         if known and registry.find(known.kind.group, known.kind.version, known.kind.plural) is known:
@@ -72,17 +72,17 @@ class Cluster:
         return self.server.store.get(node.resource, node.key) if self.resource(node.resource) else None
 
     def in_namespace(self, resource: GroupResource, namespace: str) -> list[Object]:
-        """In the order of their names."""
+        """The objects of a namespace, by name."""
         objects = self.server.store.objects(resource)
         return [objects[key] for key in sorted(key for key in objects if key.namespace == namespace)]
 
     def orphans(self, resource: GroupResource, namespace: str) -> list[Object]:
-        """Of a resource of which there may be some to adopt: what has no controller."""
+        """The objects without a controller, for resources that are adopted."""
         found = [self.get(Node(resource, key)) for key in self.ownership.orphans(resource, namespace)]
         return [obj for obj in found if obj is not None]
 
     def controlled(self, owner: Object, resource: GroupResource) -> list[Object]:
-        """What this object manages, in the order of its creation."""
+        """The objects that this one manages, in the order of their creation."""
         uid = owner["metadata"]["uid"]
         nodes = self.ownership.dependents(uid)
         found = [self.get(node) for node in nodes if node.resource == resource]
@@ -101,7 +101,7 @@ class Cluster:
 
 
 class Account:
-    """The verbs as one user. What is gone is not an error: a change or deletion of it does nothing.
+    """The verbs as one user. Changing or deleting an object that is gone is not an error and does nothing.
 
     Raises ApiError for every other refusal.
     """
@@ -132,7 +132,7 @@ class Account:
             yield from self.change(node, lambda live: {**live, "status": status}, "status")
 
     def bind(self, pod: Object, resource: GroupResource, node: str) -> Steps[None]:
-        """As a Binding does it, about which admission is asked. Raises Conflict for a pod that has another node."""
+        """Binds as a Binding does, with admission. Raises Conflict for a pod that has another node."""
         meta = pod["metadata"]
         kind = BINDINGS.kind
         body: Object = {
@@ -154,7 +154,7 @@ class Account:
         *,
         grace: int | None = None,
     ) -> Steps[None]:
-        """This very object: another one of the same name stays. `grace`: seconds instead of the pod's own."""
+        """Deletes this object and no other one of the same name. `grace`: seconds, instead of the pod's own."""
         meta = obj["metadata"]
         target = self._target(Node(resource, Key(meta.get("namespace", ""), meta["name"])))
         options = DeleteOptions(

@@ -22,7 +22,7 @@ def with_condition(
     *,
     times: Sequence[str] = (),
 ) -> list[Condition]:
-    """The conditions with this one in its type's place (or at the end).
+    """The conditions with this one in place of the one of its type, or at the end.
 
     `lastTransitionTime` changes with the status. `times` are more fields of time: they change with anything.
     """

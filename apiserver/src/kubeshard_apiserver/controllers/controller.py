@@ -30,13 +30,13 @@ class Controller(ABC, Generic[K]):
 
     @abstractmethod
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[K]:
-        """The keys to look at because of this change."""
+        """The keys to reconcile because of this change."""
 
     @abstractmethod
     def reconcile(self, key: K) -> Steps[float | None]:
-        """Returns in how many seconds to look again without a change; None for never.
+        """Returns after how many seconds to reconcile again without a change; None for never.
 
-        Raises ApiError where a write was refused: it is tried again later.
+        Raises ApiError if a write was refused; the key is retried later.
         """
 
 
@@ -55,7 +55,7 @@ class Agenda(Generic[K]):
         self._dirty[key] = None
 
     def set_deadline(self, key: K, when: float | None) -> None:
-        """An earlier deadline stays: whoever takes the key too early says again when. None: no deadline."""
+        """An earlier deadline stays: a reconcile that comes too early sets a new one. None: no deadline."""
         if when is None:
             self._deadlines.pop(key, None)
         elif when < self._deadlines.get(key, when + 1):
@@ -82,5 +82,5 @@ class Agenda(Generic[K]):
         return self._heap[0][0] if self._heap else None
 
     def __bool__(self) -> bool:
-        """Whether a key is due whatever the time."""
+        """Whether a key is due now, regardless of deadlines."""
         return bool(self._dirty)

@@ -37,7 +37,7 @@ _MANY = 100
 
 
 class _Pointless(Exception):
-    """No time ever comes."""
+    """The schedule has no further time."""
 
 
 class CronJobController(Controller[Key]):
@@ -169,7 +169,7 @@ class CronJobController(Controller[Key]):
 
 @dataclass
 class _Times:
-    """When Jobs are due, as it is seen at one moment. Methods raise _Pointless."""
+    """When Jobs are due, seen from one moment. Methods raise _Pointless."""
 
     cron_job: Object
     status: Object
@@ -184,14 +184,14 @@ class _Times:
         self.zone = zone_named(spec.get("timeZone") or "UTC") or UTC
 
     def due(self) -> float | None:
-        """The last time that has come since the last Job."""
+        """The last scheduled time since the last Job."""
         earliest, deadline = self._since(self.status), self.cron_job["spec"].get("startingDeadlineSeconds")
         if deadline is not None:
             earliest = max(earliest, self.now - deadline)
         return self._latest(earliest)
 
     def until_next(self, status: Object) -> float:
-        """In how many seconds the next time comes after what this status knows of."""
+        """Seconds until the next scheduled time after the ones in this status."""
         since = self._since(status)
         latest = self._latest(since)
         following = self.schedule.next(since if latest is None else latest, self.zone)
@@ -231,7 +231,7 @@ def _outcome(job: Object) -> str:
 
 
 def _age(job: Object) -> tuple[bool, str, str]:
-    """The oldest first, those that have not begun last."""
+    """Sorts the oldest first, and those that have not started last."""
     begun = (job.get("status") or {}).get("startTime") or ""
     return not begun, begun, job["metadata"]["name"]
 

@@ -77,7 +77,7 @@ class DaemonSetController(RevisionController):
         return {_place(pod): pod for pod in self.cluster.controlled(daemon_set, PODS)}
 
     def _misplaced(self, daemon_set: Object, places: list[str]) -> list[Object]:
-        """Where none should be, or ended, or a second one."""
+        """Pods on nodes that should have none, that have ended, or that are the second one on a node."""
         seen: set[str] = set()
         found = []
         for pod in self.cluster.controlled(daemon_set, PODS):
@@ -124,7 +124,7 @@ class DaemonSetController(RevisionController):
 
 
 def _place(pod: Object) -> str:
-    """The node that it is on or meant for."""
+    """The node that the pod is on or meant for."""
     return str(pod["spec"].get("nodeName") or "".join(named_nodes(pod["spec"]) or ()))
 
 

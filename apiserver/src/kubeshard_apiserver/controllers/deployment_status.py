@@ -71,7 +71,7 @@ def status_of(
 
 
 def seconds_until_deadline(deployment: Object, status: Object, wall: float) -> float | None:
-    """Until a rollout that stands still is to be called so."""
+    """Seconds until a stalled rollout is reported as such."""
     deadline = _deadline(deployment)
     progressing = condition_of(status.get("conditions", ()), "Progressing")
     if deadline >= _NEVER or progressing is None or progressing["reason"] in (_DONE, _TIMED_OUT):

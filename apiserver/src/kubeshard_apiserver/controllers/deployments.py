@@ -171,7 +171,7 @@ class DeploymentController(Controller[Key]):
             collisions += 1
 
     def _renew(self, deployment: Object, new: Object, old: Sequence[Object]) -> Steps[None]:
-        """Annotations follow; what becomes the newest template again gets a new revision."""
+        """Copies annotations; a template that becomes the newest again gets a new revision."""
         annotations = {**_copied(deployment), **_sizes(deployment)}
         former = revision_of(new)
         if (newest := _newest(old)) >= former:
@@ -266,7 +266,7 @@ def _strategy(deployment: Object) -> str:
 
 
 def _room(deployment: Object, size: int, sets: Sequence[Object]) -> int:
-    """By how many pods the new ReplicaSet of this size may grow."""
+    """By how many pods a new ReplicaSet of this size may grow."""
     if _strategy(deployment) == "Recreate":
         return wanted(deployment) - size
     most = wanted(deployment) + _limits(deployment).max_surge

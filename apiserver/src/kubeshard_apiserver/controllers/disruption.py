@@ -91,7 +91,7 @@ class DisruptionController(Controller[Key]):
                 yield key
 
     def _counts(self, budget: Object, pods: Sequence[Object]) -> tuple[int, int]:
-        """How many pods there should be, and be healthy. Raises LookupError where nobody knows."""
+        """How many pods there should be, and how many of them healthy. Raises LookupError if that is unknown."""
         spec = budget["spec"]
         least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
         if most is not None:
@@ -103,7 +103,7 @@ class DisruptionController(Controller[Key]):
         return (0, 0) if least is None else (len(pods), int(least))
 
     def _expected(self, pods: Sequence[Object]) -> int:
-        """The sizes of all that manages one of the pods; pods that nothing manages do not count."""
+        """The sum of the sizes of the pods' controllers; pods without one do not count."""
         sizes: dict[str, int] = {}
         for pod in pods:
             reference = controller_of(pod)
@@ -143,7 +143,7 @@ class DisruptionController(Controller[Key]):
         return None
 
     def _disrupted(self, former: Object, pods: Sequence[Object]) -> tuple[Object, float | None]:
-        """Pods that were evicted and are still there, and in how many seconds the first is not believed to go."""
+        """Pods that were evicted and still exist, and the seconds until the first of them counts as running again."""
         said, now = former.get("disruptedPods") or {}, self.cluster.wall()
         left, waits = {}, []
         for pod in pods:

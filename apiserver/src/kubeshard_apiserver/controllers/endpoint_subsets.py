@@ -19,7 +19,7 @@ _ZONE = "topology.kubernetes.io/zone"
 
 
 class Part(NamedTuple):
-    """Of what a Service is: pods that have the same ports."""
+    """Pods of a Service that have the same ports."""
 
     ports: Sequence[Object]
     endpoints: Sequence[Object]
@@ -36,7 +36,7 @@ def selected(selector: Mapping[str, str], pod: Object) -> bool:
 
 
 def seen_of(pod: Object | None) -> tuple[Any, ...]:
-    """What of a pod makes a difference to endpoints."""
+    """The parts of a pod that matter for endpoints."""
     if pod is None:
         return ()
     spec, status = pod["spec"], pod.get("status") or {}
@@ -77,9 +77,9 @@ def ports_key(ports: Iterable[Object] | None) -> Any:
 
 
 def filled(wanted: Sequence[Part], slices: Sequence[Object]) -> list[tuple[Object | None, Part]]:
-    """What each slice is to hold; None for one more. Slices that are not named are not needed.
+    """The contents of each slice; None stands for a new slice. Slices that are missing are not needed.
 
-    An endpoint stays in its slice, new ones go where there is room.
+    An endpoint stays in its slice; new ones go where there is room.
     """
     result: list[tuple[Object | None, Part]] = []
     for part in wanted:

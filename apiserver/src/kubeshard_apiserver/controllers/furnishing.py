@@ -26,7 +26,7 @@ _DESCRIPTION = (
 
 
 class Furnishing(Controller[str]):
-    """Creates them again when they are deleted; the content of the ConfigMap is kept as it should be."""
+    """Recreates them when they are deleted, and restores the content of the ConfigMap."""
 
     def __init__(self, cluster: Cluster, root_ca: str) -> None:
         super().__init__(cluster)

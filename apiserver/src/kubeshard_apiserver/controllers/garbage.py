@@ -27,7 +27,7 @@ ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 
 
 class Owner(Enum):
-    """What became of the owner that a reference names."""
+    """The state of the owner that a reference names."""
 
     SOLID = "solid"
     WAITING = "is deleted in the foreground"
@@ -133,7 +133,9 @@ class GarbageCollector(Controller[Node]):
         return Owner.WAITING if _waits_for_dependents(owner) else Owner.SOLID
 
     def _in_a_circle(self, obj: Object) -> bool:
-        """Whether one of the dependents waits for its own: maybe for this object. Then neither would ever go."""
+        """Whether one of the dependents waits for its own dependents, and so maybe for this object: then neither
+        would ever go.
+        """
         dependents = self.cluster.ownership.dependents(obj["metadata"]["uid"])
         return any(
             found is not None and _waits_for_dependents(found) for found in map(self.cluster.get, dependents)

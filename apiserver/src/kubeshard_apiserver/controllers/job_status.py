@@ -17,7 +17,7 @@ _PROBED = ("lastProbeTime",)
 
 
 def is_tracked(pod: Object) -> bool:
-    """Whether it was not counted yet."""
+    """Whether the pod has not been counted yet."""
     return FINALIZER in (pod["metadata"].get("finalizers") or ())
 
 

@@ -65,7 +65,7 @@ class JobController(Controller[Node]):
         return (yield from self._go_on(key, obj))
 
     def _release_orphan(self, node: Node, pod: Object) -> Steps[None]:
-        """Nobody will count a pod whose job is gone."""
+        """A pod whose job is gone will never be counted."""
         owner = controller_of(pod)
         if not is_tracked(pod) or (owner and owner["kind"] != "Job"):
             return
@@ -138,13 +138,13 @@ class JobController(Controller[Node]):
         return None
 
     def _dismiss(self, job: Object, pods: Iterable[Object]) -> Steps[None]:
-        """Without counting them as failed."""
+        """Deletes pods without counting them as failed."""
         for pod in pods:
             yield from self._account.change(Node(PODS, key_of(pod)), _counted)
             yield from self._pods.delete(job, pod)
 
     def _tell(self, job: Object, conditions: Sequence[Object]) -> Steps[None]:
-        """Of conditions that are new."""
+        """Emits Events for new conditions."""
         former = (job.get("status") or {}).get("conditions") or []
         for condition in conditions:
             before = condition_of(former, condition["type"]) or {}

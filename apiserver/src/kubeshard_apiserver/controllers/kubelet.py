@@ -34,7 +34,7 @@ _ROOM = {"cpu": "1000", "memory": "1Ti", "pods": "100000", "ephemeral-storage": 
 
 
 class Kubelet(Controller[Node]):
-    """Of all nodes. `ready_after` in seconds; pods that end do so as long after they became ready."""
+    """The kubelet of all nodes. `ready_after` in seconds; pods that end do so that long after becoming ready."""
 
     def __init__(self, cluster: Cluster, ready_after: float) -> None:
         super().__init__(cluster)
@@ -86,7 +86,7 @@ class Kubelet(Controller[Node]):
             )
 
     def _stage(self, pod: Object) -> tuple[Stage, float | None]:
-        """Where the pod has come to, and in how many seconds it goes on."""
+        """The stage of the pod, and the seconds until the next one."""
         now = self.cluster.server.clock.monotonic()
         uid, stages = pod["metadata"]["uid"], stages_of(pod)
         if uid not in self._since:
@@ -115,7 +115,7 @@ class Kubelet(Controller[Node]):
         return f"10.{244 + high // 256 % 8}.{high % 256}.{low + 1}"
 
     def _note_address(self, pod: Object | None) -> None:
-        """Addresses given before this process began are not given again."""
+        """Keeps addresses from before this process from being assigned again."""
         parts = str(((pod or {}).get("status") or {}).get("podIP") or "").split(".")
         if len(parts) == 4 and all(part.isdecimal() for part in parts) and 244 <= int(parts[1]) < 252:
             number = ((int(parts[1]) - 244) * 256 + int(parts[2])) * 254 + int(parts[3]) - 1
@@ -141,7 +141,7 @@ class Kubelet(Controller[Node]):
 
 
 def _node_status(name: str, status: Object) -> Object:
-    """What the node says of itself, but for the room that somebody else gave it."""
+    """The status of the node, except for a capacity that someone else set."""
     said = {key: value for key, value in status.items() if value and key != "nodeInfo"}
     return {
         "capacity": _ROOM,

@@ -40,7 +40,7 @@ def controller_of(obj: Object | None) -> Reference | None:
 
 
 def owners_key(event: Event, kind: str) -> Iterator[Key]:
-    """Where the objects of this kind are that manage what was changed, before or after."""
+    """The keys of the controllers of this kind of the changed object, before and after the change."""
     for obj in (event.new, event.old):
         owner = controller_of(obj)
         if owner is not None and owner["kind"] == kind:
@@ -82,5 +82,5 @@ class Ownership:
                 del self._orphans[place]
 
     def dependents(self, uid: str) -> list[Node]:
-        """Of the object with this uid, in the order in which they came to be so."""
+        """The dependents of the object with this uid, in the order in which they became dependents."""
         return list(self._dependents.get(uid, ()))

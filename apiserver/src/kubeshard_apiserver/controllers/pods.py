@@ -28,7 +28,7 @@ def has_ended(pod: Object) -> bool:
 
 
 def is_active(pod: Object) -> bool:
-    """Whether it counts for what wants a number of pods."""
+    """Whether the pod counts towards a wanted number of pods."""
     return not has_ended(pod) and not is_deleting(pod)
 
 
@@ -62,7 +62,7 @@ def split_available(
 
 
 def hashed(*values: Any) -> str:
-    """A short word for a value: the same for the same, in the letters of the real hashes but not the same ones."""
+    """A short hash of a value, with the alphabet of the real hashes but not the same result."""
     number = crc32(json.dumps(values, sort_keys=True, separators=(",", ":")).encode())
     return "".join(_ALPHABET[ord(digit) % len(_ALPHABET)] for digit in str(number))
 
@@ -97,7 +97,7 @@ def from_template(
 
 
 def without_zeros(status: Mapping[str, Any], *kept: str) -> Object:
-    """As the real types are written: numbers that are nothing are left out, but for some."""
+    """Leaves out zeros as Go's encoder does, except for the named fields."""
     return {name: value for name, value in status.items() if value or name in kept}
 
 

@@ -69,7 +69,7 @@ class Recorder:
         host: str = "",
         field_path: str = "",
     ) -> Steps[None]:
-        """`field_path`: the part of the object that this is about; `host`: where the source runs."""
+        """Emits an Event. `field_path`: the part of the object that it is about; `host`: where the source runs."""
         clock, now = self._cluster.server.clock.monotonic(), second_time(self._cluster.wall())
         similar = (about["metadata"].get("uid"), host, type_, reason)
         known = self._similar.get(similar, _Similar(frozenset(), clock))
@@ -104,7 +104,7 @@ class Recorder:
     def announce(
         self, about: Object, reason: str, message: str, action: str, *, type_: str = "Normal"
     ) -> Steps[None]:
-        """As sources that write `events.k8s.io/v1` do."""
+        """Emits an Event in the way of sources that use `events.k8s.io/v1`."""
         body = {
             **_head(about, self._cluster.event_name(about), ""),
             "reportingComponent": self._component,
@@ -138,7 +138,7 @@ class Recorder:
 
 
 class PodControl:
-    """Pods are created and deleted for their owners, and the owners' Events tell of it."""
+    """Creates and deletes pods for their owners, with Events on the owners."""
 
     def __init__(self, account: Account, recorder: Recorder) -> None:
         self._account = account
@@ -182,7 +182,7 @@ def _head(about: Object, name: str, field_path: str) -> Object:
 
 
 def _keep(memory: dict[Hashable, V], key: Hashable, value: V) -> None:
-    """As the latest; the oldest is forgotten when there are too many."""
+    """Keeps it as the latest; the oldest is dropped if there are too many."""
     memory.pop(key, None)
     memory[key] = value
     if len(memory) > _REMEMBERED:

@@ -77,7 +77,7 @@ Judged = tuple[Object, float | None, Sequence[str]]
 
 
 class RevisionController(Controller[Key]):
-    """Of a kind whose pods follow the revisions of its template. It adopts them, and revisions, before it works."""
+    """For a kind whose pods follow the revisions of its template. Adopts pods and revisions before it works."""
 
     resource: GroupResource
     kind: str

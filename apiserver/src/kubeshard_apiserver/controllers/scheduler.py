@@ -75,7 +75,7 @@ class Scheduler(Controller[Key]):
                 self._pods_on[name] += change
 
     def _place(self, pod: Object) -> tuple[str, str]:
-        """The name of a node, or what is wrong."""
+        """The name of a node, or why there is none."""
         namespace, nodes = pod["metadata"]["namespace"], self.cluster.server.store.objects(NODES)
         for volume in pod["spec"].get("volumes") or ():
             if not (name := (volume.get("persistentVolumeClaim") or {}).get("claimName")):

@@ -62,7 +62,7 @@ class StatefulSetController(RevisionController):
         return dict(sorted(found.items()))
 
     def _step(self, stateful_set: Object, current: Object, update: Object) -> Steps[None]:
-        """As far as it goes until a pod has to be waited for."""
+        """Proceeds until it has to wait for a pod."""
         spec, pods = stateful_set["spec"], self._pods(stateful_set)
         first = (spec.get("ordinals") or {}).get("start", 0)
         wanted = range(first, first + spec.get("replicas", 1))
@@ -90,7 +90,7 @@ class StatefulSetController(RevisionController):
     def _replace_one(
         self, stateful_set: Object, pods: Mapping[int, Object], wanted: range, update: str
     ) -> Steps[None]:
-        """The last pod with an old template, if those after it are available."""
+        """Deletes the last pod with an old template if those after it are available."""
         for ordinal in reversed(wanted[_partition(stateful_set["spec"]) :]):
             pod = pods.get(ordinal)
             if pod is None or is_deleting(pod):
@@ -141,7 +141,7 @@ class StatefulSetController(RevisionController):
         yield from self._recorder.tell(stateful_set, "SuccessfulDelete", f"Delete {names} successful")
 
     def _release_claims(self, stateful_set: Object, wanted: range) -> Steps[None]:
-        """Of pods that are gone, where the set says so."""
+        """Deletes the claims of pods that are gone, if the set asks for it."""
         meta, spec = stateful_set["metadata"], stateful_set["spec"]
         policy = spec.get("persistentVolumeClaimRetentionPolicy") or {}
         if policy.get("whenScaled") != "Delete":

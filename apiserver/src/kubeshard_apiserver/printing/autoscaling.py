@@ -27,7 +27,7 @@ def _targets(obj: Object, _: float) -> str:
 
 
 def _target(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """What is measured of what is wanted."""
+    """The current and the target value of a metric."""
     type_ = spec["type"]
     source = _SOURCES.get(type_)
     if source is None:

@@ -97,7 +97,7 @@ def name_of(obj: Object, _: float = 0) -> str:
 
 
 def label_selector(selector: Mapping[str, Any] | None) -> str:
-    """As `kubectl -l` takes it; empty for a selector of everything or of nothing."""
+    """The form that `kubectl -l` accepts; empty for a selector of everything or of nothing."""
     selector = selector or {}
     requirements = [(key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()]
     for expression in selector.get("matchExpressions") or ():
@@ -137,14 +137,14 @@ def containers(path: str) -> tuple[Column, Column]:
 
 
 def some(items: Sequence[str], limit: int, empty: str, total: int | None = None) -> str:
-    """The first few, and how many there are beside them."""
+    """The first few, and the number of the others."""
     shown = ",".join(items[:limit])
     total = len(items) if total is None else total
     return f"{shown} + {total - limit} more..." if total > limit else shown or empty
 
 
 def condition(obj: Object, type_: str) -> Mapping[str, Any]:
-    """Of the status; empty where there is none of this type."""
+    """The status of a condition; empty if there is none of this type."""
     return next((one for one in at(obj, "status.conditions", ()) if one.get("type") == type_), {})
 
 

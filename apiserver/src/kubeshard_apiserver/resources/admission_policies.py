@@ -155,7 +155,7 @@ def _variable_errors(path: str, variable: Given, names: tuple[str, ...]) -> list
 
 
 def _composed(variable: Given, names: tuple[str, ...]) -> str:
-    """As later expressions may name it."""
+    """The variable as later expressions refer to it."""
     name = f"variables.{variable.get('name') or ''}"
     try:
         return f"{name}: {compile_expression(variable.get('expression') or '', names).returns}"

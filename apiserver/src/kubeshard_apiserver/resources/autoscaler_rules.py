@@ -48,7 +48,7 @@ def default_autoscaler(spec: Object) -> None:
 
 
 def autoscaler_errors(spec: Given, old: Given | None) -> list[FieldError]:
-    """`old`: what it was before."""
+    """`old`: the spec before the update."""
     fewest, most, target = spec.get("minReplicas"), spec.get("maxReplicas", 0), spec["scaleTargetRef"]
     lowest = 0 if old is not None and old.get("minReplicas") == 0 else 1
     errors: list[FieldError] = []

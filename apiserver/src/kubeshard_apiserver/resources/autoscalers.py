@@ -22,7 +22,7 @@ _KEPT = {"metrics": "spec", "behavior": "spec", "conditions": "status", "current
 
 
 class Autoscalers(Typed):
-    """Stored as they were written last, shown as they are asked for."""
+    """Stored in the version of the last write and converted on reads."""
 
     def set_defaults(self, obj: Object) -> None:
         if self.kind.version == "v2":

@@ -29,7 +29,7 @@ _UNLIMITED = 2**31 - 1
 
 
 class Jobs(Workload):
-    """The selector and the labels of its pods are made from the uid, unless the author wants to do it."""
+    """The selector and the labels of its pods are generated from the uid, unless `manualSelector` is set."""
 
     selectable = ("metadata.name", "metadata.namespace", "status.successful")
 
@@ -186,7 +186,7 @@ def _completions_errors(after: Given, before: Given) -> list[FieldError]:
 
 
 def _fixed(template: Given, old: Given) -> Given:
-    """The template without what may change; a suspended job may still be told where to run."""
+    """The template without the fields that may change; those of a suspended job include where it runs."""
     status = old["status"]
     suspended = any(
         condition.get("type") == "Suspended" and condition.get("status") == "True"

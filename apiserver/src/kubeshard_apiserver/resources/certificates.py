@@ -119,7 +119,7 @@ def _of_type(conditions: Sequence[dict[str, Any]], kind: str) -> list[dict[str, 
 
 
 def _with_decisions(new: list[dict[str, Any]], old: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A status keeps what has been decided as it was, and validation says so where it would not be there."""
+    """Keeps earlier decisions in a status unchanged; validation reports those that were removed."""
     for kind in _DECIDED:
         kept = _of_type(old, kind)
         if len(kept) == len(_of_type(new, kind)):

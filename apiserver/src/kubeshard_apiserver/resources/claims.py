@@ -36,7 +36,7 @@ _SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSn
 
 
 class Claims(Typed):
-    """A new claim has the class of storage that is for all, and only a class lets a bound one grow."""
+    """A new claim gets the default storage class, and only a storage class allows a bound claim to grow."""
 
     def set_defaults(self, obj: Object) -> None:
         default_claim_spec(obj["spec"])
@@ -94,7 +94,7 @@ class Claims(Typed):
 
 
 def _same_source(spec: Object) -> None:
-    """A source of data may be named in either of two fields; other kinds only in the newer one."""
+    """Keeps the two fields for a data source in step; the newer one also allows other kinds."""
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     if source is not None and reference is None:
         given = (source.get("apiGroup") or "", source.get("kind", ""))
@@ -123,7 +123,7 @@ def claim_spec_errors(path: str, spec: Given) -> list[FieldError]:
 
 
 def claim_update_errors(new: Given, old: Given) -> list[FieldError]:
-    """What an update of a claim must not change: everything, but the size and class of a bound one."""
+    """Nothing of a claim may change, except for the size and the attributes class of a bound one."""
     before, after = old["spec"], dict(new["spec"])
     errors: list[FieldError] = []
     bound = new["status"].get("phase") == "Bound"

@@ -88,7 +88,7 @@ def _keys(field: str, data: Mapping[str, str]) -> list[FieldError]:
 
 
 def _size(blobs: Mapping[str, str]) -> int:
-    """Of what is encoded."""
+    """The size of the decoded values."""
     return sum(len(text) * 3 // 4 - text[-2:].count("=") for text in blobs.values())
 
 

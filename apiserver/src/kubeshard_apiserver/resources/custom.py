@@ -87,7 +87,7 @@ class CustomResources(Strategy):
         return super().resets(subresource, path)
 
     def read(self, obj: Object) -> Object:
-        """As the present schemas see what is stored: the storage version's default it, both prune it."""
+        """The stored object under the present schemas: defaulted by the storage version's, pruned by both."""
         fields = private(_fields(obj))
         if self._stored is not None:
             prune(self._stored, fields)
@@ -105,7 +105,7 @@ class CustomResources(Strategy):
         return errors + self._rule_errors(errors, obj, NOTHING)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
-        """What is wrong with what has not changed is not told."""
+        """Errors in unchanged parts are ignored."""
         after, before = _fields(new), _fields(old)
         if subresource == "status":
             errors = []

@@ -57,11 +57,11 @@ class _Rule:
 
 
 class OverBudget(Exception):
-    """No rule is asked any more."""
+    """No further rule is evaluated."""
 
 
 class Rules:
-    """Of one schema. Raises ConfigurationError without the extra `apiserver`."""
+    """The rules of one schema. Raises ConfigurationError without the extra `apiserver`."""
 
     def __init__(self, schema: Schema, *, is_root: bool = True) -> None:
         self._node = _node(schema, is_root=is_root)
@@ -78,7 +78,7 @@ class Rules:
 
 
 def is_blocking(errors: list[FieldError]) -> bool:
-    """Whether rules would meet values that they cannot take."""
+    """Whether the errors mean that rules could not handle the values."""
     return any(error.reason in _BLOCKING for error in errors)
 
 
@@ -238,7 +238,7 @@ def _failure(error: str, rule: _Rule) -> str:
 
 
 def _said(rule: _Rule, variables: Mapping[str, Any]) -> str:
-    """Why a rule does not hold. A message that cannot be made gives way to the plain one."""
+    """Why a rule does not hold. If the message expression fails, the fixed message is used."""
     if rule.message is not None:
         try:
             made = rule.message.evaluate(variables)

@@ -21,7 +21,7 @@ def is_established(definition: Object) -> bool:
 
 
 def established(definition: Object, others: Iterable[Object], now: str) -> Object:
-    """The definition with its names judged. `others` are the definitions of the same group."""
+    """The definition with its names checked. `others` are the definitions of the same group."""
     spec, status = definition["spec"], definition["status"]
     accepted, problem = _judged(spec["names"], status.get("acceptedNames") or {}, list(others))
     definition = {**definition, "status": {**status, "acceptedNames": accepted}}
@@ -88,7 +88,7 @@ def _is_true(definition: Object, type_: str) -> bool:
 def _judged(
     wanted: Mapping[str, Any], held: Mapping[str, Any], others: list[Object]
 ) -> tuple[dict[str, Any], tuple[str, str] | None]:
-    """The names that are its own now, and the last conflict."""
+    """The accepted names, and the last conflict."""
     taken = [other["status"].get("acceptedNames") or {} for other in others]
     resources = {names.get(name) for names in taken for name in ("plural", "singular")}
     resources |= {name for names in taken for name in names.get("shortNames") or ()}

@@ -33,7 +33,7 @@ _ABOUT_APPROVAL = "see https://github.com/kubernetes/enhancements/pull/1111"
 
 
 def spec_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Without versions."""
+    """Everything but the versions."""
     group, names = spec.get("group") or "", spec["names"]
     if not group:
         yield required("spec.group")
@@ -106,7 +106,7 @@ def is_protected(definition: Mapping[str, Any]) -> bool:
 
 
 def approval(definition: Mapping[str, Any]) -> tuple[str, str]:
-    """`Approved`, `Unapproved`, `Missing` or `Invalid`, and the words about it."""
+    """`Approved`, `Unapproved`, `Missing` or `Invalid`, and the message."""
     given = (definition["metadata"].get("annotations") or {}).get(_APPROVED) or ""
     said = f'protected groups must have approval annotation "{_APPROVED}"'
     if not given:

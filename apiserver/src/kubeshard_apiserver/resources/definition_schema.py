@@ -72,7 +72,7 @@ def root_errors(schema: Schema, path: str, *, has_status: bool) -> Iterator[Fiel
 
 
 def structural_errors(schema: Schema, path: str) -> list[FieldError]:
-    """In the order of their texts, as the server has them."""
+    """Sorted by text, as on the server."""
     return sorted(_structural(schema, path, "root"), key=str)
 
 
@@ -187,7 +187,7 @@ class Place(NamedTuple):
 
 
 def word_errors(schema: Schema, path: str, place: Place, *, is_root: bool = False) -> Iterator[FieldError]:
-    """What is wrong with single words, here and below."""
+    """Errors in keywords, here and below."""
     type_ = schema.get("type") or ""
     properties, items = schema.get("properties") or {}, schema.get("items")
     additional = schema.get("additionalProperties")

@@ -25,7 +25,7 @@ _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "
 
 
 def form_errors(schema: Schema, path: str) -> Iterator[FieldError]:
-    """Of the rules of a schema and of those below it, before they are compiled."""
+    """Errors in the rules of a schema and those below it, before they are compiled."""
     for index, said in enumerate(schema.get(RULES) or ()):
         yield from _form(said, schema, f"{path}.{RULES}[{index}]")
     for inner, below in _below(schema, path):

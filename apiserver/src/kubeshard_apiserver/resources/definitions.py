@@ -84,7 +84,7 @@ class Definitions(Typed):
         return errors
 
     def warnings(self, new: Object, old: Object | None) -> list[str]:
-        """Formats that nobody checks."""
+        """Warns of unknown formats."""
         before = set(_unknown_formats(old)) if old is not None else set()
         return [f'unrecognized format "{name}"' for name in _unknown_formats(new) if name not in before]
 
@@ -190,7 +190,7 @@ def _errors(definition: Object, old: Object | None) -> list[FieldError]:
 
 
 def _version_errors(versions: list[dict[str, Any]]) -> Iterator[FieldError]:
-    """What all versions say alike the server names by the place that it had in v1beta1, and tells once."""
+    """The server reports what all versions have in common once, by its path in v1beta1."""
     alike = {
         name
         for name in ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
@@ -231,7 +231,7 @@ def _selected(schema: Mapping[str, Any], path: str) -> tuple[tuple[str, ...], Ma
 
 
 def schema_errors(schema: Mapping[str, Any], path: str, *, has_status: bool) -> list[FieldError]:
-    """Rules are compiled only in a schema that is right otherwise."""
+    """Rules are compiled only in an otherwise valid schema."""
     errors = list(root_errors(schema, path, has_status=has_status))
     structure = structural_errors(schema, path)
     words = [*word_errors(schema, path, Place(), is_root=True), *form_errors(schema, path)]

@@ -52,7 +52,7 @@ def common_errors(event: Given, reporter: str) -> list[FieldError]:
 
 
 def new_event_errors(event: Given) -> list[FieldError]:
-    """Of a new one in `events.k8s.io`."""
+    """Errors in a new one in `events.k8s.io`."""
     errors, kind = _series(event), event.get("type", "")
     if not event.get("eventTime"):
         errors.append(required("eventTime"))
@@ -66,7 +66,7 @@ def new_event_errors(event: Given) -> list[FieldError]:
 
 
 def unchanged_errors(event: Given, old: Given) -> list[FieldError]:
-    """Of an update in `events.k8s.io`: only the series goes on."""
+    """Errors in an update in `events.k8s.io`: only the series may change."""
     errors = _series(event) if event.get("series") != old.get("series") else []
     for field, names in (("involvedObject", _REFERENCE), ("related", _REFERENCE), ("source", _SOURCE)):
         given = event.get(field)

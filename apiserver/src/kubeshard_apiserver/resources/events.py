@@ -29,7 +29,7 @@ _REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion
 
 
 class Events(Typed):
-    """Stored as they were written last, shown as they are asked for."""
+    """Stored in the group of the last write and converted on reads."""
 
     def __init__(self, kind: Kind, stored: Stored) -> None:
         super().__init__(kind, stored)

@@ -111,7 +111,7 @@ def validate_metadata_update(new: Object, old: Object) -> list[FieldError]:
 
 
 def keep_servers_own(new: Object, old: Object) -> None:
-    """What a request can leave out or cannot change; in place."""
+    """Restores what a request may leave out or cannot change; in place."""
     after, before = new["metadata"], old["metadata"]
     after.setdefault("uid", before["uid"])
     after["creationTimestamp"] = before["creationTimestamp"]

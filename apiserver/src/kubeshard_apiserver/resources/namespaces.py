@@ -49,9 +49,7 @@ class Namespaces(Typed):
 
 
 def check_accepts_new(namespace: Object | None, name: str, resource: GroupResource, object_name: str) -> None:
-    """Raises what a create in this namespace is refused with: NotFound for none, Forbidden for one being
-    deleted.
-    """
+    """Raises NotFound if the namespace does not exist, Forbidden if it is being deleted."""
     if namespace is None:
         raise not_found(NAMESPACES, name)
     if namespace["metadata"].get("deletionTimestamp"):

@@ -36,7 +36,7 @@ _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 
 
 class Ingresses(Typed):
-    """A new one without a class has the one that is for all."""
+    """A new one without a class gets the default class."""
 
     def prepare_create(self, obj: Object) -> None:
         super().prepare_create(obj)

@@ -113,7 +113,7 @@ def ephemeral_container_errors(
 
 
 def image_errors(path: str, container: Given) -> list[FieldError]:
-    """Rules for images that templates do not have."""
+    """Rules for images that do not apply to templates."""
     image = container.get("image", "")
     if image == image.strip():
         return []

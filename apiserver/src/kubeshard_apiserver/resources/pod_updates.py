@@ -85,7 +85,7 @@ def pod_status_errors(new: Given, old: Given) -> list[FieldError]:
 def _transition_errors(
     path: str, after: Sequence[Given], before: Sequence[Given], pod: Given, field: str
 ) -> list[FieldError]:
-    """What has ended, and is not to be started again, stays so."""
+    """A container that has ended and is not restarted stays ended."""
     errors: list[FieldError] = []
     now = {status.get("name"): status for status in after}
     containers = {one.get("name"): one for one in pod["spec"].get(field) or ()}
@@ -110,7 +110,7 @@ def _host_errors(status: Given) -> list[FieldError]:
 
 
 def _fixed(spec: Given, *, gated: bool) -> Given:
-    """The spec without what may change; a gated pod may still be told where to run."""
+    """The spec without the fields that may change; those of a gated pod include where it runs."""
     left_out = {"activeDeadlineSeconds", "tolerations", "schedulingGates"}
     if gated:
         left_out |= {"nodeSelector", "affinity"}

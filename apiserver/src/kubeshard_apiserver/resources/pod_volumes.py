@@ -42,7 +42,7 @@ _ONE_TYPE = "may not specify more than 1 volume type"
 
 
 def volume_errors(path: str, volumes: Sequence[Given], pod: str) -> tuple[dict[str, Given], list[FieldError]]:
-    """The sound volumes by name, which mounts may refer to. `pod`: its name, if it is one."""
+    """The valid volumes by name, which mounts may refer to. `pod`: the name of the pod, if it is one."""
     errors: list[FieldError] = []
     sound: dict[str, Given] = {}
     for index, volume in enumerate(volumes):

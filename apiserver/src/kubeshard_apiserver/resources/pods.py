@@ -138,8 +138,8 @@ class PodTemplates(Typed):
 
 
 def _prioritize(pod: Object, classes: Iterable[Object]) -> None:
-    """By its class, or by the one for all. Raises Forbidden for a class that is not there, and for a number
-    that is not that of the class.
+    """Sets the priority from the pod's class or the default one. Raises Forbidden for a missing class and for a number
+    that differs from the class's.
     """
     spec, name = pod["spec"], pod["metadata"].get("name", "")
     wanted = spec.get("priorityClassName", "")

@@ -20,7 +20,7 @@ _SHARES = ("minAvailable", "maxUnavailable")
 
 
 class PriorityClasses(Typed):
-    """Only one may be for all pods that name none."""
+    """Only one may be the default for pods that name none."""
 
     def set_defaults(self, obj: Object) -> None:
         obj.setdefault("preemptionPolicy", "PreemptLowerPriority")

@@ -60,6 +60,6 @@ def quota_name_errors(path: str, name: str) -> list[FieldError]:
 
 
 def is_overcommitted(name: str) -> bool:
-    """Whether more of it may be promised than there is."""
+    """Whether the resource may be overcommitted."""
     native = "/" not in name or "kubernetes.io/" in name
     return native and not name.startswith(_HUGE_PAGES)

@@ -116,7 +116,7 @@ def _amounts(path: str, amounts: Given) -> list[FieldError]:
 
 
 def _applies(scope: str, hard: Iterable[str]) -> bool:
-    """A scope that nobody knows applies to everything."""
+    """An unknown scope applies to everything."""
     counted = _SCOPES.get(scope, QUOTA)
     return all(name in counted for name in hard if name in QUOTA)
 

@@ -18,7 +18,7 @@ _GROUP = "rbac.authorization.k8s.io"
 
 
 def segment_name(name: str) -> str | None:
-    """Any name that can stand in a path."""
+    """Any name that can be a segment of a path."""
     if name in (".", ".."):
         return f"may not be '{name}'"
     return next((f"may not contain '{char}'" for char in "/%" if char in name), None)

@@ -80,7 +80,7 @@ def fill_families(service: Object, before: Given) -> None:
 
 
 def give_address(service: Object, others: Iterable[Object]) -> None:
-    """Raises Invalid for one that cannot be had, an internal error when there is none left."""
+    """Raises Invalid for an address that cannot be allocated, an internal error when there is none left."""
     spec = service["spec"]
     if not needs_addresses(spec) or spec.get("clusterIP") == NONE:
         return
@@ -103,7 +103,7 @@ def give_address(service: Object, others: Iterable[Object]) -> None:
 
 
 def give_ports(service: Object, before: Given, others: Iterable[Object]) -> None:
-    """Raises Invalid for a port that cannot be had, an internal error when there is none left."""
+    """Raises Invalid for a port that cannot be allocated, an internal error when there is none left."""
     spec = service["spec"]
     if spec.get("type") not in ("NodePort", "LoadBalancer"):
         return

@@ -33,8 +33,8 @@ _MODE = "service.kubernetes.io/topology-mode"
 
 
 class Services(Typed):
-    """A replace that does not say what was given to a Service leaves it as it is; what a changed type has no
-    use for is taken back.
+    """A replace that leaves out what was allocated to a Service keeps it; what a changed type has no use for is
+    released.
     """
 
     name_rule = staticmethod(label_name)
@@ -111,7 +111,7 @@ class Services(Typed):
 
 
 def _keep_given(spec: Object, before: Given) -> None:
-    """What was given and is not said again."""
+    """Keeps what was allocated and is left out."""
     if needs_addresses(spec) and needs_addresses(before):
         for field in ("clusterIP", "clusterIPs"):
             if not spec.get(field) and before.get(field):
@@ -128,7 +128,7 @@ def _keep_given(spec: Object, before: Given) -> None:
 
 
 def _match_addresses(spec: Object, before: Given) -> None:
-    """Who changes the one address means the list, too."""
+    """A change of `clusterIP` also changes `clusterIPs`."""
     had, has = before.get("clusterIP", ""), spec.get("clusterIP", "")
     if had == has or (spec.get("clusterIPs") or []) != (before.get("clusterIPs") or []):
         return
