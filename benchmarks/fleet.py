@@ -112,6 +112,16 @@ class Bench:
         command = [str(program.go)] if program.go else [*_KUBESHARD, "webhosting-operator"]
         return self._start("operator", command, document, WEBSITE_CONCURRENT_SYNCS=str(workers))
 
+    def start_instance(self, name: str, mode: str) -> Child:
+        """One of several of kubeshard's operator; `mode`: of `--sharding`."""
+        document = {
+            "apiVersion": operator_config.API_VERSION,
+            "kind": operator_config.KIND,
+            **_addresses(),
+        }
+        command = [*_KUBESHARD, "webhosting-operator", "--sharding", mode]
+        return self._start(name, [*command, "--shard-name", name, "--namespace", SYSTEM_NAMESPACE], document)
+
     def _start(
         self, name: str, command: Sequence[str], document: Mapping[str, Any], **environment: str
     ) -> Child:
@@ -136,14 +146,17 @@ class Bench:
 
         async def create() -> None:
             for number in numbers:
-                metadata = ObjectMeta(
-                    name=f"site-{number:05}", namespace=PROJECT, labels={SKIP_WORKLOAD_LABEL: "true"}
-                )
-                await self.client.create(Website(metadata=metadata, spec=WebsiteSpec(theme=THEME)))
+                await self.create_website(number)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(_CREATORS):
                 group.create_task(create())
+
+    async def create_website(self, number: int) -> None:
+        metadata = ObjectMeta(
+            name=f"site-{number:05}", namespace=PROJECT, labels={SKIP_WORKLOAD_LABEL: "true"}
+        )
+        await self.client.create(Website(metadata=metadata, spec=WebsiteSpec(theme=THEME)))
 
     async def position(self, kind: type[KubeObject] | Kind) -> str:
         """Where a watch on the kind begins that is to see everything from now on."""

@@ -5,11 +5,14 @@ sharder service works on it, too.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from processes import Process
 from world import Thing, World, simulate
 
@@ -18,12 +21,16 @@ from kubeshard.controller.dependents import ensure
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
+from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding import ControllerRing, HashRing
+from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard_apiserver import User
 
 pytestmark = pytest.mark.regression
 
 SHARDS = ("s0", "s1", "s2")
+CRD = "controllerrings.sharding.timebertt.dev"
 LEASES = GroupResource("coordination.k8s.io", "leases")
 WEBHOOKS = GroupResource("admissionregistration.k8s.io", "mutatingwebhookconfigurations")
 
@@ -315,6 +322,34 @@ def test_a_service_that_comes_and_goes_moves_nothing_of_a_settled_ring() -> None
     simulate(scene)
 
 
+def test_a_controllerring_that_appears_counts_and_the_declaration_does_when_it_goes() -> None:
+    """Also where the kind ControllerRing is installed only later."""
+
+    async def scene() -> None:
+        async with World() as world, world.admin() as admin:
+            team = Team(world)
+            await world.install()
+            await admin.raw("DELETE", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}")
+            for name in SHARDS:
+                team.shard(name)
+            await world.make_things(10)
+            await team.until_settled(*SHARDS)
+
+            await admin.apply(controller_ring_crd())
+            await asyncio.sleep(1)
+            await world.make_ring(selector=LabelSelector(match_labels={"nobody": "has"}))
+            await asyncio.sleep(15)
+            await world.make_things(5, prefix="later")
+            await asyncio.sleep(30)
+            later = {name: owner for name, owner in world.owners().items() if name.startswith("later")}
+            assert set(later.values()) == {""}
+
+            await admin.delete(ControllerRing, "r")
+            await team.until_settled(*SHARDS)
+
+    simulate(scene)
+
+
 @pytest.mark.parametrize("who", ["s", "x"])
 def test_a_service_and_an_elected_shard_at_once_hand_over_as_one_of_them_would(who: str) -> None:
     async def scene() -> None:
@@ -376,6 +411,77 @@ def test_what_is_not_sharded_runs_in_one_instance_and_sees_nobody_elses_leadersh
             await world.until(lambda: runs, within=20)
             await asyncio.sleep(60)
             assert len(set(runs)) == 1
+
+    simulate(scene)
+
+
+OPERATOR = User(
+    "system:serviceaccount:ops:operator", groups=("system:serviceaccounts", "system:serviceaccounts:ops")
+)
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "in-manager-sharding.md"
+RBAC = "rbac.authorization.k8s.io"
+
+
+def role_of_the_guide() -> dict[str, Any]:
+    """For the kinds of the world's ring."""
+    (text,) = re.findall(r"^```yaml\n(.*?)^```", GUIDE.read_text(), re.M | re.S)
+    role: dict[str, Any] = yaml.safe_load(text.replace("example.kubeshard.dev", "sim.example"))
+    for rule in role["rules"]:
+        rule["resources"] = ["things" if resource == "pages" else resource for resource in rule["resources"]]
+    return role
+
+
+def role(name: str, group: str, resource: str, verbs: str, namespace: str = "") -> dict[str, Any]:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    rules = [{"apiGroups": [group], "resources": [resource], "verbs": verbs.split()}]
+    kind = "Role" if namespace else "ClusterRole"
+    return {"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": metadata, "rules": rules}
+
+
+def bound(role: dict[str, Any]) -> dict[str, Any]:
+    """The binding of the role to the operator."""
+    return {
+        "apiVersion": role["apiVersion"],
+        "kind": f"{role['kind']}Binding",
+        "metadata": role["metadata"],
+        "roleRef": {"apiGroup": RBAC, "kind": role["kind"], "name": role["metadata"]["name"]},
+        "subjects": [{"kind": "ServiceAccount", "name": "operator", "namespace": "ops"}],
+    }
+
+
+def test_the_rights_of_the_guide_are_enough_and_nothing_is_refused() -> None:
+    refused: list[str] = []
+
+    def see(process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
+        if answer is not None and answer.status in (401, 403):
+            refused.append(f"{process.name} {request.method} {request.target}")
+
+    async def scene() -> None:
+        async with World(users=dict.fromkeys((*SHARDS, "s3"), OPERATOR)) as world:
+            world.observers.append(see)
+            team = Team(world)
+            await world.install()
+            async with world.admin() as admin:
+                for each in (
+                    role_of_the_guide(),
+                    role("shards", "coordination.k8s.io", "leases", "get create update watch", "ops"),
+                    role("own", "", "configmaps", "create"),
+                ):
+                    await admin.apply(each)
+                    await admin.apply(bound(each))
+            for name in SHARDS:
+                team.shard(name)
+            await world.make_things(24)
+            await team.until_settled(*SHARDS)
+            team.shard("s3")
+            await team.until_settled(*SHARDS, "s3")
+            world.processes["s3"].kill()
+            async with world.admin() as admin:
+                await admin.raw("DELETE", "/apis/coordination.k8s.io/v1/namespaces/ops/leases/s3")
+            await team.until_settled(*SHARDS, within=100)
+            await asyncio.sleep(100)
+            assert Key("ops", "s3") not in world.objects(LEASES.group, LEASES.resource)
+            assert refused == []
 
     simulate(scene)
 

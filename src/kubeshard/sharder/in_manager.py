@@ -54,6 +54,7 @@ from kubeshard.sharder.reports import findings
 from kubeshard.sharder.ring import Ring, Surroundings
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.classification import RingResources
 from kubeshard.sharding.leases import MAX_SHARDS
 from kubeshard.tenure.tenure import Gate
 
@@ -218,6 +219,18 @@ class _RingSource:
         self._rings.heard(delta)
         if isinstance(delta, Deleted):
             self._follow_declaration()
+        elif (ring := self._rings.get(self.name)) and not self._as_declared(ring):
+            _log.warning(
+                "The ControllerRing does not shard what the controllers declare; it counts, for new objects and at the "
+                "next start of each instance",
+                ring=self.name,
+            )
+
+    def _as_declared(self, ring: Ring) -> bool:
+        if self._declared is None:
+            return True
+        declared = RingResources(self._declared.spec.resources)
+        return set(declared.entries) <= set(ring.resources.entries)
 
     def _follow_declaration(self) -> None:
         if self._declared is None:

@@ -1,0 +1,197 @@
+"""What it costs the leading instance of the webhosting operator to be its ring's sharder.
+
+    python benchmarks/in_manager.py [--sizes 1000,4000] [--new 600] [--rounds 1]
+
+For each size a control plane of its own, three instances with `--sharding both`, and so many websites that are at rest
+(each with four children). Then:
+
+    at rest   CPU of the leader and of the others while nothing happens
+    new       CPU while so many new websites are created at a steady pace, until all have a status. How many of them
+              each instance has is a matter of the hash ring: shown is a third of them at each one's CPU per website,
+              and as "extra" the leader's CPU beyond what the others take for as many
+    apart     the same with the sharder in a process of its own (`--sharding sharder`, the three others `shard`): its
+              CPU is the extra, with nothing else in it
+    first     CPU of that process from its start until it has looked at all objects: the look that there also is
+    look      every five minutes, and when a shard joins
+
+What is to be seen: "extra" does not depend on how many websites there are; a look does, as it reads all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+from collections import Counter
+from collections.abc import Mapping
+
+from fleet import Bench, Program, Results, bench, cost_of, progress, until
+
+from kubeshard import ALL
+from kubeshard.client import Bookmark
+from kubeshard.core import Lease, NotFound, metadata_only
+from kubeshard.examples.webhosting.api import RING, Website
+from kubeshard.sharding import shard_label
+from kubeshard.testing import Child
+
+NAMES = ("one", "two", "three")
+NAMESPACE = "sharding-system"
+REST = 30.0
+PACE = 20.0
+"""New websites per second."""
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument(
+        "--sizes", type=lambda text: [int(size) for size in text.split(",")], default=[1000, 4000]
+    )
+    parser.add_argument("--new", type=int, default=600)
+    parser.add_argument("--rounds", type=int, default=1)
+    given = parser.parse_args()
+    units = {
+        "leader": "s",
+        "others": "s",
+        "leader / others": "",
+        "extra": "s",
+        "extra per new": "ms",
+        "RSS": "MiB",
+    }
+    with Results(units) as results:
+        for number in range(given.rounds):
+            for size in given.sizes:
+                progress(f"round {number + 1}: {size} websites, the sharder inside")
+                async with bench() as cluster:
+                    await inside(cluster, size, given.new, results)
+                progress(f"round {number + 1}: {size} websites, the sharder apart")
+                async with bench() as cluster:
+                    await apart(cluster, size, given.new, results)
+
+
+async def inside(cluster: Bench, size: int, new: int, results: Results) -> None:
+    program = Program(f"{size} websites")
+    instances = {name: cluster.start_instance(name, "both") for name in NAMES}
+    await filled(cluster, size, instances)
+    leader = await leading(cluster)
+    before = cpu(instances)
+    await asyncio.sleep(REST)
+    rest = difference(cpu(instances), before)
+    others = statistics.mean(used for name, used in rest.items() if name != leader)
+    results.add(
+        f"at rest, {REST:.0f} s", program, leader=rest[leader], others=others, extra=rest[leader] - others
+    )
+    before, had = cpu(instances), await owned(cluster)
+    await create(cluster, size, new)
+    used = difference(cpu(instances), before)
+    got = await owned(cluster)
+    got.subtract(had)
+    theirs = [name for name in NAMES if name != leader]
+    each = sum(used[name] for name in theirs) / sum(got[name] for name in theirs)
+    assert await leading(cluster) == leader
+    results.add(
+        f"{new} new",
+        program,
+        **{
+            "leader": used[leader] / got[leader] * new / len(NAMES),
+            "others": each * new / len(NAMES),
+            "leader / others": used[leader] / got[leader] / each,
+            "extra": used[leader] - each * got[leader],
+            "extra per new": (used[leader] - each * got[leader]) / new * 1000,
+            "RSS": cost_of(instances[leader]).peak_mib
+            - statistics.mean(cost_of(instances[o]).peak_mib for o in theirs),
+        },
+    )
+    stop(instances)
+
+
+async def apart(cluster: Bench, size: int, new: int, results: Results) -> None:
+    program = Program(f"{size} websites")
+    instances = {name: cluster.start_instance(name, "shard") for name in NAMES}
+    instances["sharder"] = cluster.start_instance("sharder", "sharder")
+    await filled(cluster, size, instances)
+    before = cost_of(instances["sharder"]).cpu
+    await create(cluster, size, new)
+    used = cost_of(instances["sharder"])
+    figures = {
+        "extra": used.cpu - before,
+        "extra per new": (used.cpu - before) / new * 1000,
+        "RSS": used.peak_mib,
+    }
+    results.add(f"{new} new, apart", program, **figures)
+    instances.pop("sharder").stop()
+    instances["sharder"] = again = cluster.start_instance("sharder-again", "sharder")
+    await until(lambda: again.tail(1000).count("reach=all") >= 5, "a look at all objects")
+    results.add("start and first look", program, extra=cost_of(again).cpu, RSS=cost_of(again).peak_mib)
+    stop(instances)
+
+
+async def filled(cluster: Bench, size: int, instances: Mapping[str, Child]) -> None:
+    """So many websites, settled, with what follows the start over."""
+    await until(
+        lambda: all("Starting workers" in each.tail(1000) for each in instances.values()), "all at work"
+    )
+    since = await cluster.position(Website)
+    creating = asyncio.create_task(cluster.create_websites(size))
+    await statuses(cluster, size, since)
+    await creating
+    await asyncio.sleep(35.0)  # the last look after the last shard joined
+
+
+async def create(cluster: Bench, first: int, count: int) -> None:
+    """At a steady pace, until all have a status and nothing more is to be done."""
+    since = await cluster.position(Website)
+    waiting = asyncio.create_task(statuses(cluster, count, since))
+    begin = asyncio.get_running_loop().time()
+    for number in range(count):
+        await cluster.create_website(first + number)
+        await asyncio.sleep(begin + (number + 1) / PACE - asyncio.get_running_loop().time())
+    await waiting
+    await asyncio.sleep(3.0)
+
+
+async def statuses(cluster: Bench, count: int, since: str) -> None:
+    """Waits until so many websites have got a status."""
+    known: set[str] = set()
+    while len(known) < count:  # the API server ends a watch whose reader falls behind
+        async with cluster.client.watch(Website, ALL, resource_version=since) as events:
+            async for event in events:
+                if isinstance(event, Bookmark):
+                    since = event.resource_version
+                    continue
+                since = event.object.metadata.resource_version
+                if event.object.status and event.object.status.phase:
+                    known.add(event.object.metadata.name)
+                if len(known) >= count:
+                    return
+
+
+async def owned(cluster: Bench) -> Counter[str]:
+    """How many websites each instance has."""
+    websites = await cluster.client.list_all(metadata_only(Website), ALL)
+    return Counter(website.metadata.label(shard_label(RING)) for website in websites)
+
+
+async def leading(cluster: Bench) -> str:
+    """The instance that is the sharder."""
+    try:
+        lease = await cluster.client.get(Lease, f"sharder-{RING}", NAMESPACE)
+    except NotFound:
+        return ""
+    return (lease.spec.holder_identity or "").rpartition("_")[0]
+
+
+def cpu(instances: Mapping[str, Child]) -> dict[str, float]:
+    return {name: cost_of(child).cpu for name, child in instances.items()}
+
+
+def difference(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+    return {name: after[name] - before[name] for name in after}
+
+
+def stop(instances: Mapping[str, Child]) -> None:
+    for child in instances.values():
+        child.kill()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
