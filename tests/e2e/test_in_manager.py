@@ -86,7 +86,7 @@ async def test_instances_join_stop_and_die_without_service_webhook_and_controlle
     leader = await operator.leader(*SHARDS)
     async with User(kube_client, make).working() as user:
         await works.create(20)
-        await recorder.until(lambda: len({labels.shard for labels in works.labels.values()}) == len(SHARDS))
+        await settled(*SHARDS)
         operator.start("d")
         await settled(*SHARDS, "d")
 

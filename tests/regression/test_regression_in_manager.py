@@ -23,7 +23,7 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharding import ControllerRing, HashRing
+from kubeshard.sharding import ControllerRing, HashRing, shard_label
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard_apiserver import User
 
@@ -44,6 +44,8 @@ class Team:
         self.together: list[tuple[float, str, str]] = []
         self.assigned: list[str] = []
         """Of each write of a sharder to an object that took effect: in which process."""
+        self.watched: set[str] = set()
+        """What sharders watched of sharded kinds."""
         world.observers.append(self._see)
 
     def shard(self, name: str, process: str = "", *, mode: str = "both", **more: Any) -> Process:
@@ -73,6 +75,12 @@ class Team:
 
     def _see(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
         inside = request.headers.get("User-Agent", "").endswith("/sharder")
+        if (
+            inside
+            and "watch=" in request.target
+            and ("/things?" in request.target or "/configmaps?" in request.target)
+        ):
+            self.watched.add(request.target)
         if (
             inside
             and answer is not None
@@ -124,6 +132,10 @@ def test_objects_are_assigned_without_service_webhook_and_controllerring() -> No
             assert set(world.owners().values()) == set(SHARDS)
             assert not world.objects(WEBHOOKS.group, WEBHOOKS.resource)
             assert set(team.assigned) == {team.leader}
+            assert team.watched
+            assert all(
+                f"labelSelector=%21{shard_label('r').replace('/', '%2F')}&" in each for each in team.watched
+            )
             await world.make_things(10, prefix="later")
             assert await world.until(lambda: world.all_owned(*SHARDS), within=2) < 1
 
@@ -310,11 +322,11 @@ def test_a_service_that_comes_and_goes_moves_nothing_of_a_settled_ring() -> None
             versions = {key: obj["metadata"]["resourceVersion"] for key, obj in things(world)}
             await world.make_ring()
             service = world.sharder("x0")
-            await asyncio.sleep(400)
+            await asyncio.sleep(310)  # one look at all objects more
             await service.stop()
             async with world.admin() as admin:
                 await admin.delete(ControllerRing, "r")
-            await asyncio.sleep(400)
+            await asyncio.sleep(60)
             assert {key: obj["metadata"]["resourceVersion"] for key, obj in things(world)} == versions
             await world.make_things(5, prefix="later")
             await team.until_settled(*SHARDS)
