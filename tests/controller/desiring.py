@@ -157,7 +157,7 @@ class Operator:
         self, world: World, client: Client, wire: Wire, cache: Cache, watches: Sequence[Watch[Any]]
     ) -> None:
         self.wire = wire
-        self._world = world
+        self.world = world
         self._client = client.with_field_manager("apps-controller").on_write(record_own_write)
         self._reader = ControllerReader(cache, watches)
         self._primary = watches[0].form
@@ -170,7 +170,7 @@ class Operator:
         """One reconcile."""
         key = Key(NAMESPACE if self._primary.kind.namespaced else "", name)
         with self._book.recording(key) as writes:
-            for record in self._world.records:
+            for record in self.world.records:
                 writes.record(record)
             ctx = Context(
                 key=key,
