@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
 from kubeshard.cache import Cache, Scope
-from kubeshard.cache.own_writes import WriteBook, record_own_write
+from kubeshard.cache.own_writes import OwnWrites, WriteBook, record_own_write
 from kubeshard.client import Client
 from kubeshard.client.writes import WriteRecord
 from kubeshard.controller import Context, Watch
@@ -151,14 +151,16 @@ class Wire:
 
 
 class Operator:
-    """One process of a controller named `apps`. It sees what `World.client` wrote, as it sees its own writes."""
+    """One process of a controller named `apps`. Before each run its caches have seen what `World.client` wrote."""
 
     def __init__(
         self, world: World, client: Client, wire: Wire, cache: Cache, watches: Sequence[Watch[Any]]
     ) -> None:
         self.wire = wire
         self.world = world
-        self._client = client.with_field_manager("apps-controller").on_write(record_own_write)
+        told = client.on_write(record_own_write).on_write(world.records.append)
+        self._client = told.with_field_manager("apps-controller")
+        self._cache = cache
         self._reader = ControllerReader(cache, watches)
         self._primary = watches[0].form
         self._book: WriteBook[Key] = WriteBook(cache, client.world.clock)
@@ -169,9 +171,8 @@ class Operator:
     ) -> R:
         """One reconcile."""
         key = Key(NAMESPACE if self._primary.kind.namespaced else "", name)
+        await self._catch_up()
         with self._book.recording(key) as writes:
-            for record in self.world.records:
-                writes.record(record)
             ctx = Context(
                 key=key,
                 form=self._primary,
@@ -187,6 +188,15 @@ class Operator:
             )
             self.wire.requests.clear()
             return await act(ctx.reading_live() if fresh else ctx)
+
+    async def _catch_up(self) -> None:
+        """Waits until the caches show what everybody wrote."""
+        others = OwnWrites(self._client.world.clock)
+        for record in self.world.records:
+            others.record(record)
+        self.world.records.clear()
+        for form in self._reader.declared:
+            await others.settled(self._cache, form)
 
     async def sees_no(self, kind: type[KubeObject], name: str) -> None:
         """Returns when its cache has no object of that name any more."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,13 +23,14 @@ TEXT = (Path(__file__).parents[2] / "docs" / "desired-sets.md").read_text()
 
 
 @pytest.fixture(scope="module")
-def page() -> Any:
-    module = ModuleType("desired_sets_page")
+def page() -> Iterator[Any]:
+    module = sys.modules["desired_sets_page"] = ModuleType("desired_sets_page")
     blocks = re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S)
     assert len(blocks) == 5
     for block in blocks:
         exec(compile(block, "desired-sets.md", "exec"), vars(module))
-    return module
+    yield module
+    del sys.modules[module.__name__]
 
 
 def shop(page: Any, theme: str | None) -> Any:
@@ -38,6 +40,14 @@ def shop(page: Any, theme: str | None) -> Any:
 
 async def names(world: World) -> list[str]:
     return sorted(await world.there(ConfigMap))
+
+
+async def until(world: World, there: list[str]) -> None:
+    """Looks whenever a ConfigMap changed; the first time at those that are there."""
+    async with world.client.watch(ConfigMap, "default") as events:
+        async for _ in events:
+            if await names(world) == there:
+                return
 
 
 PAGE, STYLE = "ConfigMap default/corner-page", "ConfigMap default/corner-style"
@@ -53,8 +63,7 @@ async def test_a_shop_has_what_is_wished_and_nothing_else(page: Any) -> None:
         async with asyncio.timeout(30):
             for theme, there in (("dark", [PAGE, STYLE]), (None, [PAGE])):
                 await world.client.with_field_manager("people").apply(shop(page, theme))
-                while await names(world) != there:
-                    await asyncio.sleep(0)
+                await until(world, there)
     finally:
         manager.stop()
         await running
@@ -75,7 +84,9 @@ async def test_what_would_be_done_is_printed_as_the_page_shows(page: Any) -> Non
 
         shown = re.findall(r"^```text\n(.*?)^```", TEXT, re.M | re.S)
         printed = (await operator.run(look, "corner")).splitlines()
-        assert [line for line in printed if "corner-news" in line or line[0] in "~- "] == shown[0].splitlines()
+        assert [line for line in printed if "corner-news" in line or line[0] in "~- "] == shown[
+            0
+        ].splitlines()
 
     await with_a_shop(page, show)
 
@@ -100,9 +111,7 @@ async def test_a_second_set_and_nothing_at_all(page: Any) -> None:
     await with_a_shop(page, two)
 
 
-async def with_a_shop(
-    page: Any, act: Callable[[Any, Any], Awaitable[None]], *, apply: bool = True
-) -> None:
+async def with_a_shop(page: Any, act: Callable[[Any, Any], Awaitable[None]], *, apply: bool = True) -> None:
     api = MemoryApi()
     await api.install(definition(page.Shop))
     world = World(api)
