@@ -103,19 +103,28 @@ class Cache:
         What a user added to the informer goes with that user: `with informer.add_handler(...)`. Raises
         ConfigurationError as `declare`.
         """
+        informer = self.hold(target, scope)
+        try:
+            yield informer
+        finally:
+            await self.release(informer)
+
+    def hold(self, target: type[T] | Form[T], scope: Scope | None = None) -> Informer[T]:
+        """`using` without a block: the informer has one more user, until one `release`."""
         form = form_of(target)
         place = (form, scope or self.scope_of(form.kind))
         there = self._informers.get(place)
         informer = self._made(*place)
         if there is None or there in self._users:
             self._users[informer] += 1
-        try:
-            yield informer
-        finally:
-            if self._users.get(informer) == 1:
-                await self._end(informer)
-            elif informer in self._users:
-                self._users[informer] -= 1
+        return informer
+
+    async def release(self, informer: Informer[Any]) -> None:
+        """Returns when the watch has ended, if that was the last user."""
+        if self._users.get(informer) == 1:
+            await self._end(informer)
+        elif informer in self._users:
+            self._users[informer] -= 1
 
     def add_index(
         self, target: type[T] | Form[T], name: str, function: IndexFunction[T], scope: Scope | None = None

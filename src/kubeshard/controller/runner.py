@@ -184,12 +184,17 @@ class ControllerRunner:
             await asyncio.wait(self._workers)
         await self._cluster.in_flight.ended(self.name)
 
+    async def close(self) -> None:
+        """After the end: gives up the informers. Those that nobody else uses stop."""
+        for informer in self._informers:
+            await self._cluster.cache.release(informer)
+
     # From deltas to keys
 
     def _declare(self, watch: Watch[Any]) -> Informer[Any]:
         cache = self._cluster.cache
         scope = None if watch.scope is None else narrowed(cache.scope_of(watch.form.kind), watch.scope)
-        return cache.declare(watch.form, scope)
+        return cache.hold(watch.form, scope)
 
     def _triggers(self) -> Iterator[Trigger]:
         """In the order of `Controller.watches`."""
@@ -216,8 +221,7 @@ class ControllerRunner:
             assert watch.to is not None
             yield watch, mapped_by(watch.to, self._reader)
 
-    def _has_time(self) -> bool:
-        """Whether less waits than there are workers."""
+    def _has_time(self) -> bool:  # less waits than there are workers
         return len(self.queue) < self.controller.workers
 
     def _undecodable(self, error: UndecodableObject) -> None:

@@ -40,7 +40,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import ssl
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -55,11 +55,10 @@ from kubeshard.client.client import Client
 from kubeshard.client.config import ClusterConfig
 from kubeshard.client.loading import load_config
 from kubeshard.controller.cluster import Cluster
-from kubeshard.controller.controller import Controller, check_controllers
+from kubeshard.controller.controller import Controller
 from kubeshard.controller.events import EventRecorder
-from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import until_filled
-from kubeshard.controller.watch import check_classes, narrowed
+from kubeshard.controller.watch import narrowed
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind, Kind
@@ -75,8 +74,9 @@ from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.pages import StatusPages
 from kubeshard.manager.rights import LeaderFence, holding
 from kubeshard.manager.roles import manager_grants
-from kubeshard.manager.runnable import Runnable, RunnableWork, Shift, Stop, Work, beside
+from kubeshard.manager.runnable import Runnable, Stop, beside
 from kubeshard.manager.serving import AnyServer, serving, unready_checks
+from kubeshard.manager.staff import Staff
 from kubeshard.manager.vitals import Hearing, Vitals
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.world import REAL_WORLD, World
@@ -133,16 +133,13 @@ class Manager:
         registry: CollectorRegistry | None = None,
         world: World = REAL_WORLD,
     ) -> None:
-        check_controllers(controllers)
         if leader_election is not None and not isinstance(leader_election, LeaderElection):
             raise TypeError("leader_election takes a LeaderElection(name=..., namespace=...)")
         if isinstance(sharding, str):
             raise TypeError(f"sharding takes a Sharding: Sharding({sharding!r})")
-        check_classes(watch for controller in controllers for watch in controller.watches)
         if cache is not None and (sharding or scopes or default_scope or transforms or on_watch_error):
             raise ValueError("a given cache has its settings already: give a cache, or what makes one")
         self.metrics = Metrics(registry)
-        self._controllers = tuple(controllers)
         self._given_client = client
         self._given_cache = cache
         self._scopes = dict(scopes or {})
@@ -158,17 +155,14 @@ class Manager:
         self.metrics.registry.register(CacheMetrics(lambda: self._cache, self._world.clock))
         self._elector: LeaderElector | None = None
         self._leader_fence = leader_fence or LeaderFence()
-        self._always = Shift("always", (), self._stop)
-        self._elected = Shift("elected", (), self._stop)
-        self._runners: list[ControllerRunner] = []
-        self._main: list[ControllerRunner] = []  # those of what the ring shards
+        self._staff = staff = Staff(controllers, sharding=sharding, metrics=self.metrics, stop=self._stop)
         clock = self._world.clock
         hearing = Hearing(clock)
-        self._vitals = Vitals(clock, lambda: hearing.of(runner.primary for runner in self._main), self._due)
+        self._vitals = Vitals(clock, lambda: hearing.of(runner.primary for runner in staff.main), staff.due)
         self.metrics.watch_loop(self._vitals.longest_lag)
-        self._kinds = Kinds(lambda: self._cache, lambda: self._runners, clock)
+        self._kinds = Kinds(lambda: self._cache, lambda: staff.runners, clock)
         self.metrics.registry.register(self._kinds)
-        self._debug = Debug(clock, self._vitals, lambda: self._cache, lambda: self._runners)
+        self._debug = Debug(clock, self._vitals, lambda: self._cache, lambda: staff.runners)
         election: dict[str, Check] = {"leader-election": self._hung} if leader_election or sharding else {}
         self._pages = StatusPages(
             health_address=health_address,
@@ -193,6 +187,22 @@ class Manager:
         if self._given_client is not None:
             raise ConfigurationError("the manager was made with a client: its cluster is chosen already")
         self._given_client = config
+
+    def add(self, controller: Controller[Any]) -> None:
+        """One more controller. While the manager runs it begins at once, and its informers with it; before, with the
+        others. To be called in the loop's thread.
+
+        Raises ValueError for a name that is taken, ConfigurationError as the class does; then nothing has changed.
+        """
+        self._staff.add(controller)
+
+    async def remove(self, name: str) -> None:
+        """Takes a controller away: no further run begins, and this returns when those under way have ended, however
+        long that takes; cancelled, it cancels them. Informers that nobody else uses stop.
+
+        Raises KeyError, ValueError for a controller of a ring: its shard would keep objects that nobody works on.
+        """
+        await self._staff.remove(name)
 
     # Running
 
@@ -254,13 +264,13 @@ class Manager:
             for server in self._servers:
                 await stack.enter_async_context(beside("server", serving(server, client), self._end))
             if self._sharding is not None:
-                await self._sharding.prepare(client, self._controllers)
+                await self._sharding.prepare(client, self._staff.controllers)
             shared = self._given_cache.informers if self._given_cache else ()
             cluster = self._assemble(client, events)
             await stack.enter_async_context(cluster.cache.running())
             await stack.enter_async_context(beside("kinds", self._kinds.run(), self._end))
             await until_filled(shared)
-            await until_known(cluster.cache.informers, self._main)
+            await until_known(cluster.cache.informers, self._staff.main)
             if self._sharding is None:
                 await self._work(())
             else:
@@ -275,7 +285,7 @@ class Manager:
             return
         _log.info("Stopping", grace=self._stop.grace)
         self._stop.request(error)
-        if not self._always.started:
+        if not self._staff.always.started:
             self._task.cancel()
 
     def grants(self) -> Iterator[Grant]:
@@ -283,7 +293,7 @@ class Manager:
         parts = (self._election, self._sharding, *self._servers)
         scopes, default = self._scopes, self._default_scope
         yield from manager_grants(
-            self._controllers, parts, scopes, default, metrics_auth=self._pages.metrics_auth
+            self._staff.controllers, parts, scopes, default, metrics_auth=self._pages.metrics_auth
         )
 
     # Starting, in order
@@ -313,47 +323,10 @@ class Manager:
             fence = self._leader_fence
             fenced = client.fenced(fence) if self._sharding is None else writing.checked(fence.check)
             leading = dataclasses.replace(cluster, client=fenced)
-        always: list[Work] = []
-        elected: list[Work] = []
-        for controller in self._controllers:
-            wrapped = controller if self._sharding is None else self._sharding.wrap(controller)
-            if wrapped is None:
-                continue
-            sharded = wrapped is not controller
-            gated = self._gated(controller.needs_leadership and not sharded, controller.name)
-            runner = self._runner(wrapped, leading if gated else cluster)
-            self._runners.append(runner)
-            if sharded:
-                self._main.append(runner)
-            (elected if gated else always).append(runner)
-        for runnable in self._runnables:
-            gated = self._gated(runnable.needs_leadership, runnable.name)
-            (elected if gated else always).append(RunnableWork(runnable))
-        if self._sharding is not None:
-            always += self._sharding.beside(events, self.metrics, self._vitals.unfit)
-        self._always = Shift("always", always, self._stop)
-        self._elected = Shift("elected", elected, self._stop)
+        self._staff.begin(cluster, leading, election=self._election is not None)
+        works = self._sharding.beside(events, self.metrics, self._vitals.unfit) if self._sharding else ()
+        self._staff.employ(self._runnables, works)
         return cluster
-
-    def _gated(self, needs_leadership: bool, name: str) -> bool:
-        """Whether it has to wait for leadership."""
-        if needs_leadership and self._election is None and self._sharding is not None:
-            raise ConfigurationError(
-                f"{name} needs leadership and is not sharded, so every shard would run it: give the manager a "
-                "leader_election, or say needs_leadership=False; a controller is sharded if its kind is a main "
-                "resource of the ring"
-            )
-        return needs_leadership and self._election is not None
-
-    def _runner(self, controller: Controller[Any], cluster: Cluster) -> ControllerRunner:
-        runner = ControllerRunner(
-            controller,
-            cluster,
-            metrics=self.metrics.controller(controller.name, controller.workers),
-            queue_metrics=self.metrics.queue(controller.name),
-        )
-        self.metrics.watch_queue(runner.queue)
-        return runner
 
     # Working
 
@@ -361,28 +334,26 @@ class Manager:
         """Both shifts, until the stop. Whether everything ended by itself."""
         async with asyncio.TaskGroup() as tasks:
             led = tasks.create_task(self._lead(gates), name="elected work")
-            clean = await self._always.run(gates)
-            if not self._elected.started:
+            clean = await self._staff.always.run(gates)
+            if not self._staff.elected.started:
                 led.cancel()  # still a candidate
             await asyncio.wait([led])
         return clean and (led.cancelled() or led.result())
 
     async def _lead(self, gates: Sequence[Gate]) -> bool:
         """The elected shift, as soon as this process leads. Whether everything ended by itself."""
-        if self._elector is None or not self._elected:
+        if self._elector is None:
             return True
+        await self._staff.elected.needed()
         held = self._elector.held(self._vitals.unfit, self.cache.distrust)
         async with holding(held, "leadership", self._stop.ending) as leadership:
             self._leader_fence.leadership = leadership
-            clean = await self._elected.run((*gates, leadership.gate))
+            clean = await self._staff.elected.run((*gates, leadership.gate))
             if clean:
                 leadership.stopped_cleanly()
         return clean
 
     # Health
-
-    def _due(self) -> Iterable[tuple[str, float | None]]:
-        return ((runner.name, runner.overdue_since) for runner in self._runners)
 
     def _hung(self) -> str | None:
         return "leads, but does not renew" if self._elector and self._elector.hung() else None

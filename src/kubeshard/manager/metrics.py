@@ -87,6 +87,9 @@ class Metrics:
         """Exposes what is computed of the queue."""
         self._queues.computed[queue.name] = queue
 
+    def unwatch_queue(self, queue: WorkQueue[Any]) -> None:
+        self._queues.computed.pop(queue.name, None)
+
     def watch_loop(self, longest_lag: Callable[[], float]) -> None:
         """Exposes by how much the event loop was late."""
         lag = Gauge(

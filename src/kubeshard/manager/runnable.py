@@ -7,7 +7,7 @@ on the wire, and somebody else who acts at once would overlap with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -120,17 +120,46 @@ class Stop:
 
 
 class Shift:
-    """Some works, run once."""
+    """Works that begin together, and those that are added and removed meanwhile. Run once."""
 
-    def __init__(self, name: str, works: Sequence[Work], stop: Stop) -> None:
+    def __init__(self, name: str, stop: Stop, works: Iterable[Work] = ()) -> None:
         self._name = name
-        self._works = works
         self._stop = stop
+        self._works: list[Work] = []
+        self._tasks: dict[Work, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._gates: Sequence[Gate] = ()
+        self._needed = asyncio.Event()
         self._failed = False
         self.started = False
+        for work in works:
+            self.add(work)
 
-    def __bool__(self) -> bool:
-        return bool(self._works)
+    async def needed(self) -> None:
+        """Returns as soon as there is a work."""
+        await self._needed.wait()
+
+    def add(self, work: Work) -> None:
+        """The work begins with the shift, or now; never, if the stop has been requested."""
+        self._works.append(work)
+        self._needed.set()
+        if self._group is not None and not self._stop.requested:
+            self._begin(work, self._group)
+
+    async def remove(self, work: Work) -> None:
+        """Lets the work end by itself, however long that takes, and returns when it has. Cancelled, or after the grace
+        period of a stop, it is ended at once.
+        """
+        task = self._tasks.get(work)
+        if task is not None:
+            try:
+                await work.drain()
+            finally:
+                task.cancel()
+                await asyncio.wait([task])
+                self._tasks.pop(work, None)
+        if work in self._works:
+            self._works.remove(work)
 
     async def run(self, gates: Sequence[Gate] = ()) -> bool:
         """Works until the stop, drains, and cancels what is left. Whether everything ended by itself.
@@ -138,13 +167,19 @@ class Shift:
         A work that fails requests the stop, so that the others end in order. Cancelling cancels all works at once.
         """
         self.started = True
-        async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(self._run(work, gates), name=work.name) for work in self._works]
+        async with asyncio.TaskGroup() as self._group:
+            self._gates = gates
+            for work in self._works:
+                self._begin(work, self._group)
             await self._stop.wait()
             drained = await self._drained()
-            for task in running:
+            for task in self._tasks.values():
                 task.cancel()
+        self._group = None
         return drained and not self._failed
+
+    def _begin(self, work: Work, group: asyncio.TaskGroup) -> None:
+        self._tasks[work] = group.create_task(self._run(work, self._gates), name=work.name)
 
     async def _run(self, work: Work, gates: Sequence[Gate]) -> None:
         try:

@@ -181,7 +181,7 @@ class InManagerSharder:
         self._metrics.watch_queue(runner.queue)
         config = SharderControllerConfig()
         parts = assignments(self._rings, self._observer, self._kinds, client, self._cache, config)
-        return Shift("sharder", [runner, _Assigning(parts, self._rings, self._observer)], self._stop)
+        return Shift("sharder", self._stop, [runner, _Assigning(parts, self._rings, self._observer)])
 
 
 class _RingSource:
