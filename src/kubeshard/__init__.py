@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.controller.controller import Controller
     from kubeshard.controller.dependents import Ensured, ensure
     from kubeshard.controller.desired.plan import Applied, Plan
+    from kubeshard.controller.every_kind import EveryKind
     from kubeshard.controller.finalizers import Finalizer
     from kubeshard.controller.generators import Generator
     from kubeshard.controller.predicates import (
@@ -59,6 +60,7 @@ __all__ = [
     "Context",
     "Controller",
     "Ensured",
+    "EveryKind",
     "Finalizer",
     "Generator",
     "Index",
@@ -104,6 +106,7 @@ _HOMES = {
     "controller.dependents": ("Ensured", "ensure"),
     "controller.desired.plan": ("Applied", "Plan"),
     "controller.finalizers": ("Finalizer",),
+    "controller.every_kind": ("EveryKind",),
     "controller.generators": ("Generator",),
     "controller.predicates": (
         "Predicate",

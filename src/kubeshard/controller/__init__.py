@@ -12,6 +12,7 @@ from kubeshard.controller.controller import Controller
 from kubeshard.controller.desired.applyset import AnothersApplySet
 from kubeshard.controller.desired.plan import Applied, Plan, Update
 from kubeshard.controller.desired.problems import ApplyFailed, ImmutableFields, NotAdopted
+from kubeshard.controller.every_kind import EveryKind
 from kubeshard.controller.finalizers import Finalizer
 from kubeshard.controller.generators import Generator
 from kubeshard.controller.in_flight import InFlight
@@ -53,6 +54,7 @@ __all__ = [
     "Context",
     "Controller",
     "Enqueue",
+    "EveryKind",
     "Finalizer",
     "Generator",
     "ImmutableFields",

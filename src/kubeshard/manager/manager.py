@@ -57,6 +57,7 @@ from kubeshard.client.loading import load_config
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.events import EventRecorder
+from kubeshard.controller.every_kind import EveryKind
 from kubeshard.controller.syncing import until_filled
 from kubeshard.controller.watch import narrowed
 from kubeshard.core.errors import ConfigurationError
@@ -65,6 +66,7 @@ from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.manager.cache_metrics import CacheMetrics
 from kubeshard.manager.debug import Debug, Picture
 from kubeshard.manager.debug_page import DebugAccess
+from kubeshard.manager.dynamic import DynamicControllers, split
 from kubeshard.manager.ending import end_of, single
 from kubeshard.manager.health import Check
 from kubeshard.manager.kinds import Kinds, until_known
@@ -109,7 +111,7 @@ class Manager:
 
     def __init__(
         self,
-        controllers: Sequence[Controller[Any]] = (),
+        controllers: Sequence[Controller[Any] | EveryKind] = (),
         *,
         client: Client | ClusterConfig | None = None,
         cache: Cache | None = None,
@@ -155,7 +157,8 @@ class Manager:
         self.metrics.registry.register(CacheMetrics(lambda: self._cache, self._world.clock))
         self._elector: LeaderElector | None = None
         self._leader_fence = leader_fence or LeaderFence()
-        self._staff = staff = Staff(controllers, sharding=sharding, metrics=self.metrics, stop=self._stop)
+        fixed, self._every = split(controllers)
+        self._staff = staff = Staff(fixed, sharding=sharding, metrics=self.metrics, stop=self._stop)
         clock = self._world.clock
         hearing = Hearing(clock)
         self._vitals = Vitals(clock, lambda: hearing.of(runner.primary for runner in staff.main), staff.due)
@@ -290,7 +293,7 @@ class Manager:
 
     def grants(self) -> Iterator[Grant]:
         """What RBAC has to allow (`kubeshard.manager.roles`)."""
-        parts = (self._election, self._sharding, *self._servers)
+        parts = (self._election, self._sharding, *self._servers, *self._every)
         scopes, default = self._scopes, self._default_scope
         yield from manager_grants(
             self._staff.controllers, parts, scopes, default, metrics_auth=self._pages.metrics_auth
@@ -325,7 +328,11 @@ class Manager:
             leading = dataclasses.replace(cluster, client=fenced)
         self._staff.begin(cluster, leading, election=self._election is not None)
         works = self._sharding.beside(events, self.metrics, self._vitals.unfit) if self._sharding else ()
-        self._staff.employ(self._runnables, works)
+        runnables = self._runnables
+        if self._every:
+            dynamic = DynamicControllers(self._every, self._staff, client, self._cache)
+            runnables += (Runnable("every-kind", dynamic.run),)
+        self._staff.employ(runnables, works)
         return cluster
 
     # Working

@@ -1,0 +1,124 @@
+"""Follows the kinds that the server serves, and adds and removes the controllers of `EveryKind`.
+
+Looks at what is served when a CustomResourceDefinition changes, a moment later (they come in bursts, and are served a
+moment after they were accepted), once more when that has settled, and every minute in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from kubeshard.cache.cache import Cache
+from kubeshard.client.client import Client
+from kubeshard.controller.controller import Controller, check_controllers
+from kubeshard.controller.every_kind import DEFINITIONS, EveryKind
+from kubeshard.core.errors import ApiError
+from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.manager.staff import Staff
+from kubeshard.runtime.logs import get_logger
+
+DEBOUNCE = 0.5
+SETTLED = 5.0
+"""Seconds after a change when even a slow server's discovery tells of it."""
+PERIOD = 60.0
+RETRY = 5.0
+
+_log = get_logger("kubeshard.manager")
+
+
+class _Known(NamedTuple):
+    kind: Kind
+    controllers: tuple[str, ...]
+    """Their names."""
+
+
+class DynamicControllers:
+    """Those of `every`, in `staff`."""
+
+    def __init__(self, every: Sequence[EveryKind], staff: Staff, client: Client, cache: Cache) -> None:
+        self._every = every
+        self._staff = staff
+        self._client = client
+        self._cache = cache
+        self._known: dict[GroupResource, _Known] = {}
+        self._leaving: dict[GroupResource, asyncio.Task[None]] = {}
+        """Kinds whose controllers have runs that have not ended. Others do not wait for them; the same kind does."""
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled. The controllers stay."""
+        async with self._cache.using(DEFINITIONS) as definitions, asyncio.TaskGroup() as removing:
+            with definitions.add_handler(lambda _: self._changed.set()):
+                while True:
+                    self._changed.clear()
+                    pause = PERIOD if await self._look(removing) else RETRY
+                    if await _within(pause, self._changed):
+                        await asyncio.sleep(DEBOUNCE)
+                        await self._look(removing)
+                        await asyncio.sleep(SETTLED)
+
+    async def _look(self, removing: asyncio.TaskGroup) -> bool:
+        """Whether the server told what it serves."""
+        try:
+            kinds, silent = await self._client.discovery.all_kinds("list", "watch")
+        except ApiError as error:
+            _log.debug("Which kinds are served is not known; asking again", error=error)
+            return False
+        served = {kind.group_resource: kind for kind in kinds}
+        for resource, known in list(self._known.items()):
+            kind = served.get(resource)
+            if kind != known.kind and (kind is not None or not _among(known.kind, silent)):
+                del self._known[resource]
+                self._leaving[resource] = removing.create_task(self._remove(resource, known))
+        for resource, kind in served.items():
+            if resource not in self._known and resource not in self._leaving:
+                self._add(resource, kind)
+        return True
+
+    def _add(self, resource: GroupResource, kind: Kind) -> None:
+        names = []
+        for every in self._every:
+            try:
+                controller = every.make(kind)
+                if controller is not None:
+                    self._staff.add(controller)
+                    names.append(controller.name)
+            except Exception as error:
+                _log.crash("A kind gets no controller: making it failed", error, kind=str(kind))
+        self._known[resource] = _Known(kind, tuple(names))
+        if names:
+            _log.info("Following a kind", kind=str(kind), controllers=", ".join(names))
+
+    async def _remove(self, resource: GroupResource, known: _Known) -> None:
+        for name in known.controllers:
+            _log.info("A kind is not served any more; removing its controller", controller=name)
+            try:
+                await self._staff.remove(name)
+            except (KeyError, ValueError) as error:  # somebody else has removed it, or a ring has it
+                _log.warning("A controller cannot be removed", controller=name, error=error)
+        del self._leaving[resource]
+        self._changed.set()
+
+
+def _among(kind: Kind, silent: Iterable[str]) -> bool:
+    """Whether what the server says nothing about may include the kind."""
+    return any(place.partition("/")[0] == kind.group for place in silent)
+
+
+async def _within(seconds: float, event: asyncio.Event) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def split(controllers: Sequence[Any]) -> tuple[list[Any], list[EveryKind]]:
+    """Controllers, and what makes controllers. Raises TypeError for what is no list of them."""
+    if isinstance(controllers, Controller):
+        check_controllers(controllers)
+    every = [each for each in controllers if isinstance(each, EveryKind)]
+    return [each for each in controllers if not isinstance(each, EveryKind)], every

@@ -1,0 +1,320 @@
+"""Controllers come and go while a manager runs, on the embedded server's rules and virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from manager_bench import FakeMembership, Item, ManagerBench
+
+from kubeshard.cache import UndeclaredKind
+from kubeshard.client import Client, ClusterConfig
+from kubeshard.controller import Context, Controller, EveryKind
+from kubeshard.core import ConfigMap, Kind, ObjectMeta, PartialObject, Secret, Unavailable, metadata_only
+from kubeshard.manager import LeaderElection, Manager
+from kubeshard.testing.virtual_time import settle, virtual_time
+from kubeshard.testing.virtual_world import virtual_world
+from kubeshard_apiserver import ApiServer, InMemoryTransport
+from kubeshard_apiserver.front.handlers import Front
+
+DEFAULT = "default"
+ELECTION = LeaderElection(name="leader", namespace=DEFAULT, identity="me")
+
+
+class Seen:
+    """A reconciler that notes, and takes `seconds`."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.began: list[str] = []
+        self.ended: list[str] = []
+
+    async def __call__(self, ctx: Context, obj: Any) -> None:
+        self.began.append(obj.metadata.name)
+        await asyncio.sleep(self.seconds)
+        self.ended.append(obj.metadata.name)
+
+
+def controller(name: str, act: Seen, primary: Any = ConfigMap, **options: Any) -> Controller[Any]:
+    return Controller(name=name, reconciler=act, primary=primary, **options)
+
+
+@asynccontextmanager
+async def cluster() -> AsyncIterator[Client]:
+    world = virtual_world()
+    transport = InMemoryTransport(Front(ApiServer(world=world)))
+    async with Client(ClusterConfig("http://sim"), transport=transport, world=world) as client:
+        await client.create(ConfigMap(metadata=ObjectMeta(name="one", namespace=DEFAULT)))
+        yield client
+
+
+@asynccontextmanager
+async def running(client: Client, *controllers: Any, **options: Any) -> AsyncIterator[Manager]:
+    manager = Manager(controllers, client=client, metrics_address=None, health_address=None, **options)
+    run = asyncio.create_task(manager.run())
+    await asyncio.sleep(5)
+    yield manager
+    manager.stop()
+    await run
+
+
+@virtual_time
+async def test_a_controller_added_before_the_start_begins_with_the_others() -> None:
+    async with cluster() as client:
+        seen = Seen()
+        manager = Manager(client=client, metrics_address=None, health_address=None)
+        manager.add(controller("maps", seen))
+        run = asyncio.create_task(manager.run())
+        await asyncio.sleep(5)
+        assert seen.ended == ["one"]
+        manager.stop()
+        await run
+
+
+@virtual_time
+async def test_a_controller_added_to_a_running_manager_begins_at_once_with_its_informers() -> None:
+    async with cluster() as client, running(client) as manager:
+        seen = Seen()
+        manager.add(controller("maps", seen))
+        await asyncio.sleep(5)
+        assert seen.ended == ["one"]
+        await client.create(ConfigMap(metadata=ObjectMeta(name="two", namespace=DEFAULT)))
+        await asyncio.sleep(1)
+        assert seen.ended == ["one", "two"]
+
+
+@virtual_time
+async def test_a_name_that_is_taken_is_refused_and_nothing_changes() -> None:
+    async with cluster() as client, running(client, controller("maps", Seen())) as manager:
+        with pytest.raises(ValueError, match="several controllers are named maps"):
+            manager.add(controller("maps", Seen(), Secret))
+        with pytest.raises(UndeclaredKind):
+            manager.cache.informer(Secret)
+
+
+@virtual_time
+async def test_a_controller_that_needs_leadership_makes_its_manager_a_candidate_when_it_comes() -> None:
+    async with cluster() as client, running(client, leader_election=ELECTION) as manager:
+        seen = Seen()
+        manager.add(controller("maps", seen))
+        await asyncio.sleep(30)
+        assert seen.ended == ["one"]
+
+
+@virtual_time
+async def test_while_somebody_else_leads_a_controller_that_needs_leadership_waits() -> None:
+    async with cluster() as client, running(client, controller("a", Seen()), leader_election=ELECTION):
+        other = LeaderElection(name="leader", namespace=DEFAULT, identity="other")
+        async with running(client, leader_election=other) as second:
+            seen = Seen()
+            second.add(controller("maps", seen))
+            await asyncio.sleep(120)
+            assert not seen.began
+
+
+@virtual_time
+async def test_a_removed_controller_ends_its_runs_begins_no_more_and_its_informers_stop() -> None:
+    async with cluster() as client:
+        seen = Seen(10.0)
+        async with running(client, controller("maps", seen)) as manager:
+            await manager.remove("maps")
+            assert (seen.began, seen.ended) == (["one"], ["one"])
+            with pytest.raises(UndeclaredKind):
+                manager.cache.informer(ConfigMap)
+            await client.create(ConfigMap(metadata=ObjectMeta(name="two", namespace=DEFAULT)))
+            await asyncio.sleep(60)
+            assert seen.began == ["one"]
+            assert not manager.picture().controllers
+
+
+@virtual_time
+async def test_informers_that_others_use_stay() -> None:
+    async with cluster() as client:
+        seen = Seen()
+        async with running(client, controller("a", Seen()), controller("b", seen)) as manager:
+            await manager.remove("a")
+            await client.create(ConfigMap(metadata=ObjectMeta(name="two", namespace=DEFAULT)))
+            await asyncio.sleep(1)
+            assert seen.ended == ["one", "two"]
+
+
+@virtual_time
+async def test_a_removed_controller_may_come_back_under_its_name() -> None:
+    async with cluster() as client, running(client, controller("maps", Seen())) as manager:
+        for _ in range(3):
+            seen = Seen()
+            await manager.remove("maps")
+            manager.add(controller("maps", seen))
+            await asyncio.sleep(5)
+            assert seen.ended == ["one"]
+
+
+@virtual_time
+async def test_a_removal_that_is_cancelled_cancels_the_runs() -> None:
+    async with cluster() as client:
+        seen = Seen(1000.0)
+        async with running(client, controller("maps", seen)) as manager:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(10):
+                    await manager.remove("maps")
+            assert (seen.began, seen.ended) == (["one"], [])
+
+
+@virtual_time
+async def test_a_stop_during_a_removal_ends_within_the_grace_period() -> None:
+    async with cluster() as client:
+        seen = Seen(1000.0)
+        async with running(client, controller("maps", seen), graceful_timeout=30) as manager:
+            removal = asyncio.create_task(manager.remove("maps"))
+            await settle()
+            began = asyncio.get_running_loop().time()
+        assert asyncio.get_running_loop().time() - began == pytest.approx(30, abs=1)
+        removal.cancel()
+        await asyncio.wait([removal])
+
+
+@virtual_time
+async def test_what_is_not_there_and_what_a_ring_shards_cannot_be_removed() -> None:
+    bench = ManagerBench()
+    sharded = controller("sharded", Seen(), Item)
+    manager = bench.manager([sharded], sharding=FakeMembership(bench.order))
+    run = asyncio.create_task(manager.run())
+    await settle()
+    with pytest.raises(KeyError):
+        await manager.remove("absent")
+    with pytest.raises(ValueError, match="one of a ring"):
+        await manager.remove("sharded")
+    manager.stop()
+    await run
+
+
+# -- every kind
+
+
+def definition(plural: str, kind: str, group: str = "example.com") -> dict[str, Any]:
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+            "versions": [version],
+        },
+    }
+
+
+WIDGET = Kind("example.com", "v1", "Widget", "widgets")
+CRD = Kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", False)
+
+
+def of_examples(act: Callable[[Context, PartialObject], Awaitable[None]]) -> EveryKind:
+    def make(kind: Kind) -> Controller[Any] | None:
+        if kind.group != "example.com":
+            return None
+        return Controller(name=f"every-{kind.plural}", reconciler=act, primary=metadata_only(kind))
+
+    return EveryKind(make)
+
+
+def widget(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "example.com/v1",
+        "kind": "Widget",
+        "metadata": {"name": name, "namespace": DEFAULT},
+    }
+
+
+@virtual_time
+async def test_a_kind_that_comes_gets_its_controller_within_seconds_and_loses_it_when_it_goes() -> None:
+    async with cluster() as client:
+        seen = Seen()
+        async with running(client, of_examples(seen)) as manager:
+            assert not manager.picture().controllers
+            await client.apply(definition("widgets", "Widget"))
+            await asyncio.sleep(10)
+            await client.apply(widget("first"))
+            await asyncio.sleep(1)
+            assert seen.ended == ["first"]
+            await client.delete(metadata_only(CRD), "widgets.example.com")
+            await asyncio.sleep(15)
+            assert not manager.picture().controllers
+            assert "Widget" not in str(manager.cache.informers)
+            await client.apply(definition("widgets", "Widget"))
+            await asyncio.sleep(15)
+            await client.apply(widget("second"))
+            await asyncio.sleep(5)
+            assert seen.ended[-1] == "second"
+
+
+@virtual_time
+async def test_kinds_that_are_there_at_the_start_get_theirs_and_objects_know_their_kind() -> None:
+    kinds = []
+
+    async def act(ctx: Context, obj: PartialObject) -> None:
+        kinds.append(obj.KIND)
+
+    async with cluster() as client:
+        await client.apply(definition("widgets", "Widget"))
+        await asyncio.sleep(5)
+        await client.apply(widget("first"))
+        async with running(client, of_examples(act)):
+            await asyncio.sleep(5)
+            assert kinds == [WIDGET]
+
+
+@virtual_time
+async def test_a_maker_that_raises_costs_one_kind_its_controller_and_nothing_else() -> None:
+    def make(kind: Kind) -> Controller[Any] | None:
+        if kind.kind == "Secret":
+            raise RuntimeError("no")
+        return controller("maps", seen) if kind.kind == "ConfigMap" else None
+
+    seen = Seen()
+    async with cluster() as client, running(client, EveryKind(make)):
+        await asyncio.sleep(5)
+        assert seen.ended == ["one"]
+
+
+@virtual_time
+async def test_a_run_that_hangs_keeps_no_other_kind_from_coming_or_going() -> None:
+    async with cluster() as client:
+        seen = Seen(100_000.0)
+        async with running(client, of_examples(seen), graceful_timeout=0) as manager:
+            await client.apply(definition("widgets", "Widget"))
+            await asyncio.sleep(10)
+            await client.apply(widget("first"))
+            await asyncio.sleep(1)
+            await client.delete(metadata_only(CRD), "widgets.example.com")
+            await asyncio.sleep(15)
+            await client.apply(definition("gadgets", "Gadget"))
+            await asyncio.sleep(15)
+            assert "every-gadgets" in [each.name for each in manager.picture().controllers]
+
+
+@virtual_time
+async def test_a_server_that_does_not_answer_removes_nothing() -> None:
+    async with cluster() as client:
+        await client.apply(definition("widgets", "Widget"))
+        await asyncio.sleep(5)
+        async with running(client, of_examples(Seen())) as manager:
+            await asyncio.sleep(5)
+            real = client._connection.exchange
+
+            async def out(*_: Any, **__: Any) -> Any:
+                raise Unavailable("an outage")
+
+            client._connection.exchange = out  # type: ignore[method-assign]
+            await asyncio.sleep(600)
+            assert [each.name for each in manager.picture().controllers] == ["every-widgets"]
+            client._connection.exchange = real  # type: ignore[method-assign]
