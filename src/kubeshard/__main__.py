@@ -1,6 +1,6 @@
 """`python -m kubeshard` is the command `kubeshard`."""
 
-from kubeshard.cli.program import main
+from kubeshard.cli import main
 
 if __name__ == "__main__":
     main()

@@ -78,7 +78,7 @@ def _spare_the_collector() -> None:
     a restart among them and the modules. A program that set it up itself keeps what it chose.
     """
     youngest, *older = gc.get_threshold()
-    if gc.isenabled() and youngest < COLLECT_AFTER:
+    if gc.isenabled() and youngest <= COLLECT_AFTER:
         gc.freeze()
         gc.set_threshold(COLLECT_AFTER, *older)
 
