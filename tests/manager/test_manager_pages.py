@@ -22,6 +22,7 @@ from kubeshard.runtime.asgi import AsgiApp
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
 from kubeshard.testing.virtual_world import virtual_world
+from kubeshard.workqueue import FastSlow, WorkQueue
 
 
 class Got(NamedTuple):
@@ -263,6 +264,8 @@ async def test_the_ecosystems_metrics_are_exposed() -> None:
         'controller_runtime_max_concurrent_reconciles{controller="items"} 3.0',
         'controller_runtime_active_workers{controller="items"} 0.0',
         'workqueue_depth{controller="items",name="items",priority="0"} 0.0',
+        'workqueue_depth{controller="items",name="items",priority="-100"} 0.0',
+        'kubeshard_controller_reconcile_causes_total{controller="items",kind="Item",what="listed"} 1.0',
         'workqueue_adds_total{controller="items",name="items"} 1.0',
         'workqueue_queue_duration_seconds_count{controller="items",name="items"} 1.0',
         'workqueue_work_duration_seconds_count{controller="items",name="items"} 1.0',
@@ -275,6 +278,29 @@ async def test_the_ecosystems_metrics_are_exposed() -> None:
     assert any(line.startswith("process_cpu_seconds_total ") for line in lines)
     assert not any("_created" in line for line in lines)
     run.cancel()
+
+
+@virtual_time
+async def test_of_many_priorities_twenty_five_have_a_series_and_the_rest_share_one() -> None:
+    metrics = Metrics()
+    queue: WorkQueue[int] = WorkQueue("q", clock=VirtualClock(), limiter=FastSlow(1, 1, 1))
+    metrics.watch_queue(queue)
+    for priority in range(1, 40):
+        queue.add(priority, priority=priority)
+
+    def depths() -> dict[str, float]:
+        return {
+            sample.labels["priority"]: sample.value
+            for family in metrics.registry.collect()
+            for sample in family.samples
+            if sample.name == "workqueue_depth"
+        }
+
+    seen = depths()
+    assert len(seen) == 26
+    assert (seen["0"], seen["24"], seen["exceeded_cardinality_limit"]) == (0, 1, 15)
+    queue.shut_down(discard=True)
+    assert set(depths().values()) == {0}
 
 
 def test_endings_are_counted_apart() -> None:

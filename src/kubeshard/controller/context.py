@@ -28,7 +28,7 @@ from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
 from kubeshard.runtime.threads import CallRunner
-from kubeshard.workqueue.reasons import Cause
+from kubeshard.workqueue.reasons import Cause, Wanted
 
 if TYPE_CHECKING:
     from kubeshard.controller.reporting import Report
@@ -83,7 +83,7 @@ class Context:
         run: Run,
         threads: CallRunner,
         reconcile_id: str = "",
-        why: tuple[Cause, ...] = (),
+        wanted: Wanted | None = None,
         sets: DesiredSets | None = None,
     ) -> None:
         self.key = key
@@ -93,7 +93,7 @@ class Context:
         self.log = log
         self.clock = clock
         self.reconcile_id = reconcile_id
-        self.why = why
+        self._wanted = wanted
         self._sets = sets or DesiredSets("kubeshard")
         self.rewrites = self._sets.rewrites
         """What the API server makes of what the controller sends."""
@@ -107,6 +107,10 @@ class Context:
         self.run = run
         """What this run has under way."""
         self._threads = threads
+
+    @property
+    def why(self) -> tuple[Cause, ...]:
+        return () if self._wanted is None else self._wanted.causes
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -326,7 +326,7 @@ class ControllerRunner:
                 run=run,
                 threads=self._threads,
                 reconcile_id=reconcile_id,
-                why=self.queue.why(key),
+                wanted=self.queue.wanted(key),
                 sets=self._sets,
             )
             ctx.undecodable = undecodable

@@ -128,12 +128,16 @@ class WorkQueue(Generic[K]):
 
     def priority(self, key: K) -> int:
         """That of the key's present run, or of its next one when no worker has it; NORMAL when it wants none."""
-        known = self._known(key)
+        known = self.wanted(key)
         return NORMAL if known is None else known.priority
+
+    def wanted(self, key: K) -> Wanted | None:
+        """What is known of the key's present run, or of its next one when no worker has it."""
+        return self._core.taken.get(key) or self._core.wanted.get(key)
 
     def why(self, key: K) -> tuple[Cause, ...]:
         """A few of the causes of the key's present run, or of its next one when no worker has it."""
-        known = self._known(key)
+        known = self.wanted(key)
         return () if known is None else known.causes
 
     def reasons(self, key: K) -> tuple[str, ...]:
@@ -233,9 +237,6 @@ class WorkQueue(Generic[K]):
         self._metrics.retried()
         self._delays.schedule(key, due, reason, self.priority(key) if priority is None else priority)
         self._set_timer()
-
-    def _known(self, key: K) -> Wanted | None:
-        return self._core.taken.get(key) or self._core.wanted.get(key)
 
     async def _take(self) -> K:
         core = self._core
