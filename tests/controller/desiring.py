@@ -118,6 +118,8 @@ class Wire:
         self.requests: list[str] = []
         self.fatal: int | None = None
         """Which request (0 is the first) goes wrong."""
+        self.broken = " "
+        """A part of targets that cannot be reached."""
         self.how = ""
         """`before` and `after`: the process is killed before the request leaves, or before its answer is read.
         `lost`: the server does what it is asked for, but the connection breaks before the answer.
@@ -126,6 +128,8 @@ class Wire:
     async def request(self, request: HttpRequest) -> Any:
         number = len(self.requests)
         self.requests.append(f"{request.method} {request.target}")
+        if self.broken in request.target:
+            raise TransportError("unreachable", sent=False)
         if number != self.fatal:
             return await self._inner.request(request)
         if self.how == "before":
@@ -137,6 +141,8 @@ class Wire:
     async def stream(self, request: HttpRequest) -> AsyncIterator[Any]:
         number = len(self.requests)
         self.requests.append(f"{request.method} {request.target}")
+        if self.broken in request.target:
+            raise TransportError("unreachable", sent=False)
         if number == self.fatal:
             raise TransportError("reset by peer") if self.how == "lost" else Killed
         async with self._inner.stream(request) as stream:

@@ -22,10 +22,13 @@ from kubeshard.controller import AnothersApplySet, ApplyFailed, ImmutableFields,
 from kubeshard.core import (
     ConfigMap,
     Conflict,
+    KubeObject,
     MergePatch,
     Namespace,
     ObjectMeta,
+    Struct,
     controller_of,
+    field,
 )
 from kubeshard.core.errors import Invalid
 from kubeshard.version import __version__
@@ -36,6 +39,14 @@ PARENT = (
     "applyset.kubernetes.io/contains-group-kinds",
     "applyset.kubernetes.io/additional-namespaces",
 )
+
+
+class Strict(Struct):
+    size: str = ""  # the server has a number
+
+
+class Misfit(KubeObject, group="example.com", version="v1", kind="Widget"):
+    spec: Strict = field(default_factory=Strict)
 
 
 async def raw(world: World, obj: Any) -> Any:
@@ -259,6 +270,48 @@ async def test_kinds_that_only_an_earlier_version_knew_are_pruned(world: World) 
 
 
 @on_a_server
+async def test_where_earlier_members_cannot_be_looked_for_is_told_and_hinders_nothing_else(
+    world: World,
+) -> None:
+    async with world.operator(ConfigMap, Widget) as earlier:
+        await earlier.apply(config("a"), config("b"), widget("w"))
+    async with world.operator(ConfigMap) as later:
+        later.wire.broken = "/widgets"
+        assert "! Widget default/*: " in str(await later.plan(config("a")))
+        with pytest.raises(ApplyFailed, match=r"Widget default/\*: "):
+            await later.apply(config("a"), config("new"))
+        left = {"ConfigMap default/a", "ConfigMap default/new"}
+        assert {*await world.there(ConfigMap, Widget)} == {*left, "Widget default/w"}
+        later.wire.broken = " "
+        await later.apply(config("a"), config("new"))
+        assert {*await world.there(ConfigMap, Widget)} == left
+
+
+@on_a_server
+async def test_a_kind_that_is_not_served_any_more_is_forgotten(world: World) -> None:
+    async with world.operator(ConfigMap, Tenant) as earlier:
+        await earlier.apply(config("a"), Tenant(metadata=ObjectMeta(name="t")))
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    await world.client.raw("DELETE", f"{definitions}/tenants.example.com")
+    async with world.operator(ConfigMap) as later:
+        await later.apply(config("a"))
+        assert (await parent(world))[2] == "ConfigMap"
+
+
+@on_a_server
+async def test_a_member_that_does_not_fit_its_class_any_more_is_told_or_deleted(world: World) -> None:
+    async with world.operator(Widget, ConfigMap) as earlier:
+        await earlier.apply(widget("w", size=1))
+    async with world.operator(Misfit, ConfigMap) as later:
+        wish = Misfit(metadata=ObjectMeta(name="w", namespace=NAMESPACE))
+        with pytest.raises(ApplyFailed, match=r"Widget default/w: .* does not fit Misfit"):
+            await later.apply(wish, config("a"))
+        assert [*await world.there(ConfigMap)] == ["ConfigMap default/a"]
+        await later.apply(config("a"))
+        assert {*await world.there(ConfigMap, Widget)} == {"ConfigMap default/a"}
+
+
+@on_a_server
 async def test_namespaces_that_are_not_watched_any_more_are_pruned(world: World) -> None:
     from kubeshard.cache import Scope
     from kubeshard.controller import Watch
@@ -433,6 +486,8 @@ async def test_mistakes_are_told_before_anything_is_sent(world: World) -> None:
         ([app()], {}, "App default/shop cannot be in a set that it owns"),
         ([config("a")], {"set": "-"}, "cannot be a label's value"),
         ([config("a")], {"owner": app("new")}, "has no uid"),
+        ([config("a")], {"unowned": "adapt"}, "unowned='adapt': one of refuse, adopt"),
+        ([config("a")], {"immutable": "delete"}, "immutable='delete': one of refuse, recreate"),
     ]
     async with world.operator(ConfigMap) as operator:
         for wish, options, message in mistakes:

@@ -14,7 +14,7 @@ Nothing in this module remembers anything that the next run needs: what is remem
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -54,6 +54,12 @@ class Wish(msgspec.Struct, frozen=True):
     set: str = ""
     unowned: Unowned = "refuse"
     immutable: Immutable = "refuse"
+
+    def check(self) -> None:
+        """Raises ValueError for a policy that does not exist: what is misspelt must not do what is left unsaid."""
+        for name, policy in (("unowned", Unowned), ("immutable", Immutable)):
+            if (given := getattr(self, name)) not in get_args(policy):
+                raise ValueError(f"{name}={given!r}: one of {', '.join(get_args(policy))}")
 
 
 def _fingerprint(objects: Sequence[KubeObject], unowned: Unowned) -> int:
@@ -98,6 +104,7 @@ class DesiredSets:
         return applied
 
     async def _set(self, run: Run, wish: Wish) -> ApplySet:
+        wish.check()
         owner = wish.owner
         if owner is None:
             owner = await run.get(run.form, run.key.name, run.key.namespace)
