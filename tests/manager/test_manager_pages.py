@@ -157,6 +157,35 @@ class Opened:
         self.app = app
 
 
+class Telling:
+    """A server with business at the API server; its name is that of its readiness check."""
+
+    name = "webhooks"
+    problem: str | None = "nobody listens yet"
+    client: Client | None = None
+
+    async def run_with(self, client: Client) -> None:
+        self.client = client
+        await asyncio.get_running_loop().create_future()
+
+    def unready(self) -> str | None:
+        return self.problem
+
+
+@virtual_time
+async def test_a_server_that_is_given_the_client_says_itself_whether_it_can_be_called() -> None:
+    bench, server = ManagerBench(), Telling()
+    manager = bench.manager(servers=[server])
+    manager._pages.health = pages = Opened()  # type: ignore[assignment]
+    run = asyncio.create_task(manager.run())
+    await settle()
+    assert server.client is bench.client
+    assert (await get(pages.app, "/readyz/webhooks")).status == 500
+    server.problem = None
+    assert (await get(pages.app, "/readyz/webhooks")).status == 200
+    run.cancel()
+
+
 @pytest.mark.regression
 @virtual_time
 async def test_an_api_server_that_is_silent_for_ten_minutes_is_no_matter_of_liveness_or_readiness() -> None:

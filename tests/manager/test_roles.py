@@ -19,6 +19,8 @@ from kubeshard import (
 )
 from kubeshard import never as unwatched
 from kubeshard.cache import Scope
+from kubeshard.controller import Finalizer
+from kubeshard.controller.generators import Generator
 from kubeshard.core import Grant, GroupResource
 from kubeshard.manager.roles import roles
 from kubeshard.sharding import RingGroupResource, RingResource
@@ -80,13 +82,37 @@ def test_what_a_controller_declares_is_granted_and_nothing_else() -> None:
     )
     assert granted(Manager([controller])) == {
         "ClusterRole sites.example.com": "get list watch",
-        "ClusterRole sites/status.example.com": "update patch",
+        "ClusterRole sites/status.example.com": "patch",
         "ClusterRole sites/finalizers.example.com": "update",
         "ClusterRole configmaps": "get list watch create patch",
         "ClusterRole secrets": "get list watch",
         "ClusterRole themes.example.com": "get list watch",
         "ClusterRole events.events.k8s.io": "create patch",
     }
+
+
+class Whole(KubeObject, group="example.com", version="v1", complete=True):
+    status: SiteStatus | None = None
+
+
+async def cleaned(ctx: Context, obj: Any) -> None: ...
+
+
+async def generated(ctx: Context, obj: Any) -> list[KubeObject]:
+    return []
+
+
+def test_finalizers_generators_and_complete_classes_need_rights_of_their_own() -> None:
+    whole = Controller(
+        name="whole", reconciler=cleaned, primary=Whole, finalizers=[Finalizer("example.com/clean", cleaned)]
+    )
+    found = granted(Manager([whole]))
+    assert found["ClusterRole wholes.example.com"] == "get list watch patch"
+    assert found["ClusterRole wholes/status.example.com"] == "update patch"
+    pods = Controller(name="pods", reconciler=Generator(generated), primary=Pod, owns=[ConfigMap])
+    found = granted(Manager([pods]))
+    assert found["ClusterRole pods"] == "get list watch patch"
+    assert found["ClusterRole configmaps"] == "get list watch create patch delete"
 
 
 def test_what_the_code_does_beyond_is_declared() -> None:

@@ -13,7 +13,7 @@ from asgi_client import call
 from kubeshard import KubeObject, ObjectMeta, Struct, field
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.testing.virtual_time import virtual_time
-from kubeshard.webhook import AdmissionApp, Webhooks, converts
+from kubeshard.webhook import AdmissionApp, Denied, Webhooks, converts
 from kubeshard.webhook.metrics import WebhookMetrics
 
 
@@ -65,6 +65,8 @@ async def further(box: Box) -> Two:
 
 @converts(Two, Box)
 def back(two: Two) -> Box:
+    if two.spec.milli == -7:
+        raise Denied("seven is for later")
     if two.spec.milli < 0:
         raise ValueError("secret of the code")
     meta = msgspec.structs.replace(two.metadata, annotations=None)
@@ -141,6 +143,7 @@ async def test_an_object_that_is_of_the_version_already_comes_back() -> None:
         ),
         (box("v2", {"milli": -1}), "conversion to example.com/v1 failed: ValueError"),
         (box("v2", {"milli": "1"}), "n/a does not fit Two: Expected `int`, got `str` - at `$.spec.milli`"),
+        (box("v2", {"milli": -7}), "Box.example.com n/a: seven is for later"),
         (box("v9", {}), "no way from Box of example.com/v9 to example.com/v1"),
         ({**box("v2", {}), "kind": "Crate"}, "no way from Crate of example.com/v2"),
         ("text", "not an object"),

@@ -3,9 +3,10 @@
 | declared | verbs |
 |---|---|
 | a watch of any kind, an entry of `reads` | get, list, watch |
-| the primary kind, where its class has a `status` | patch and update of `status` |
+| the primary kind, where its class has a `status` | patch of `status`, and update where the class is complete |
+| the primary kind, with finalizers or a `Generator` | patch |
 | the primary kind, where the controller owns others | update of `finalizers`, as owner references need it |
-| an owned kind, unless it is watched with `when=never` | create, patch |
+| an owned kind, unless it is watched with `when=never` | create, patch; with a `Generator` delete |
 | an entry of `writes` | create, patch, delete |
 | a controller | create and patch of events, in the namespaces of its objects |
 | leader election, sharding, webhooks | what their documents say |
@@ -24,6 +25,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from kubeshard.cache.scope import Scope
 from kubeshard.controller.controller import Controller
+from kubeshard.controller.generators import Generator
 from kubeshard.controller.predicates import never
 from kubeshard.controller.watch import Watch
 from kubeshard.core.grants import READ, WRITE, Grant, granted
@@ -77,13 +79,19 @@ def controller_grants(controller: Controller[Any], scope_of: ScopeOf) -> Iterato
     primary = controller.primary_watch
     for watch in controller.watches:
         yield from _in(watch, scope_of, Grant.on(watch.target, *READ))
-    if "status" in primary.form.type.__struct_fields__:
-        yield from _in(primary, scope_of, Grant.on(primary.target, "patch", "update", subresource="status"))
+    cls, generates = primary.form.type, isinstance(controller.reconciler, Generator)
+    if "status" in cls.__struct_fields__:
+        verbs = ("patch", "update") if cls.COMPLETE else ("patch",)
+        yield from _in(primary, scope_of, Grant.on(primary.target, *verbs, subresource="status"))
+    if controller.finalizers or generates:
+        yield from _in(primary, scope_of, Grant.on(primary.target, "patch"))
     owned = [watch for watch in controller.owned_watches if watch.when is not never]
     if owned:
         yield from _in(primary, scope_of, Grant.on(primary.target, "update", subresource="finalizers"))
     for watch in owned:
-        yield from _in(watch, scope_of, Grant.on(watch.target, "create", "patch"))
+        yield from _in(
+            watch, scope_of, Grant.on(watch.target, "create", "patch", *(["delete"] if generates else []))
+        )
     yield from (granted(target, *READ) for target in controller.reads)
     yield from (granted(target, *WRITE) for target in controller.writes)
     yield from _in(primary, scope_of, Grant.on(EVENTS, "create", "patch"))

@@ -20,7 +20,7 @@ from kubeshard.core.kinds import GroupKind, TypeMeta
 from kubeshard.core.objects import KubeObject, ObjectMeta, Struct, form_of
 from kubeshard.runtime.logs import get_logger
 from kubeshard.webhook.review import InvalidReview
-from kubeshard.webhook.typed import Converts, says_of
+from kubeshard.webhook.typed import Converts, Denied, says_of
 
 MAX_BODY = 256 * 1024 * 1024
 """Bytes. A review holds as many objects as the list that somebody asked for."""
@@ -132,6 +132,8 @@ class Conversion:
                 result = await result
             if not isinstance(result, self._classes[there]):
                 raise TypeError(f"a conversion to {there} returned {type(result).__name__}")
+        except Denied as denied:
+            raise CannotConvert(f"{self.kind} {obj.key}: {denied.message}") from None
         except Exception as error:
             failed()
             _LOG.crash("Conversion failed", error, object=str(obj.key), to=there)

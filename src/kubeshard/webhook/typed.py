@@ -17,7 +17,7 @@ The functions stay what they are, for tests and each other; `Webhooks` serves an
 |---|---|
 | returns | allowed; what a defaulting function returns is stored instead, as far as its class declares it |
 | returns an AdmissionAnswer | that is the answer |
-| raises Denied | refused, with its message |
+| raises Denied | refused, with its message; a conversion fails with it |
 | gets an object that does not fit the class | refused, with the reason, under the policy Fail |
 | raises anything else, hangs, returns something else | `failure_policy`: refused, or let through with a warning |
 
@@ -70,7 +70,7 @@ class When(TypedDict, total=False):
     failure_policy: Literal["Fail", "Ignore"]
     """Default: Fail."""
     subresource: str
-    """Instead of the objects: `status`, `scale`."""
+    """Instead of writes of the object those of a part of it: `status`."""
     timeout: int
     """Seconds, 1 to 30; default 10."""
     namespaces: LabelSelector
