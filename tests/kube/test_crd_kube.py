@@ -12,6 +12,7 @@ import pytest
 from msgspec import Meta
 
 from kubeshard import Client, KubeObject, ObjectMeta, Struct, field
+from kubeshard.client import install
 from kubeshard.core import UNSET, Condition, UnsetType, encode, to_dict
 from kubeshard.core.errors import ApiError
 from kubeshard.crd import Column, CustomResource, ListMap, Rule, Scale, definition
@@ -78,6 +79,11 @@ class Backup(KubeObject, group=GROUP, version="v1", complete=True):
 
 class OldSpec(Struct):
     schedule: str = ""
+
+
+@CustomResource(served=False)
+class OldestShelf(KubeObject, group=GROUP, version="v1alpha0", kind="Shelf", namespaced=False):
+    pass
 
 
 @CustomResource(deprecated="use v2")
@@ -232,6 +238,15 @@ async def test_columns_scale_and_names_are_served(kube_client: Client, namespace
     resources = msgspec.json.decode((await kube_client.raw("GET", f"/apis/{GROUP}/v1")).body)["resources"]
     (found,) = [resource for resource in resources if resource["name"] == "backups"]
     assert (found["shortNames"], found["categories"]) == (["bkp"], ["all"])
+
+
+async def test_a_definition_is_installed_when_every_served_version_is_served(kube_client: Client) -> None:
+    manifest = definition(OldestShelf, OldShelf, Shelf)
+    assert [done async for done in install(kube_client, [manifest])] == [manifest]
+    for cls in (OldShelf, Shelf):
+        await kube_client.raw("GET", cls.KIND.path())
+    with pytest.raises(ApiError, match="does not serve this path"):
+        await kube_client.raw("GET", OldestShelf.KIND.path())
 
 
 async def test_an_object_is_served_in_each_version_of_its_kind(kube_client: Client, served: None) -> None:

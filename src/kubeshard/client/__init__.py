@@ -10,6 +10,7 @@ from kubeshard.client.client import Client
 from kubeshard.client.config import BearerToken, ClusterConfig
 from kubeshard.client.discovery import Discovery, KindNotServed
 from kubeshard.client.fence import Fence
+from kubeshard.client.installing import install
 from kubeshard.client.limiter import Limiter, TokenBucketLimiter
 from kubeshard.client.listing import ListStream
 from kubeshard.client.loading import in_cluster_config, load_config
@@ -35,6 +36,7 @@ __all__ = [
     "WatchStream",
     "WriteRecord",
     "in_cluster_config",
+    "install",
     "load_config",
     "retry_on_conflict",
 ]

@@ -19,7 +19,9 @@ _SERVED_WITHIN = 20.0
 
 
 async def install(client: Client, manifests: Iterable[Manifest]) -> AsyncIterator[Manifest]:
-    """Creates or updates, and yields each manifest when it is done. Raises ApiError."""
+    """Creates or updates, and yields each manifest when it is done; what a definition defines is served before anything
+    else is applied. Raises ApiError.
+    """
     given = list(manifests)
     definitions = [manifest for manifest in given if manifest["kind"] == _CRD]
     for manifest in definitions:
@@ -34,17 +36,23 @@ async def install(client: Client, manifests: Iterable[Manifest]) -> AsyncIterato
 
 
 async def _served(client: Client, definition: Manifest) -> None:
-    """A definition is accepted a moment before its kind is served."""
+    """A definition is accepted a moment before its kind is served, in each of its versions."""
     spec = definition["spec"]
-    path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}?limit=1"
+    versions = [version["name"] for version in spec["versions"] if version.get("served")]
+    paths = [f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1" for version in versions]
     try:
         async with asyncio.timeout(_SERVED_WITHIN):
-            while True:
-                try:
-                    await client.raw("GET", path)
-                    return
-                except NotFound:
-                    await asyncio.sleep(0.1)
+            for path in paths:
+                await _found(client, path)
     except TimeoutError:
         name = definition["metadata"]["name"]
         raise ApiError(f"{name} is installed, but not served after {_SERVED_WITHIN:g} s") from None
+
+
+async def _found(client: Client, path: str) -> None:
+    while True:
+        try:
+            await client.raw("GET", path)
+            return
+        except NotFound:
+            await asyncio.sleep(0.1)
