@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import assert_type
+from typing import Annotated, Any, assert_type
 
 from kubeshard import (
     ALL,
@@ -35,6 +35,8 @@ from kubeshard import (
 from kubeshard.cache import WatcherEvent
 from kubeshard.client import Bookmark, Changed, Failed, WatchEvent
 from kubeshard.controller.mapping import Reader
+from kubeshard.core import Grant
+from kubeshard.crd import Column, CustomResource, ListMap, Rule, Scale, definition
 from kubeshard.webhook import AdmissionRequest, Denied, Webhooks, converts, defaults, validates
 
 
@@ -175,3 +177,30 @@ async def downgraded(site: Site) -> OldSite:
 assert_type(with_theme(Site()), Site | None)
 assert_type(upgraded(OldSite()), Site)
 Webhooks("sites", [has_theme, keeps_theme, with_theme, upgraded, downgraded])
+
+
+@Rule("self.low <= self.high", "low is at most high")
+class Range(Struct):
+    low: Annotated[int, Rule("self == oldSelf", "low cannot be changed")]
+    high: int = 0
+
+
+class Shelf(Struct):
+    name: str
+
+
+@CustomResource(short_names=["ra"], columns=[Column("Low", ".range.low")], scale=Scale(replicas=".spec.low"))
+class Ranges(KubeObject, group="example.com", version="v1"):
+    range: Range
+    shelves: Annotated[tuple[Shelf, ...], ListMap("name")] = ()
+
+
+assert_type(Ranges(range=Range(low=1)).range.low, int)
+assert_type(definition(Ranges)["kind"], Any)
+Controller(
+    name="ranges",
+    reconciler=Sites(),
+    primary=Site,
+    reads=[Theme],
+    writes=[ConfigMap, Grant.on(Site, "patch", subresource="scale")],
+)

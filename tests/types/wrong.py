@@ -14,6 +14,7 @@ from kubeshard import BlockingReconciler, ConfigMap, Context, Controller, Index,
 from kubeshard import ALL, changed, ensure, generation_changed, matching, run
 from kubeshard.client import Bookmark, Changed, WatchEvent
 from kubeshard.controller import on
+from kubeshard.crd import Column, CustomResource, Rule
 from kubeshard.webhook import converts, defaults, validates
 
 from kubeshard import Contoller  # mistake: misspelt
@@ -121,3 +122,11 @@ validates(Site, operation="DELETE")  # mistake: misspelt
 validates(Site, failure_policy="Allow")  # mistake: not a policy
 defaults(Theme)(with_theme)  # mistake: of another class
 converts(Site, OldSite)(upgraded)  # mistake: the other way round
+
+# -- custom resources
+
+CustomResource(columns=["Low"])(Site)  # mistake: a column is not its name
+CustomResource(shortnames=["ra"])(Site)  # mistake: misspelt
+CustomResource()(int)  # mistake: not a kind
+Rule("self > 0")(int)  # mistake: not a struct
+Controller(name="a", reconciler=Sites(), primary=Site, writes=["configmaps"])  # mistake: a name is not a kind
