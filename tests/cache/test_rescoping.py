@@ -137,7 +137,7 @@ async def test_a_namespace_of_both_scopes_is_not_read_again() -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [(Scope(), X), (X, Scope()), (XY, MINE), (MINE, Scope()), (X, namespaces()), (namespaces(), XY)],
-    ids=str,
+    ids=["all-one", "one-all", "two-labels", "labels-all", "one-none", "none-two"],
 )
 def test_any_scope_can_follow_any_other(before: Scope, after: Scope) -> None:
     @virtual_time

@@ -146,7 +146,6 @@ def test_a_type_becomes_its_schema(hint: Any, schema: dict[str, Any]) -> None:
         ),
         (str, field(default_factory=lambda: "made anew"), STRING),
     ],
-    ids=str,
 )
 def test_a_default_is_the_servers_too_unless_it_is_none_omitted_or_made(
     hint: Any, default: Any, schema: dict[str, Any]
