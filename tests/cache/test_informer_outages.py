@@ -197,7 +197,7 @@ async def test_a_token_that_is_rotated_under_open_watches_is_never_missed(tmp_pa
 
 
 @virtual_time
-async def test_a_definition_that_is_deleted_and_made_anew_empties_the_cache_and_fills_it_again() -> None:
+async def test_a_definition_that_is_deleted_and_made_anew_is_followed_again_with_its_new_objects() -> None:
     api = MemoryApi(ApiServer(world=virtual_world()))
     await api.install(GIZMOS)
     async with api.client() as client:
