@@ -214,6 +214,34 @@ async def test_one_rescoping_at_a_time_and_only_while_the_cache_runs() -> None:
 
 
 @virtual_time
+async def test_an_informer_that_is_stopped_meanwhile_stays_in_its_scope_though_a_handler_takes_long_to_end() -> (
+    None
+):
+    async with world(X, "x/a") as (api, cache, informer, _):
+
+        async def stubborn(delta: Delta[Widget]) -> None:
+            try:
+                await asyncio.sleep(float("inf"))
+            finally:
+                await asyncio.sleep(10)
+
+        informer.add_handler(stubborn)
+        api.down = Forbidden("no", code=403)
+        moving = asyncio.create_task(cache.rescope(informer, Y))
+        await asyncio.sleep(1)
+        cache.remove(informer)
+        with pytest.raises(RuntimeError, match="was stopped"):
+            await moving
+        with pytest.raises(RuntimeError, match="does not run"):
+            await informer.rescope(Y, lambda: None)
+        late: list[Delta[Widget]] = []
+        informer.add_handler(late.append)
+        assert informer.scope == X
+        assert late == [Added(obj, initial=True) for obj in informer.store.list()]
+        assert names(informer.store.list()) == ["x/a"]
+
+
+@virtual_time
 async def test_an_informer_does_not_take_the_place_of_another() -> None:
     async with world(X, "x/a") as (api, cache, informer, _):
         cache.declare(Widget, Y)

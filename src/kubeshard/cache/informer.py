@@ -88,6 +88,8 @@ class Informer(Generic[T]):
         """Held until all handlers have heard what a full read changed."""
         self._progress: asyncio.Future[None] | None = None
         self._group: asyncio.TaskGroup | None = None
+        self._ending = False
+        """Its tasks are cancelled, and some have not ended."""
         self._tally = Tally()
         self._past_stale_events = 0
         """Of list/watches that have ended."""
@@ -236,16 +238,19 @@ class Informer(Generic[T]):
                 self._handlers.run_in(self._group)
                 for part, reflector in self._reflectors.items():
                     self._driven[part] = self._drive(reflector, self._group)
-                await asyncio.get_running_loop().create_future()
+                try:
+                    await asyncio.get_running_loop().create_future()
+                finally:
+                    self._ending = True
+                    self._handlers.run_in(None)
         finally:
-            self._group = None
-            self._handlers.run_in(None)
+            self._group, self._ending = None, False
             self._driven.clear()
 
     async def rescope(self, scope: Scope, exchanging: Callable[[], None]) -> None:
         """From the cache: `Cache.rescope`. `exchanging` is called just before; what it raises keeps the old scope."""
         group = self._group
-        if group is None:
+        if group is None or self._is_over(group):
             raise RuntimeError(f"{self} does not run, so no other scope can be read: run the cache first")
         if self._staging is not None:
             raise RuntimeError(f"another scope of {self} is being read: wait for that, or cancel it")
@@ -263,11 +268,11 @@ class Informer(Generic[T]):
                     undo.callback(task.cancel)
                 await staging.completed(driven.values())
                 async with self._exchanging:
-                    if self._group is not group:
+                    if self._is_over(group):
                         raise RuntimeError(f"{self} was stopped while another scope was read")
                     exchanging()
                     undo.pop_all()
-                    for part in self._reflectors.keys() - kept.keys():
+                    for part in [part for part in self._reflectors if part not in kept]:
                         self._past_stale_events += self._reflectors[part].stale_events
                         self._driven.pop(part).cancel()
                     self._driven.update(driven)
@@ -356,6 +361,9 @@ class Informer(Generic[T]):
 
     def _drive(self, reflector: Reflector[T], group: asyncio.TaskGroup) -> asyncio.Task[NoReturn]:
         return group.create_task(reflector.run(), name=f"reflector {self.form} {reflector.part}".rstrip())
+
+    def _is_over(self, group: asyncio.TaskGroup) -> bool:
+        return self._ending or self._group is not group
 
     def _note_synced(self) -> None:
         if not self._unsynced and not self._synced.is_set():

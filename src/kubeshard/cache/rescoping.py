@@ -54,7 +54,7 @@ class Staging(Generic[T]):
             self._complete.set_result(None)
 
     async def completed(self, drivers: Iterable[asyncio.Task[NoReturn]]) -> None:
-        """Waits until all parts have been read, or their drivers end: of which there is no other reason than that the
+        """Waits until all parts have been read, or a driver ends: of which there is no other reason than that the
         informer does.
         """
         either: list[asyncio.Future[Any]] = [self._complete, *drivers]
