@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+import subprocess
+import sys
 
 import pytest
 
@@ -43,3 +45,10 @@ async def test_a_certificate_is_made_for_the_first_client_and_shown_to_all(
     first = certificate_shown(context, None)
     assert certificate_shown(context, "metrics.example") == first
     assert len(made) == 1
+
+
+@pytest.mark.system
+def test_a_process_that_nobody_scrapes_does_without_the_package_of_webhooks() -> None:
+    program = "import sys, kubeshard.manager.metrics_certificate; print('kubeshard.webhook' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False\n"
