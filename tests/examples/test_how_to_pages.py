@@ -1,4 +1,4 @@
-"""The how-to pages: the examples of each are a test module that passes, as it stands."""
+"""The how-to pages: the examples of each are a module that can be imported, as it stands, and whose tests pass."""
 
 from __future__ import annotations
 
@@ -16,14 +16,11 @@ PAGES = sorted((Path(__file__).parents[2] / "docs" / "how-to").glob("*.md"))
 CONFIGURATION = "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
 
 
-def test_there_is_a_test_on_every_page() -> None:
-    assert PAGES
-    assert not [page.name for page in PAGES if "\nasync def test_" not in page.read_text()]
-
-
 def test_the_examples_of_all_pages_pass(tmp_path: Path) -> None:
+    tests = 0
     for page in PAGES:
         blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
+        tests += len(re.findall(r"^(?:async )?def test_", "".join(blocks), re.M))
         (tmp_path / f"test_{page.stem.replace('-', '_')}.py").write_text("\n\n".join(blocks))
     (tmp_path / "pytest.ini").write_text(CONFIGURATION)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
@@ -36,4 +33,5 @@ def test_the_examples_of_all_pages_pass(tmp_path: Path) -> None:
         timeout=240,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(PAGES)} passed" in done.stdout
+    assert tests
+    assert f"{tests} passed" in done.stdout
