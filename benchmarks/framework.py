@@ -1,17 +1,18 @@
 """What a controller costs beyond its author's code, beside an older version of kubeshard, kopf and controller-runtime.
 
-    python benchmarks/framework.py [--before CHECKOUT] [--rounds 5] [--only no-op,kopf,sync,import]
+    python benchmarks/framework.py [--before CHECKOUT] [--rounds 5] [--only no-op,sets,kopf,sync,import]
 
 | row | CPU of | beside |
 |---|---|---|
 | no-op | a reconcile that has nothing to do, triggered by key | kubeshard as in the checkout of `--before` |
+| sets | a reconcile with a desired set of five objects that is as wished, without making them | a no-op |
 | kopf | a change of an object: its handler does nothing, or writes a status | kopf, with the same handlers |
 | sync | a cache, until it has 10 000 and 100 000 objects; and its memory | controller-runtime, which Go builds |
 | import | what a program with a controller pays before its first line | `import kopf` |
 
-All but the first and last run on the embedded API server, over HTTPS. Programs take turns in each round; medians, and
-their spread. CPU is what the kernel counted for the program's process. All Python programs run on this interpreter,
-with uvloop where it is installed; kopf has to be installed beside kubeshard.
+The first two and the last run in one process, the others on the embedded API server, over HTTPS. Programs take turns in
+each round; medians, and their spread. CPU is what the kernel counted for the program's process. All Python programs run
+on this interpreter, with uvloop where it is installed; kopf has to be installed beside kubeshard.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--before", type=Path, help="a checkout of an older version")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="no-op,kopf,sync,import")
+    parser.add_argument("--only", default="no-op,sets,kopf,sync,import")
     parser.add_argument("--objects", type=int, nargs="+", default=[10_000, 100_000], help="of the sync")
     given = parser.parse_args()
     only = given.only.split(",")
@@ -87,6 +88,8 @@ async def main() -> None:
     print("| what | kubeshard | beside | ratio |\n|---|---|---|---|")
     if "no-op" in only:
         no_ops(given.before, given.rounds)
+    if "sets" in only:
+        sets(given.rounds)
     if "import" in only:
         imports(given.rounds)
     with tempfile.TemporaryDirectory(prefix="kubeshard-framework-") as name:
@@ -114,6 +117,21 @@ def no_ops(before: Path | None, rounds: int, objects: int = 5000) -> None:
             ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)  # noqa: S603
             spent[name].append(statistics.median(json.loads(ran.stdout)) / objects * 1e6)
     Row("no-op reconcile, CPU", "µs", spent["now"], "before", spent.get("before", ())).show()
+
+
+def sets(rounds: int, objects: int = 1000) -> None:
+    bare, with_set = [], []
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(str(HERE.parent / part) for part in ("src", "apiserver/src")),
+    }
+    for _ in range(rounds):
+        command = [sys.executable, str(PROGRAMS / "desired_sets.py"), str(objects), "5"]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)  # noqa: S603
+        spent = {how: statistics.median(each) / objects * 1e6 for how, each in json.loads(ran.stdout).items()}
+        bare.append(spent["bare"])
+        with_set.append(spent["bare"] + spent["applied"] - spent["made"])
+    Row("reconcile with an unchanged desired set, CPU", "µs", with_set, "no-op", bare).show()
 
 
 def imports(rounds: int) -> None:
