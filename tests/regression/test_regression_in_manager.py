@@ -18,11 +18,13 @@ from world import Thing, World, simulate
 
 from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.controller.dependents import ensure
+from kubeshard.controller.sources import Enqueue
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.sharder.assignment_controller import Assignments
 from kubeshard.sharding import ControllerRing, HashRing, shard_label
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard_apiserver import User
@@ -292,6 +294,38 @@ def test_two_leaders_at_once_move_nothing_twice_and_no_object_is_in_two_hands() 
             world.processes["s3"].kill()
             await team.until_settled(*SHARDS)
             assert all(not world.processes[name].dead for name in SHARDS)
+
+    simulate(scene)
+
+
+def test_a_bug_in_the_sharder_ends_the_leadership_and_neither_the_shard_nor_the_next_leader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, failed = Assignments.run, 0
+
+    async def fail_twice(self: Assignments, enqueue: Enqueue) -> None:
+        nonlocal failed
+        if failed < 2:
+            failed += 1
+            await asyncio.sleep(1)
+            raise RuntimeError("a bug")
+        await run(self, enqueue)
+
+    monkeypatch.setattr(Assignments, "run", fail_twice)
+
+    async def scene() -> None:
+        async with World(seed=9) as world:
+            team = Team(world)
+            await world.install()
+            for name in SHARDS:
+                team.shard(name)
+            await world.make_things(10)
+            await team.until_settled(*SHARDS, within=60)
+            assert failed == 2
+            assert not any(world.processes[name].dead for name in SHARDS)
+            for name in SHARDS:
+                await world.processes[name].stop()
+                assert world.processes[name].dead == "stopped"
 
     simulate(scene)
 

@@ -11,7 +11,8 @@ all the time. So a sharder service that works on the same ring decides the same,
 sharders may anyway: each write is a compare-and-swap on what was decided on.
 
 Who loses the leadership ends the sharder, not the process, and is a candidate again: what was under way is refused
-from that moment on, and what has left already takes effect only on an object that nobody has changed since.
+from that moment on, and what has left already takes effect only on an object that nobody has changed since. So is an
+instance whose sharder meets a bug; its leadership is left to expire, so that another one leads next.
 
 RBAC: get, list, watch on namespaces, and on the ControllerRing unless the ring's resources are given; list, watch,
 create, update, patch, delete on leases in all namespaces; get, list, watch, patch on the ring's resources in all
@@ -59,6 +60,9 @@ from kubeshard.sharding.leases import MAX_SHARDS
 from kubeshard.tenure.tenure import Gate
 
 PATIENCE_FOR_LOGS = 10.0
+
+AFTER_FAILURE = 30.0
+"""Seconds until an instance whose sharder met a bug is a candidate again: others lead meanwhile."""
 
 _log = get_logger("kubeshard.sharder")
 
@@ -113,29 +117,30 @@ class InManagerSharder:
         metrics.registry.register(StateCollector(cache))
         self._needed: Sequence[Informer[Any]] = (namespaces, cache.declare(Lease, SHARD_LEASES))
         self._fence = LeaderFence()
-        self._stop = Stop(grace=-1)  # bounded by whoever waits for `drain`
-        self._leads = False
+        self._stopping = asyncio.Event()
+        self._term: Stop | None = None
+        """Of the present leadership."""
         self._ended = asyncio.Event()
 
     async def run(self, gates: Sequence[Gate] = ()) -> None:
-        """Until cancelled, or drained. Raises what a part of the sharder raises."""
+        """Until cancelled, or drained."""
         try:
             async with self._cache.running(), asyncio.TaskGroup() as tasks:
                 observing = tasks.create_task(self._observer.run(), name="lease observer")
                 campaign = tasks.create_task(self._campaign(gates), name="campaign")
-                await self._stop.wait()
-                if not self._leads:
+                await self._stopping.wait()
+                if self._term is None:
                     campaign.cancel()
+                else:
+                    self._term.request()
                 await asyncio.wait([campaign])
                 observing.cancel()
         finally:
             self._ended.set()
-        if self._stop.error is not None:
-            raise self._stop.error
 
     async def drain(self) -> None:
         """Gives up leadership, so that another instance is the sharder while this one finishes its work."""
-        self._stop.request()
+        self._stopping.set()
         await self._ended.wait()
 
     async def _campaign(self, gates: Sequence[Gate]) -> None:
@@ -145,30 +150,38 @@ class InManagerSharder:
         async with asyncio.TaskGroup() as tasks:
             learning = tasks.create_task(self._kinds.keep_learning(self._rings), name="ring kinds")
             await self._kinds.tried()
-            while not self._stop.requested:
+            while not self._stopping.is_set():
                 try:
                     await self._lead(gates)
                 except* RightLost as lost:
                     _log.warning(
                         "Not the sharder of the ring any more; a candidate again", error=lost.exceptions[0]
                     )
+                except* Exception as failure:
+                    _log.crash("The sharder of this instance failed; a candidate again soon", failure)
+                    await asyncio.sleep(AFTER_FAILURE)
             learning.cancel()
 
     async def _lead(self, gates: Sequence[Gate]) -> None:
-        """One term, from the candidacy on. Raises RightLost, in a group, when the leadership was lost."""
+        """One term, from the candidacy on. Raises RightLost, in a group, when the leadership was lost, and what a part
+        of the sharder raises.
+        """
         elector = LeaderElector(self._client, self._election, self._metrics)
-        shift = self._shift()
+        stop = Stop(grace=-1)  # bounded by whoever waits for `drain`
+        shift = self._shift(stop)
         try:
             held = elector.held(self._health, self._cache.distrust)
             async with holding(held, "leadership of the ring", lambda _: None) as leadership:
-                self._fence.leadership, self._leads = leadership, True
+                self._fence.leadership, self._term = leadership, stop
                 _log.info("This instance is the sharder of the ring", ring=self._source.name)
                 if await shift.run((*gates, leadership.gate)):
                     leadership.stopped_cleanly()
         finally:
-            self._fence.leadership, self._leads = None, False
+            self._fence.leadership = self._term = None
+        if stop.error is not None:
+            raise stop.error
 
-    def _shift(self) -> Shift:
+    def _shift(self, stop: Stop) -> Shift:
         """What the leader runs, for one term."""
         client = self._client.fenced(self._fence)
         controller = lease_controller(self._rings, self._observer, self._clock)
@@ -181,7 +194,7 @@ class InManagerSharder:
         self._metrics.watch_queue(runner.queue)
         config = SharderControllerConfig()
         parts = assignments(self._rings, self._observer, self._kinds, client, self._cache, config)
-        return Shift("sharder", self._stop, [runner, _Assigning(parts, self._rings, self._observer)])
+        return Shift("sharder", stop, [runner, _Assigning(parts, self._rings, self._observer)])
 
 
 class _RingSource:
