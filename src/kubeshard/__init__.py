@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.client.client import Client
     from kubeshard.controller.context import Context
     from kubeshard.controller.controller import Controller
+    from kubeshard.controller.daemons import Daemon
     from kubeshard.controller.dependents import Ensured, ensure
     from kubeshard.controller.desired.plan import Applied, Plan
     from kubeshard.controller.every_kind import EveryKind
@@ -59,6 +60,7 @@ __all__ = [
     "ConfigMap",
     "Context",
     "Controller",
+    "Daemon",
     "Ensured",
     "EveryKind",
     "Finalizer",
@@ -103,6 +105,7 @@ _HOMES = {
     "client.client": ("Client",),
     "controller.context": ("Context",),
     "controller.controller": ("Controller",),
+    "controller.daemons": ("Daemon",),
     "controller.dependents": ("Ensured", "ensure"),
     "controller.desired.plan": ("Applied", "Plan"),
     "controller.finalizers": ("Finalizer",),

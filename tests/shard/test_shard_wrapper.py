@@ -17,6 +17,7 @@ from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import (
     Context,
     Controller,
+    Daemon,
     Predicate,
     Reconciler,
     Result,
@@ -31,6 +32,7 @@ from kubeshard.core import (
     GroupKind,
     Key,
     KubeObject,
+    MergePatch,
     NotFound,
     NotOurs,
     ObjectMeta,
@@ -208,10 +210,10 @@ class Quiet:
 
 class Process:
     """One shard's process: `first` reads Sites in full, `second` their metadata only, with an informer of its own.
-    `when`: what both find worth a run.
+    `when`: what both find worth a run. `daemons` are of the first.
     """
 
-    def __init__(self, when: Predicate[Any] = always) -> None:
+    def __init__(self, when: Predicate[Any] = always, *daemons: Daemon[Any]) -> None:
         self.server = Server()
         self.clock = VirtualClock()
         client = Client(
@@ -230,6 +232,7 @@ class Process:
                     reconciler=reconciler,
                     primary=primary,
                     owns=[ConfigMap, Theme],
+                    daemons=daemons if name == "first" else (),
                     limiter=lambda world: ItemExponential(1.0, 60.0, jitter=0, rng=world.rng),
                 )
                 .filtered(when)
@@ -300,6 +303,40 @@ async def test_the_drain_is_acknowledged_when_no_controller_of_the_process_works
         assert process.server.patches[0] == {"metadata": {"resourceVersion": "7", "labels": labels}}
         assert process.server.version == 101
         assert (len(process.first.runs), len(process.second.runs)) == (2, 2)
+
+
+@virtual_time
+async def test_the_drain_is_acknowledged_when_daemons_have_ended_and_they_begin_again_with_the_next_assignment() -> (
+    None
+):
+    begun, ended, refused = [], [], []
+
+    async def daemon(ctx: Context, obj: Any) -> None:
+        begun.append(obj.metadata.resource_version)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await asyncio.sleep(3)  # slow to let go
+            ended.append(len(process.server.patches))
+            try:
+                await ctx.client.patch(Theme, "c", "ns", MergePatch({"metadata": {"labels": {"a": "b"}}}))
+            except NotFound:
+                refused.append(len(process.server.patches))
+
+    process = Process(always, Daemon(daemon))
+    async with process.running(site(5)):
+        assert begun == ["5"]
+        process.server.store(site(7, DRAINING))
+        await process.show(site(7, DRAINING))
+        assert process.server.patches == []
+        await asyncio.sleep(4)
+        assert (ended, refused) == ([0], [0])  # it still could write: there was no hand-over yet
+        assert process.server.version == 101
+        await process.remove(site(101, {}))
+        again = site(200)
+        process.server.store(again)
+        await process.show(again)
+        assert begun == ["5", "200"]
 
 
 @virtual_time

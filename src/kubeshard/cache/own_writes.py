@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -60,7 +62,21 @@ class OwnWrites:
 
     def record(self, write: WriteRecord) -> None:
         objects = self._pending.setdefault(write.kind.group_kind, {})
-        objects.setdefault(write.key, []).append(_Answered(write, self._clock.monotonic()))
+        answered = _Answered(write, self._clock.monotonic())
+        writes = objects.setdefault(write.key, [])
+        if writes and _supersedes(write, writes[-1].write):
+            writes[-1] = answered
+        else:
+            writes.append(answered)
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Writes of this task, and of tasks started inside, are recorded here until the block ends."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
 
     async def settled(
         self, cache: Cache, target: type[KubeObject] | Form[Any] | Kind, timeout: float = PATIENCE
@@ -117,6 +133,12 @@ def has_seen(informer: Informer[Any], key: Key, writes: list[WriteRecord]) -> bo
         if not at_least(informer.store.complete_up_to(key.namespace), written):
             return False
     return all(_gone(stored, write.uid) for write in writes if write.deleted)
+
+
+def _supersedes(new: WriteRecord, old: WriteRecord) -> bool:
+    """Whether an informer that has seen the new one has seen the old one: a task that lasts writes without end."""
+    kept = not (new.deleted or old.deleted)
+    return kept and (new.uid, new.labels) == (old.uid, old.labels)
 
 
 def _in_scope(informer: Informer[Any], write: WriteRecord) -> bool:

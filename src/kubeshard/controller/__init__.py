@@ -9,6 +9,7 @@ which is the business of whoever starts the workers (`kubeshard.manager`). A tou
 
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
+from kubeshard.controller.daemons import Daemon
 from kubeshard.controller.desired.applyset import AnothersApplySet
 from kubeshard.controller.desired.plan import Applied, Plan, Update
 from kubeshard.controller.desired.problems import ApplyFailed, ImmutableFields, NotAdopted
@@ -53,6 +54,7 @@ __all__ = [
     "ChannelSource",
     "Context",
     "Controller",
+    "Daemon",
     "Enqueue",
     "EveryKind",
     "Finalizer",

@@ -9,6 +9,7 @@ from typing import Any
 
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
+from kubeshard.controller.daemons import Daemons
 from kubeshard.controller.finalizers import finalized
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
@@ -21,9 +22,11 @@ from kubeshard.controller.reporting import Reporting
 from kubeshard.core.objects import KubeObject
 
 
-def composed(controller: Controller[Any], check: Callable[[], None]) -> ReconcileFn:
-    """The reconciler behind its finalizers, inside its wrappers and guards, behind the check."""
-    run = _run_of(controller.reconciler)
+def composed(controller: Controller[Any], check: Callable[[], None], daemons: Daemons) -> ReconcileFn:
+    """The reconciler behind its finalizers, inside its wrappers and guards, behind the check. What ends daemons does
+    not wait for the check.
+    """
+    run = daemons.beginning(_run_of(controller.reconciler))
     if controller.finalizers:
         run = finalized(controller.finalizers, run)
     if controller.error_condition:
@@ -33,7 +36,7 @@ def composed(controller: Controller[Any], check: Callable[[], None]) -> Reconcil
         check()
         return run(ctx, obj)
 
-    whole: ReconcileFn = checked
+    whole = daemons.ending(checked)
     for wrapper in reversed(controller.wrappers):
         whole = wrapper(whole)
     whole = _decoded(whole)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import copy
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar
 
@@ -265,6 +266,24 @@ class Context:
         live = copy.copy(self)
         live.fresh = kinds
         return live
+
+    def lasting(self) -> Context:
+        """A context for a task that outlives this run: its activities, threads and own writes are not the run's."""
+        lasting = copy.copy(self)
+        lasting.run = self.run.another()
+        lasting._writes = OwnWrites(self.clock)
+        lasting.fresh, lasting.report, lasting._wanted = _none, None, None
+        return lasting
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """What this task writes belongs to this context until the block ends."""
+        with self._writes.recording(), self.run:
+            yield
+
+    def prune(self) -> None:
+        """Forgets the own writes that the cache has seen."""
+        self._writes.prune(self.cache)
 
 
 def _none(_: Kind) -> bool:

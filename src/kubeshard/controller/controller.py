@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from inspect import iscoroutinefunction, isfunction, ismethod, signature, unwrap
 from typing import Any, Generic, TypeVar
 
+from kubeshard.controller.daemons import Daemon
 from kubeshard.controller.finalizers import Finalizer
 from kubeshard.controller.predicates import Predicate
 from kubeshard.controller.reconciler import (
@@ -63,7 +64,8 @@ class Controller(Generic[T]):
     process at a time; has no effect on controllers of a sharding ring, each of whose objects is reconciled by one shard
     anyway. `finalizers`: what is to be cleaned up before an object goes, in this order; with them `reconcile` is not
     called of objects that are being deleted. `error_condition`: the type of a condition, as in `Ready`, that says of
-    each object whether its last run failed, and why (`reporting`). `wrappers`: around every run, the first one
+    each object whether its last run failed, and why (`reporting`). `daemons`: tasks beside the reconciler, one for each
+    object while it lives. `wrappers`: around every run, the first one
     outermost; `guards` around those.
 
     Raises ValueError and TypeError for what cannot work.
@@ -86,6 +88,7 @@ class Controller(Generic[T]):
     needs_leadership: bool = True
     finalizers: Sequence[Finalizer[T]] = ()
     error_condition: str = ""
+    daemons: Sequence[Daemon[T]] = ()
     wrappers: tuple[ReconcilerWrapper, ...] = ()
     guards: tuple[Guard, ...] = ()
 
@@ -137,6 +140,9 @@ class Controller(Generic[T]):
         finalizers: Any = self.finalizers
         if isinstance(finalizers, Finalizer) or not all(isinstance(each, Finalizer) for each in finalizers):
             raise TypeError(f"controller {self.name}: finalizers takes a list of Finalizer(key, cleanup)")
+        daemons: Any = self.daemons
+        if isinstance(daemons, Daemon) or not all(isinstance(each, Daemon) for each in daemons):
+            raise TypeError(f"controller {self.name}: daemons takes a list of Daemon(function)")
         keys = [each.key for each in self.finalizers]
         if len(set(keys)) < len(keys):
             raise ValueError(f"controller {self.name}: two finalizers have the same key")

@@ -1,13 +1,14 @@
 """What of this process may still act for an object, over all its controllers.
 
 An object may be handed to another shard only when nothing here acts for it any more, and a right to work may be
-given back only when nothing acts for anything. Three things act:
+given back only when nothing acts for anything. Four things act:
 
 | what | until |
 |---|---|
 | a run of a reconciler | it has ended |
 | a write that a run, or a task of it, has sent | its outcome is known, or it can land no more |
 | a thread that a run began | the thread has ended, whatever became of the run that waited for it |
+| a task that lasts beyond runs (`daemons`) | it has ended; whoever waits asks it to |
 
 A write without an outcome - cancelled, no answer, a 5xx - may land for as long as the kernel delivers what was sent
 and the server then works on it: the client names that time (`WriteLedger`).
@@ -23,7 +24,7 @@ For one event loop's thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -39,14 +40,17 @@ Object = tuple[GroupKind, Key]
 
 
 class Activity:
-    """Something that acts for an object."""
+    """Something that acts for an object. `stop` asks it to end; without, it ends by itself."""
 
-    __slots__ = ("object", "owner", "seals")
+    __slots__ = ("object", "owner", "seals", "stop")
 
-    def __init__(self, owner: str, object: Object, seals: bool = False) -> None:
+    def __init__(
+        self, owner: str, object: Object, seals: bool = False, stop: Callable[[], object] | None = None
+    ) -> None:
         self.owner = owner
         self.object = object
         self.seals = seals
+        self.stop = stop
 
 
 class InFlight:
@@ -76,19 +80,27 @@ class InFlight:
         return any(activity.seals for activity in self._activities.get((kind, key), ()))
 
     async def idle(self, kind: GroupKind, key: Key) -> None:
-        """Returns as soon as nothing acts for the object. A run must not wait for itself."""
+        """Returns as soon as nothing acts for the object, and asks what can be asked to end. A run must not wait for
+        itself.
+        """
         which = (kind, key)
         while which in self._activities:
+            _stop(self._activities[which])
             await self._change(which)
 
     async def ended(self, owner: str) -> None:
-        """Returns as soon as nothing acts for any object on behalf of the controller."""
+        """Returns as soon as nothing acts for any object on behalf of the controller, and asks what can be asked to
+        end.
+        """
         while owner in self._owners:
+            _stop([each for some in self._activities.values() for each in some if each.owner == owner])
             await self._change(owner)
 
     def begin(self, activity: Activity) -> Activity:
         self._activities.setdefault(activity.object, []).append(activity)
         self._owners[activity.owner] = self._owners.get(activity.owner, 0) + 1
+        if activity.object in self._waiters or activity.owner in self._waiters:
+            _stop([activity])
         return activity
 
     def end(self, activity: Activity) -> None:
@@ -153,6 +165,14 @@ class Run:
             yield
         finally:
             self.in_flight.end(activity)
+
+    def acting(self, stop: Callable[[], object]) -> Activity:
+        """Something else acts for the object, until `in_flight.end`. `stop` is called when it has to end."""
+        return self.in_flight.begin(Activity(self._owner, self._object, stop=stop))
+
+    def another(self) -> Run:
+        """For a task that acts for the object beyond this run."""
+        return Run(self.in_flight, self._owner, *self._object)
 
     @contextmanager
     def sealing(self) -> Iterator[None]:
@@ -256,6 +276,12 @@ def follow_thread(thread: Call[Any]) -> None:
     run = _current.get()
     if run is not None:
         run.follow(thread)
+
+
+def _stop(activities: Sequence[Activity]) -> None:
+    for activity in activities:
+        if activity.stop is not None:
+            activity.stop()
 
 
 def _no_refusal() -> str | None:

@@ -32,6 +32,7 @@ from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.composition import composed
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
+from kubeshard.controller.daemons import Daemons
 from kubeshard.controller.deadlines import Deadline, Deadlines
 from kubeshard.controller.desired.sets import DesiredSets
 from kubeshard.controller.in_flight import CurrentRun, Run
@@ -91,11 +92,7 @@ class ControllerRunner:
         self._form = controller.primary_watch.form
         kind = self._form.kind
         self._group_kind = kind.group_kind
-        self._about = {
-            "controller": self.name,
-            "controller_group": kind.group,
-            "controller_kind": kind.kind,
-        }
+        self._about = {"controller": self.name, "controller_group": kind.group, "controller_kind": kind.kind}
         self._reader = ControllerReader(cluster.cache, controller.watches, controller.declared_indexes)
         self._writes: WriteBook[Key] = WriteBook(cluster.cache, world.clock)
         self._informers = [self._declare(watch) for watch in controller.watches]
@@ -105,7 +102,8 @@ class ControllerRunner:
         self._parked: dict[Key, int] = {}
         """Keys that came while a kind was missing, and their priorities."""
         self._sets = DesiredSets(controller.name)
-        self._reconcile = composed(controller, self._inputs.check)
+        self._daemons = Daemons(self.name, controller.daemons)
+        self._reconcile = composed(controller, self._inputs.check, self._daemons)
         self.queue: WorkQueue[Key] = WorkQueue(
             controller.name,
             clock=world.clock,
@@ -146,7 +144,7 @@ class ControllerRunner:
                 beside.append(tasks.create_task(self._inputs.follow(self._resume), name=f"{self.name} kinds"))
                 beside += [
                     tasks.create_task(source.run(self._enqueue), name=f"{self.name} source")
-                    for source in self.controller.sources
+                    for source in (*self.controller.sources, self._daemons)
                 ]
                 await until_answered(self._informers)
                 for number, (trigger, informer) in enumerate(

@@ -1,0 +1,196 @@
+"""Daemons: tasks beside the reconciler, one for each object, that live as long as the object does.
+
+    async def listen(ctx: Context, sensor: Sensor) -> None:
+        async for reading in readings_of(sensor.spec.address):
+            await ctx.status(sensor, SensorStatus(reading=reading))
+
+    Controller(name="sensor", reconciler=reconcile, primary=Sensor, daemons=[Daemon(listen)])
+
+| what happens | the daemon |
+|---|---|
+| the object is there, at the start or later | begins with its first run, after finalizers were set |
+| `restart_on` gives something else | is cancelled, and begins anew with the object as it is now |
+| its function raises | begins anew after a wait that doubles, from a second to a minute |
+| its function returns | has ended, until `restart_on` gives something else or the process starts again |
+| the object is being deleted, or gone | is cancelled, and has ended before a finalizer's cleanup or `gone` is called |
+| a shard is asked for the object | is cancelled, and has ended before another shard gets it |
+| the process stops, or loses its right to work | is cancelled, and has ended before the right is given back |
+
+Guaranteed besides: one daemon per object and function at a time; what it writes is fenced as a reconciler's writes
+are; one that fails, or that does not end, harms no other object. `ctx.get` in a daemon includes what the daemon itself
+wrote.
+
+Not guaranteed: that it ends at once. One that swallows its cancellation keeps its object: the run that waits for it is
+reported as overdue, and no shard gets the object before. Nor anything between a daemon and `reconcile`, which run side
+by side: where both write the same, leave it to `reconcile`. Nor that a daemon hears of changes: for that it asks
+`ctx.get`, or is restarted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from inspect import iscoroutinefunction, isfunction, ismethod, unwrap
+from typing import Any, Generic, TypeVar
+
+from kubeshard.cache.backoff import Backoff, BackoffPolicy
+from kubeshard.controller.context import Context
+from kubeshard.controller.reconciler import ReconcileFn, Result
+from kubeshard.controller.sources import Enqueue
+from kubeshard.core.objects import Key, KubeObject
+
+T = TypeVar("T", bound=KubeObject)
+
+RESTARTS = BackoffPolicy(initial=1.0, factor=2.0, cap=60.0, jitter=0.2, reset_after=300.0)
+
+
+def _nothing(_: object) -> object:
+    return None
+
+
+class AnyDaemon:
+    """A `Daemon` of some kind, where it does not matter of which."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon(AnyDaemon, Generic[T]):
+    """A task for each object of the controller's primary kind, as long as the object lives.
+
+    `function`: an `async def` function of a context and the object as it was when the task began. It is cancelled when
+    the object goes, and may return before. `restart_on`: the part of the object with a change of which the task begins
+    anew, as in `lambda sensor: sensor.spec.address`. Raises TypeError.
+    """
+
+    function: Callable[[Context, T], Awaitable[None]]
+    restart_on: Callable[[T], object] = _nothing
+
+    def __post_init__(self) -> None:
+        given: Any = self.function
+        function = unwrap(given) if callable(given) else None
+        plain = (isfunction(function) or ismethod(function)) and not iscoroutinefunction(function)
+        if function is None or plain:
+            raise TypeError(f"Daemon({given!r}): give an `async def` function of (ctx, obj)")
+        if not callable(self.restart_on):
+            raise TypeError(
+                f"{self.name}: restart_on is a function of the object, as in lambda obj: obj.spec"
+            )
+
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__name__", None) or repr(self.function)
+
+
+class _Life:
+    """A daemon of one object."""
+
+    __slots__ = ("ctx", "of", "returned", "task")
+
+    def __init__(self, of: object, ctx: Context) -> None:
+        self.of = of
+        self.ctx = ctx
+        self.returned = False
+        self.task: asyncio.Task[None]
+
+    @property
+    def over(self) -> bool:
+        """Whether it ended by no will of its own."""
+        return self.task.done() and not self.returned
+
+
+class Daemons:
+    """Those of one controller. `ending` and `beginning` are wrappers around its reconciler, the first one outside of
+    finalizers and the second one inside; as a source it cancels what is left when the controller ends.
+    """
+
+    def __init__(self, controller: str, daemons: Sequence[Daemon[Any]]) -> None:
+        self._controller = controller
+        self._daemons = daemons
+        self._lives: dict[Key, dict[Daemon[Any], _Life]] = {}
+
+    async def run(self, enqueue: Enqueue) -> None:
+        """Waits for the controller's end, then ends all daemons."""
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await _ended([life for lives in self._lives.values() for life in lives.values()])
+
+    def ending(self, inner: ReconcileFn) -> ReconcileFn:
+        async def run(ctx: Context, obj: KubeObject | None) -> Result | None:
+            if (obj is None or obj.metadata.deleting) and ctx.key in self._lives:
+                await _ended(self._lives[ctx.key].values())
+                del self._lives[ctx.key]
+            return await inner(ctx, obj)
+
+        return run if self._daemons else inner
+
+    def beginning(self, inner: ReconcileFn) -> ReconcileFn:
+        async def run(ctx: Context, obj: KubeObject | None) -> Result | None:
+            if obj is not None and not obj.metadata.deleting:
+                for daemon in self._daemons:
+                    await self._keep(daemon, ctx, obj)
+            return await inner(ctx, obj)
+
+        return run if self._daemons else inner
+
+    async def _keep(self, daemon: Daemon[Any], ctx: Context, obj: KubeObject) -> None:
+        of = (obj.metadata.uid, daemon.restart_on(obj))
+        lives = self._lives.setdefault(ctx.key, {})
+        life = lives.get(daemon)
+        if life is not None:
+            life.ctx.prune()
+            if life.of == of and not life.over:
+                return
+            await _ended([life])
+        lives[daemon] = self._begin(daemon, of, ctx.lasting(), obj)
+
+    def _begin(self, daemon: Daemon[Any], of: object, ctx: Context, obj: KubeObject) -> _Life:
+        life = _Life(of, ctx)
+        name = f"{self._controller} daemon {daemon.name} {ctx.key}"
+        life.task = asyncio.create_task(_live(daemon, life, obj), name=name)
+        activity = ctx.run.acting(life.task.cancel)
+        life.task.add_done_callback(lambda _: ctx.run.in_flight.end(activity))
+        return life
+
+
+async def _live(daemon: Daemon[Any], life: _Life, obj: Any) -> None:
+    ctx = life.ctx
+    backoff = Backoff(RESTARTS, ctx.client.world.rng)
+    first = True
+    with ctx.entered():
+        while True:
+            try:
+                if not first:
+                    obj = await ctx.get(ctx.form, ctx.key.name)
+                    if obj is None:
+                        return  # the run that hears of it is about to come
+                first = False
+                await daemon.function(ctx, obj)
+            except asyncio.CancelledError:
+                if _being_cancelled():
+                    raise
+                error: BaseException = RuntimeError("something that it awaited was cancelled")
+            except Exception as raised:
+                error = raised
+            else:
+                life.returned = True
+                return
+            seconds = backoff.failed(ctx.clock.monotonic())
+            ctx.log.error("Daemon failed; it begins anew", daemon=daemon.name, seconds=seconds, error=error)
+            await asyncio.sleep(seconds)
+
+
+def _being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def _ended(lives: Iterable[_Life]) -> None:
+    """Cancels them, and returns when they have ended."""
+    tasks = [life.task for life in lives if not life.task.done()]
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
