@@ -9,6 +9,7 @@ For each size a control plane of its own, three instances with `--sharding both`
     new       CPU while so many new websites are created at a steady pace, until all have a status. How many of them
               each instance has is a matter of the hash ring: shown is a third of them at each one's CPU per website,
               and as "extra" the leader's CPU beyond what the others take for as many
+    changed   the same while the theme of so many websites changes, of which a sharder hears nothing
     apart     the same with the sharder in a process of its own (`--sharding sharder`, the three others `shard`): its
               CPU is the extra, with nothing else in it
     first     CPU of that process from its start until it has looked at all objects: the look that there also is
@@ -23,19 +24,22 @@ import argparse
 import asyncio
 import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Coroutine, Mapping
+from typing import Any
 
-from fleet import Bench, Program, Results, bench, cost_of, progress, until
+from fleet import PROJECT, Bench, Program, Results, bench, cost_of, progress, until
 
 from kubeshard import ALL
 from kubeshard.client import Bookmark
-from kubeshard.core import Lease, NotFound, metadata_only
+from kubeshard.core import Lease, MergePatch, NotFound, metadata_only
+from kubeshard.examples.webhosting import manifests
 from kubeshard.examples.webhosting.api import RING, Website
 from kubeshard.sharding import shard_label
 from kubeshard.testing import Child
 
 NAMES = ("one", "two", "three")
 NAMESPACE = "sharding-system"
+OTHER_THEME = "other"
 REST = 30.0
 PACE = 20.0
 """New websites per second."""
@@ -54,7 +58,7 @@ async def main() -> None:
         "others": "s",
         "leader / others": "",
         "extra": "s",
-        "extra per new": "ms",
+        "extra each": "ms",
         "RSS": "MiB",
     }
     with Results(units) as results:
@@ -80,28 +84,45 @@ async def inside(cluster: Bench, size: int, new: int, results: Results) -> None:
     results.add(
         f"at rest, {REST:.0f} s", program, leader=rest[leader], others=others, extra=rest[leader] - others
     )
-    before, had = cpu(instances), await owned(cluster)
-    await create(cluster, size, new)
-    used = difference(cpu(instances), before)
-    got = await owned(cluster)
-    got.subtract(had)
-    theirs = [name for name in NAMES if name != leader]
-    each = sum(used[name] for name in theirs) / sum(got[name] for name in theirs)
-    assert await leading(cluster) == leader
-    results.add(
-        f"{new} new",
-        program,
-        **{
-            "leader": used[leader] / got[leader] * new / len(NAMES),
-            "others": each * new / len(NAMES),
-            "leader / others": used[leader] / got[leader] / each,
-            "extra": used[leader] - each * got[leader],
-            "extra per new": (used[leader] - each * got[leader]) / new * 1000,
-            "RSS": cost_of(instances[leader]).peak_mib
-            - statistics.mean(cost_of(instances[o]).peak_mib for o in theirs),
-        },
+    assert await measured(
+        cluster, instances, leader, f"{new} new", program, results, create(cluster, size, new)
+    )
+    await cluster.client.apply(manifests.theme(OTHER_THEME, "black", "Times"))
+    assert await measured(
+        cluster, instances, leader, f"{new} changed", program, results, change(cluster, new)
     )
     stop(instances)
+
+
+async def measured(
+    cluster: Bench,
+    instances: Mapping[str, Child],
+    leader: str,
+    what: str,
+    program: Program,
+    results: Results,
+    load: Coroutine[Any, Any, set[str]],
+) -> bool:
+    """What each instance's CPU is for a load, which returns the names of its websites. Whether the leader stayed so."""
+    before = cpu(instances)
+    names = await load
+    used = difference(cpu(instances), before)
+    got = await owned(cluster, names)
+    others = [name for name in NAMES if name != leader]
+    each = sum(used[name] for name in others) / sum(got[name] for name in others)
+    extra = used[leader] - each * got[leader]
+    results.add(
+        what,
+        program,
+        **{
+            "leader": used[leader] / got[leader] * len(names) / len(NAMES),
+            "others": each * len(names) / len(NAMES),
+            "leader / others": used[leader] / got[leader] / each,
+            "extra": extra,
+            "extra each": extra / len(names) * 1000,
+        },
+    )
+    return await leading(cluster) == leader
 
 
 async def apart(cluster: Bench, size: int, new: int, results: Results) -> None:
@@ -114,7 +135,7 @@ async def apart(cluster: Bench, size: int, new: int, results: Results) -> None:
     used = cost_of(instances["sharder"])
     figures = {
         "extra": used.cpu - before,
-        "extra per new": (used.cpu - before) / new * 1000,
+        "extra each": (used.cpu - before) / new * 1000,
         "RSS": used.peak_mib,
     }
     results.add(f"{new} new, apart", program, **figures)
@@ -137,7 +158,20 @@ async def filled(cluster: Bench, size: int, instances: Mapping[str, Child]) -> N
     await asyncio.sleep(35.0)  # the last look after the last shard joined
 
 
-async def create(cluster: Bench, first: int, count: int) -> None:
+async def change(cluster: Bench, count: int) -> set[str]:
+    """The theme of so many websites, at a steady pace, until nothing more is to be done."""
+    since = await cluster.position(Website)
+    patch = MergePatch({"spec": {"theme": OTHER_THEME}})
+    begin = asyncio.get_running_loop().time()
+    for number in range(count):
+        await cluster.client.patch(Website, f"site-{number:05}", PROJECT, patch)
+        await asyncio.sleep(begin + (number + 1) / PACE - asyncio.get_running_loop().time())
+    await statuses(cluster, count, since)
+    await asyncio.sleep(3.0)
+    return {f"site-{number:05}" for number in range(count)}
+
+
+async def create(cluster: Bench, first: int, count: int) -> set[str]:
     """At a steady pace, until all have a status and nothing more is to be done."""
     since = await cluster.position(Website)
     waiting = asyncio.create_task(statuses(cluster, count, since))
@@ -147,6 +181,7 @@ async def create(cluster: Bench, first: int, count: int) -> None:
         await asyncio.sleep(begin + (number + 1) / PACE - asyncio.get_running_loop().time())
     await waiting
     await asyncio.sleep(3.0)
+    return {f"site-{first + number:05}" for number in range(count)}
 
 
 async def statuses(cluster: Bench, count: int, since: str) -> None:
@@ -165,10 +200,10 @@ async def statuses(cluster: Bench, count: int, since: str) -> None:
                     return
 
 
-async def owned(cluster: Bench) -> Counter[str]:
-    """How many websites each instance has."""
-    websites = await cluster.client.list_all(metadata_only(Website), ALL)
-    return Counter(website.metadata.label(shard_label(RING)) for website in websites)
+async def owned(cluster: Bench, names: Container[str]) -> Counter[str]:
+    """How many of the websites each instance has."""
+    metas = [website.metadata for website in await cluster.client.list_all(metadata_only(Website), ALL)]
+    return Counter(meta.label(shard_label(RING)) for meta in metas if meta.name in names)
 
 
 async def leading(cluster: Bench) -> str:

@@ -20,7 +20,7 @@ import logging
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -135,9 +135,12 @@ def of(
     kinds: list[str] | None = None,
     calm: float = CALM,
     copy: TextIO | None = None,
+    sharder: str = "service",
 ) -> Digest:
     recorder = Recorder(copy)
-    outcome = swarm.run(seed, minutes, kinds, count=objects, calm=calm, recording=recorder.recording)
+    outcome = swarm.run(
+        seed, minutes, kinds, count=objects, calm=calm, sharder=sharder, recording=recorder.recording
+    )
     for line in outcome.breaks:
         print(line, file=sys.stderr)
     return recorder.digest
@@ -152,16 +155,16 @@ def main() -> int:
     parser.add_argument("--calm", type=float, default=CALM, help="1: as the swarm")
     parser.add_argument("--collect", type=int, default=None, help="the collector's first threshold; 0: never")
     parser.add_argument("--events", type=Path, help="a file for them")
+    parser.add_argument("--sharder", choices=swarm.SHARDERS, default="service", help="as of the swarm")
     options = parser.parse_args()
     if options.collect is not None:
         gc.set_threshold(options.collect)
     kinds = [kind for kind in options.faults.split(",") if kind]
     began = time.process_time()
-    if options.events is not None:
-        with options.events.open("w") as copy:
-            digest = of(options.seed, options.minutes, options.objects, kinds, options.calm, copy)
-    else:
-        digest = of(options.seed, options.minutes, options.objects, kinds, options.calm)
+    with options.events.open("w") if options.events else nullcontext() as copy:
+        digest = of(
+            options.seed, options.minutes, options.objects, kinds, options.calm, copy, options.sharder
+        )
     print(f"{digest.value} {digest.events} events")
     print(f"{time.process_time() - began:.1f} s CPU", file=sys.stderr)
     return 0

@@ -51,6 +51,9 @@ THINGS = GroupResource("sim.example", "things")
 CHILDREN = GroupResource("", "configmaps")
 OWNED_WITHIN = 60.0
 SETTLED_WITHIN = 120.0
+SHARDERS = {"service": ["x0", "x1"], "in-manager": [], "both": ["x0"]}
+"""Where the sharders are: in processes of these names, in the shards."""
+
 AMNESTY = 60.0
 """Seconds after a restore."""
 
@@ -252,7 +255,7 @@ class Swarm:
         self.count = count
         self.calm = calm
         self.names = ["s0", "s1", "s2"]
-        self.sharders = {"service": ["x0", "x1"], "in-manager": [], "both": ["x0"]}[sharder]
+        self.sharders = SHARDERS[sharder]
         self.mode = "shard" if sharder == "service" else "both"
         self.admin = world.admin()
         self._started = Counter[str]()
@@ -415,7 +418,7 @@ def main() -> int:
     parser.add_argument(
         "--events", type=int, default=40, help="how many of the last ones are told of a break"
     )
-    parser.add_argument("--sharder", choices=("service", "in-manager", "both"), default="service")
+    parser.add_argument("--sharder", choices=SHARDERS, default="service")
     options = parser.parse_args()
     logging.basicConfig(level=logging.CRITICAL)
     kinds = [kind for kind in options.faults.split(",") if kind]

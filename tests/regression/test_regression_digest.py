@@ -20,10 +20,12 @@ SURROUNDINGS = [("0", "700"), ("1", "50"), ("4711", "0")]
 
 
 @pytest.mark.system
-def test_a_seed_gives_the_same_digest_under_every_hash_seed_and_collector() -> None:
+@pytest.mark.parametrize(("sharder", "minutes"), [("service", "30"), ("in-manager", "10")])
+def test_a_seed_gives_the_same_digest_under_every_hash_seed_and_collector(sharder: str, minutes: str) -> None:
+    size = ["--minutes", minutes, "--objects", "100", "--sharder", sharder]
     programs = [
         subprocess.Popen(
-            [sys.executable, PROGRAM, "--minutes", "30", "--objects", "100", "--collect", threshold],
+            [sys.executable, PROGRAM, *size, "--collect", threshold],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             stdout=subprocess.PIPE,
             text=True,

@@ -305,6 +305,6 @@ class _Assigning:
         for type_, message in found.items():
             if self._told.get(type_) != message:
                 _log.warning("Something is wrong with the ring", ring=ring.name, what=type_, problem=message)
-        for type_ in self._told.keys() - found.keys():
+        for type_ in sorted(self._told.keys() - found.keys()):
             _log.info("Something is right again with the ring", ring=ring.name, what=type_)
         self._told = found
