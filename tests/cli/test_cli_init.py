@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -11,8 +12,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from kubeshard import Client, ConfigMap, KubeObject, Struct, until, wait_for
 from kubeshard.cli.program import cli
-from kubeshard.core import ConfigurationError
+from kubeshard.client import install
+from kubeshard.core import Condition, ConfigurationError, Form
+from kubeshard_apiserver.serving import embedded_in_thread
 
 ROOT = Path(__file__).parents[2]
 TREE = os.pathsep.join((str(ROOT / "src"), str(ROOT / "apiserver" / "src")))
@@ -39,6 +43,14 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout
 
 
+class ShownStatus(Struct):
+    conditions: tuple[Condition, ...] = ()
+
+
+class Shown(KubeObject):
+    status: ShownStatus | None = None
+
+
 PROJECTS = [("my-operator", ()), ("web", ("--kind", "Policy", "--group", "web.example.com"))]
 
 
@@ -59,19 +71,59 @@ def test_a_new_project_is_formatted_linted_and_typed(
     run(project, "mypy", "--cache-dir", str(tmp_path / "cache"))
 
 
+@pytest.mark.system
 def test_the_manifests_are_of_the_kind(tmp_path: Path) -> None:
     folder = made(tmp_path / "web", "--kind", "Policy", "--group", "web.example.com") / "manifests"
     documents = [each for file in folder.iterdir() for each in yaml.safe_load_all(file.read_text())]
     (definition,) = (each for each in documents if each["kind"] == "CustomResourceDefinition")
     assert definition["metadata"]["name"] == "policies.web.example.com"
+    (account,) = (each for each in documents if each["kind"] == "ServiceAccount")
+    bindings = [each for each in documents if each["kind"].endswith("Binding")]
+    assert {subject["name"] for each in bindings for subject in each["subjects"]} == {
+        account["metadata"]["name"]
+    }
     (example,) = (each for each in documents if each["kind"] == "Policy")
     assert example["apiVersion"] == "web.example.com/v1alpha1"
+
+
+@pytest.mark.system
+async def test_the_rights_in_the_manifests_are_enough(tmp_path: Path) -> None:
+    project = made(tmp_path / "web", "--kind", "Policy", "--group", "web.example.com")
+    folder = project / "manifests"
+    documents = [each for file in folder.iterdir() for each in yaml.safe_load_all(file.read_text())]
+    with embedded_in_thread() as served:
+        (tmp_path / "admin").write_text(served.kubeconfig)
+        limited = yaml.safe_load(served.kubeconfig)
+        limited["users"][0]["user"]["as"] = "system:serviceaccount:web:web"
+        limited["contexts"][0]["context"]["namespace"] = "web"
+        (tmp_path / "limited").write_text(yaml.safe_dump(limited))
+        async with await Client.connect(tmp_path / "admin") as client:
+            async for _ in install(client, sorted(documents, key=lambda each: each["kind"] != "Namespace")):
+                pass
+            command = [sys.executable, "-m", "kubeshard", "run", "web.main", "--kubeconfig"]
+            environment = {**os.environ, "PYTHONPATH": TREE}
+            operator = await asyncio.create_subprocess_exec(
+                *command, str(tmp_path / "limited"), cwd=project, env=environment
+            )
+            try:
+                policy = Form(await client.discovery.kind("web.example.com", kind="Policy"), Shown)
+                found = await client.get(policy, "first", "default")
+                await wait_for(client, found, until.condition("Ready"), timeout=30)
+                maps = await client.get(ConfigMap, "first", "default")
+                assert maps.data == {"greeting": "good morning"}
+            finally:
+                operator.terminate()
+                await operator.wait()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["My_Operator"], r"^project name 'My_Operator': give one such as my-operator$"),
+        (
+            ["operator"],
+            r"^project name 'operator': a module of that name is there already; choose another one$",
+        ),
         (["web", "--kind", "website"], r"^--kind 'website': give one such as Website$"),
         (["web", "--group", "example"], r"^--group 'example': give one such as web\.example\.com$"),
         (["full"], r"^full exists and is not an empty folder: choose another one$"),

@@ -35,6 +35,7 @@ BESIDE = ("kubeshard/runtime/*", "kubeshard*/testing/*")
 ALLOWED = {
     ("kubeshard/client/exec_plugin.py", "programs"): "credential plugins of a kubeconfig are programs",
     ("kubeshard/sharder/config.py", "the environment"): "loads a configuration",
+    ("kubeshard/cli/init.py", "programs"): "runs the commands that a new project's README names",
     ("kubeshard/cli/*", "the environment"): "commands load configurations, and hand their environment on",
 }
 

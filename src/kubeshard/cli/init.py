@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -52,6 +54,11 @@ def init(folder: Path, kind: str, group: str) -> None:
     ):
         if not pattern.fullmatch(text):
             raise ConfigurationError(f"{what} {text!r}: give one such as {example}")
+    package = project.replace("-", "_")
+    if package in sys.stdlib_module_names or package == "kubeshard":
+        raise ConfigurationError(
+            f"project name {project!r}: a module of that name is there already; choose another one"
+        )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigurationError(f"{folder} exists and is not an empty folder: choose another one")
     values = _values(project, kind, group)
@@ -61,23 +68,27 @@ def init(folder: Path, kind: str, group: str) -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content)
             click.echo(file)
-        click.echo(_define(folder, values))
+        for file in _generated(folder, values):
+            click.echo(file)
     except OSError as error:
         raise ConfigurationError(f"{error.filename}: {error.strerror}") from error
     click.echo(f"\nIt is ready to run: see {folder / 'README.md'}", err=True)
 
 
-def _define(folder: Path, values: Mapping[str, str]) -> Path:
-    """Writes the definition of the kind that stands in the project, as `kubeshard crd` prints it."""
-    import yaml
-
-    from kubeshard.cli.loading import load_module
-    from kubeshard.crd.defining import definition
-
-    types = load_module(str(folder / values["package"] / "types.py"))
-    file = folder / "manifests" / "crd.yaml"
-    file.write_text(yaml.safe_dump(definition(getattr(types, values["kind"])), sort_keys=False, width=120))
-    return file
+def _generated(folder: Path, values: Mapping[str, str]) -> Iterator[Path]:
+    """Writes the manifests that follow from the project's code, by the commands that its README names."""
+    package, project = values["package"], values["project"]
+    for name, arguments in (
+        ("crd.yaml", ["crd", f"{package}.types"]),
+        (
+            "rbac.yaml",
+            ["rbac", f"{package}.main", "--name", project, "--service-account", f"{project}:{project}"],
+        ),
+    ):
+        file = folder / "manifests" / name
+        command = [sys.executable, "-m", "kubeshard", *arguments]
+        file.write_bytes(subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, check=True).stdout)  # noqa: S603
+        yield file
 
 
 def _values(project: str, kind: str, group: str) -> dict[str, str]:
