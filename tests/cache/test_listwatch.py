@@ -356,6 +356,20 @@ def test_bookmarks_move_the_position_from_which_a_watch_resumes() -> None:
     assert machine.request == Watch("99")
 
 
+def test_objects_of_an_initial_stream_do_not_move_the_position() -> None:
+    """They come in no order, so that one with a high version says nothing of the others."""
+    machine = in_stream()
+    machine.event("ADDED", thing("b", 50), 60.0)
+    assert machine.resource_version == ""
+    machine.failed(Unavailable("broke"), 61.0)
+    machine.elapsed()
+    assert machine.request == List()
+    machine = in_stream()
+    machine.event("ADDED", thing("b", 50), 60.0)
+    machine.bookmark("60", 60.0, ends_initial_events=True)
+    assert machine.resource_version == "60"
+
+
 def test_stale_events_are_counted_and_do_not_move_the_position() -> None:
     machine = in_watch()
     machine.event("MODIFIED", thing("a", 9), 60.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -11,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 DISTRIBUTIONS = (ROOT, ROOT / "apiserver")
 PACKAGE = ROOT / "src" / "kubeshard"
+_PROOF = re.compile(r"`(?:([\w/]+\.py))?::(test_\w+)`")
 PACKAGES = (PACKAGE, ROOT / "apiserver" / "src" / "kubeshard_apiserver")
 
 
@@ -58,6 +60,25 @@ def installed(path: Path) -> str:
 
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
+
+
+def proofs(text: str) -> Iterator[tuple[str, str]]:
+    """(file, test) of each test that a document names; one without a file is in the file named last."""
+    file = ""
+    for named, test in _PROOF.findall(text):
+        file = named or file
+        yield file, test
+
+
+def is_a_test(file: str, test: str) -> bool:
+    paths = [folder / "tests" / file for folder in DISTRIBUTIONS]
+    return any(path.is_file() and test in _functions(path) for path in paths)
+
+
+@cache
+def _functions(path: Path) -> set[str]:
+    found = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {node.name for node in ast.walk(parsed(path)) if isinstance(node, found)}
 
 
 def name(path: Path) -> str:

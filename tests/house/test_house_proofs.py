@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from source_tree import DISTRIBUTIONS, ROOT, name, parsed, tracked
+from source_tree import ROOT, is_a_test, name, proofs, tracked
 
 DOCUMENTS = [path for path in tracked() if path.suffix == ".md" and "::test_" in path.read_text()]
-_PROOF = re.compile(r"`(?:([\w/]+\.py))?::(test_\w+)`")
-
 MUST = {
     "A": "1 2 3 4 7 7b 8 9 10 11 11b 13 13b 14 15 16 17 18 19 20 21 22 23",
     "B": "1",
@@ -21,26 +17,9 @@ MUST = {
 """Rows of the protocol's section 14 that are a requirement or decided by a measure."""
 
 
-def _proofs(text: str) -> Iterator[tuple[str, str]]:
-    """(file, test); a test without a file is in the file named last."""
-    file = ""
-    for named, test in _PROOF.findall(text):
-        file = named or file
-        yield file, test
-
-
-def _tests(path: Path) -> set[str]:
-    found = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return {node.name for node in ast.walk(parsed(path)) if isinstance(node, found)}
-
-
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name)
 def test_every_proof_that_is_named_is_there(document: Path) -> None:
-    missing = []
-    for file, test in _proofs(document.read_text()):
-        paths = [folder / "tests" / file for folder in DISTRIBUTIONS]
-        if not any(path.is_file() and test in _tests(path) for path in paths):
-            missing.append(f"{file}::{test}")
+    missing = [f"{file}::{test}" for file, test in proofs(document.read_text()) if not is_a_test(file, test)]
     assert not missing
 
 
@@ -52,7 +31,7 @@ def test_every_required_defect_has_its_row() -> None:
 
 
 def test_the_search_reads_a_test_of_the_file_named_before() -> None:
-    assert list(_proofs("`a/b.py::test_x`, `::test_y`; `c.py::test_z`")) == [
+    assert list(proofs("`a/b.py::test_x`, `::test_y`; `c.py::test_z`")) == [
         ("a/b.py", "test_x"),
         ("a/b.py", "test_y"),
         ("c.py", "test_z"),

@@ -272,6 +272,24 @@ async def test_only_what_needs_leadership_waits_for_it() -> None:
 
 
 @virtual_time
+async def test_a_candidate_has_its_caches_filled_before_it_leads() -> None:
+    bench, act = ManagerBench(item()), Act()
+    bench.server.leases["/apis/coordination.k8s.io/v1/namespaces/ns/leases/leader"] = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "leader", "namespace": "ns", "resourceVersion": "1"},
+        "spec": {"holderIdentity": "other", "leaseDurationSeconds": 1000},
+    }
+    manager = bench.manager([controller(act=act)], leader_election=ELECTION)
+    run = await started(manager)
+    await asyncio.sleep(10)
+    assert manager.cache.get(Item, item().metadata.name, item().metadata.namespace) is not None
+    assert act.began == []
+    manager.stop()
+    await run
+
+
+@virtual_time
 async def test_a_candidate_stops_at_once() -> None:
     bench, act = ManagerBench(item()), Act()
     bench.server.leases["/apis/coordination.k8s.io/v1/namespaces/ns/leases/leader"] = {

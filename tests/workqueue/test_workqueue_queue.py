@@ -292,6 +292,18 @@ async def test_shut_down_hands_out_what_is_ready_then_ends_the_workers() -> None
 
 
 @virtual_time
+async def test_a_shut_down_drops_the_delays_that_are_not_over() -> None:
+    queue = new_queue()
+    queue.add_after("delayed", 5)
+    queue.add_rate_limited("retried")
+    queue.shut_down()
+    await asyncio.sleep(1000)
+    assert (queue.delayed, len(queue)) == (0, 0)
+    with pytest.raises(ShutDown):
+        await take(queue)
+
+
+@virtual_time
 async def test_shut_down_ends_workers_that_wait() -> None:
     queue = new_queue()
     getters = [asyncio.create_task(take(queue)) for _ in range(3)]
