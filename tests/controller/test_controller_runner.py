@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import wraps
 from typing import Any
 
@@ -27,6 +29,8 @@ from kubeshard.controller import (
     generation_changed,
 )
 from kubeshard.controller.cluster import Cluster
+from kubeshard.controller.deadlines import Deadline, Deadlines
+from kubeshard.controller.in_flight import InFlight, Run
 from kubeshard.controller.outcomes import Ending
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.core import (
@@ -44,7 +48,7 @@ from kubeshard.core import (
 from kubeshard.runtime.logs import JsonFormatter, TextFormatter
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.tenure import Gate
-from kubeshard.testing.virtual_time import settle, virtual_time
+from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
 
 A, B = Key("ns", "a"), Key("ns", "b")
 
@@ -795,3 +799,44 @@ async def test_a_watch_narrows_the_scope_that_the_manager_gives_the_kind() -> No
     assert [informer.scope.labels for informer in bench.cache.informers] == [
         Selector.parse("app=web,shard=a")
     ]
+
+
+@virtual_time
+async def test_a_run_with_little_time_ends_in_time_beside_one_that_does_not_end() -> None:
+    clock, ended = VirtualClock(), dict[str, float]()
+    deadlines = Deadlines(0.2, clock, lambda _: None)
+
+    async def stubborn() -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        await asyncio.sleep(60)
+
+    async def run(name: str, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            with Deadline(deadlines, Run(InFlight(), "site", Site.KIND.group_kind, A), {}):
+                await work()
+        finally:
+            ended[name] = clock.monotonic()
+
+    first = asyncio.create_task(run("first", stubborn))
+    await asyncio.sleep(0.3)
+    began = clock.monotonic()
+    second = asyncio.create_task(run("second", lambda: asyncio.sleep(60)))
+    await asyncio.wait([first, second])
+    assert ended["second"] - began == pytest.approx(0.2, abs=0.01)
+
+
+@virtual_time
+async def test_each_informer_gets_its_index_also_where_a_former_one_stood_in_memory() -> None:
+    async def unused(ctx: Context, obj: Site) -> None: ...
+
+    bench = Bench(unused)
+    cluster = Cluster(bench.client, bench.cache, bench.recorded)
+    index = Index(Theme, "name", lambda obj: [obj.metadata.name])
+    for _ in range(20):
+        informer = bench.cache.hold(Theme)
+        cluster.add_index(informer, index)
+        assert informer.store.has_index("name")
+        await bench.cache.release(informer)
+        del informer
+        gc.collect()

@@ -11,6 +11,7 @@ from app_cluster import App, AppCluster, AppStatus, app, app_cluster
 from test_finalizers import BUCKET, Outside
 
 from kubeshard import Condition, Context, Controller, KubeObject, Result, Watch, errors, generation_changed
+from kubeshard.controller import ReconcileFn
 from kubeshard.core import MergePatch
 from kubeshard.runtime.transport import HttpResponse
 from kubeshard.testing.virtual_time import virtual_time
@@ -147,6 +148,29 @@ async def test_a_run_that_is_out_of_time_says_so() -> None:
             await asyncio.sleep(40)
             assert await ready(cluster) == ("False", "TimeoutError", "not done within 30 s")
             assert acting.runs == 2
+
+
+@virtual_time
+async def test_a_run_that_is_out_of_time_says_so_also_where_others_had_some_of_it() -> None:
+    """A wrapper waits before it lets the reconciler run, as a shard does that reads the object first."""
+
+    def waiting(inner: ReconcileFn) -> ReconcileFn:
+        async def run(ctx: Context, obj: KubeObject | None) -> Result | None:
+            await asyncio.sleep(5)
+            return await inner(ctx, obj)
+
+        return run
+
+    async with app_cluster() as cluster:
+
+        async def hang(ctx: Context, obj: App) -> None:
+            await asyncio.Event().wait()
+
+        controller = Acting(hang).controller(reconcile_timeout=30.0, wrappers=(waiting,))
+        await cluster.client.create(app())
+        async with cluster.running(controller):
+            await asyncio.sleep(40)
+            assert await ready(cluster) == ("False", "TimeoutError", "not done within 30 s")
 
 
 @virtual_time

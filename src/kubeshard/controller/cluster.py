@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.informer import Informer
@@ -28,13 +29,16 @@ class Cluster:
     cache: Cache
     events: EventSink
     in_flight: InFlight = field(default_factory=InFlight)
-    _indexes: dict[tuple[int, str], IndexFunction[Any]] = field(default_factory=dict)
+    _indexes: WeakKeyDictionary[Informer[Any], dict[str, IndexFunction[Any]]] = field(
+        default_factory=WeakKeyDictionary
+    )
+    """Of each informer, by name; informers come and go."""
 
     def add_index(self, informer: Informer[Any], index: Index[Any]) -> None:
         """Files the informer's objects; several controllers may ask for the same index. Raises ValueError for
         another index of that name.
         """
-        function = self._indexes.get((id(informer), index.name))
-        if function is not index.function:
+        known = self._indexes.setdefault(informer, {})
+        if known.get(index.name) is not index.function:
             informer.store.add_index(index.name, index.function)
-            self._indexes[id(informer), index.name] = index.function
+            known[index.name] = index.function

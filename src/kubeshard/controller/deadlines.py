@@ -49,6 +49,8 @@ class Deadlines:
 
     def _add(self, run: Deadline) -> None:
         self._present[run] = None
+        if self._timer is not None and self._timer.when() > asyncio.get_running_loop().time() + self.seconds:
+            self.stop()  # it is set for one that is overdue, which can wait longer than this one
         if self._timer is None:
             self._look_at(run.due)
 
@@ -106,7 +108,7 @@ class Deadline:
         if now < self.due:
             return self.due
         if self._worker is not None and not self._cancelled:
-            self._cancelled = True
+            self._cancelled = self.run.out_of_time = True
             self._worker.cancel()
         if now < self.due + OVERDUE:
             return self.due + OVERDUE

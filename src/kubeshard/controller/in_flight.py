@@ -146,6 +146,8 @@ class Run:
         self._over = False
         self._seals = False
         self._refusal: Callable[[], str | None] = _no_refusal
+        self.out_of_time = False
+        """Whether it is cancelled because its time is over (`deadlines`)."""
 
     def __enter__(self) -> Run:
         self._reset = _current.set(self)
