@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,7 +13,7 @@ from manager_bench import FakeMembership, Item, ManagerBench
 
 from kubeshard.cache import UndeclaredKind
 from kubeshard.client import Client, ClusterConfig
-from kubeshard.controller import Context, Controller, EveryKind
+from kubeshard.controller import Context, Controller, EveryKind, Index
 from kubeshard.core import ConfigMap, Kind, ObjectMeta, PartialObject, Secret, Unavailable, metadata_only
 from kubeshard.manager import LeaderElection, Manager
 from kubeshard.testing.virtual_time import settle, virtual_time
@@ -153,7 +154,26 @@ async def test_a_removed_controller_may_come_back_under_its_name() -> None:
 
 
 @virtual_time
-async def test_a_removal_that_is_cancelled_cancels_the_runs() -> None:
+async def test_a_controller_that_comes_back_has_its_indexes() -> None:
+    """Its informer is another one, which may stand where the former one was in memory."""
+    found: list[int] = []
+
+    async def count(ctx: Context, obj: ConfigMap) -> None:
+        found.append(len(await ctx.list(ConfigMap, index=("name", "one"))))
+
+    by_name = Index(ConfigMap, "name", lambda obj: [obj.metadata.name])
+    counting = Controller(name="maps", reconciler=count, primary=ConfigMap, indexes=[by_name])
+    async with cluster() as client, running(client, counting) as manager:
+        for times in range(2, 12):
+            await manager.remove("maps")
+            gc.collect()
+            manager.add(counting)
+            await asyncio.sleep(5)
+            assert found == [1] * times
+
+
+@virtual_time
+async def test_a_removal_that_is_cancelled_cancels_the_runs_and_the_controller_is_gone() -> None:
     async with cluster() as client:
         seen = Seen(1000.0)
         async with running(client, controller("maps", seen)) as manager:
@@ -161,6 +181,24 @@ async def test_a_removal_that_is_cancelled_cancels_the_runs() -> None:
                 async with asyncio.timeout(10):
                     await manager.remove("maps")
             assert (seen.began, seen.ended) == (["one"], [])
+            assert not manager.picture().controllers
+            with pytest.raises(UndeclaredKind):
+                manager.cache.informer(ConfigMap)
+            manager.add(controller("maps", again := Seen()))
+            await asyncio.sleep(5)
+            assert again.ended == ["one"]
+
+
+@virtual_time
+async def test_two_removals_of_one_controller_wait_for_the_same_end() -> None:
+    async with cluster() as client:
+        seen, other = Seen(10.0), Seen()
+        async with running(client, controller("maps", seen), controller("other", other)) as manager:
+            await asyncio.gather(manager.remove("maps"), manager.remove("maps"))
+            assert seen.ended == ["one"]
+            await client.create(ConfigMap(metadata=ObjectMeta(name="two", namespace=DEFAULT)))
+            await asyncio.sleep(5)
+            assert other.ended == ["one", "two"]
 
 
 @virtual_time
@@ -317,4 +355,35 @@ async def test_a_server_that_does_not_answer_removes_nothing() -> None:
             client._connection.exchange = out  # type: ignore[method-assign]
             await asyncio.sleep(600)
             assert [each.name for each in manager.picture().controllers] == ["every-widgets"]
+            client._connection.exchange = real  # type: ignore[method-assign]
+
+
+@virtual_time
+async def test_a_version_that_the_server_does_not_tell_about_for_a_while_changes_no_controller() -> None:
+    kinds: list[Kind] = []
+
+    def make(kind: Kind) -> Controller[Any] | None:
+        if kind.group != "example.com":
+            return None
+        kinds.append(kind)
+        return Controller(name="widgets", reconciler=Seen(), primary=metadata_only(kind))
+
+    two_versions = definition("widgets", "Widget")
+    (version,) = two_versions["spec"]["versions"]
+    two_versions["spec"]["versions"] = [version, {**version, "name": "v1beta1", "storage": False}]
+    async with cluster() as client:
+        await client.apply(two_versions)
+        await asyncio.sleep(5)
+        async with running(client, EveryKind(make)) as manager:
+            real = client._connection.exchange
+
+            async def without_v1(request: Any, *rest: Any, **options: Any) -> Any:
+                if request.target.partition("?")[0] == "/apis/example.com/v1":
+                    raise Unavailable("for a while")
+                return await real(request, *rest, **options)
+
+            client._connection.exchange = without_v1  # type: ignore[method-assign]
+            await asyncio.sleep(300)
+            assert kinds == [WIDGET]
+            assert [each.name for each in manager.picture().controllers] == ["widgets"]
             client._connection.exchange = real  # type: ignore[method-assign]

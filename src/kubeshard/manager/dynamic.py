@@ -69,7 +69,7 @@ class DynamicControllers:
         served = {kind.group_resource: kind for kind in kinds}
         for resource, known in list(self._known.items()):
             kind = served.get(resource)
-            if kind != known.kind and (kind is not None or not _among(known.kind, silent)):
+            if kind != known.kind and not _among(known.kind, silent):
                 del self._known[resource]
                 self._leaving[resource] = removing.create_task(self._remove(resource, known))
         for resource, kind in served.items():

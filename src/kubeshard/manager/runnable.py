@@ -167,15 +167,17 @@ class Shift:
         A work that fails requests the stop, so that the others end in order. Cancelling cancels all works at once.
         """
         self.started = True
-        async with asyncio.TaskGroup() as self._group:
-            self._gates = gates
-            for work in self._works:
-                self._begin(work, self._group)
-            await self._stop.wait()
-            drained = await self._drained()
-            for task in self._tasks.values():
-                task.cancel()
-        self._group = None
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                self._gates = gates
+                for work in self._works:
+                    self._begin(work, self._group)
+                await self._stop.wait()
+                drained = await self._drained()
+                for task in self._tasks.values():
+                    task.cancel()
+        finally:
+            self._group = None
         return drained and not self._failed
 
     def _begin(self, work: Work, group: asyncio.TaskGroup) -> None:

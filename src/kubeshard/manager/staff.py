@@ -61,7 +61,9 @@ class Staff:
         self.controllers.append(controller)
 
     async def remove(self, name: str) -> None:
-        """Returns when the controller's runs have ended. Raises KeyError, ValueError for one that the ring shards."""
+        """Returns when the controller's runs have ended. Cancelled, it cancels them, and the controller is gone all the
+        same. Raises KeyError, ValueError for one that the ring shards.
+        """
         (controller,) = [each for each in self.controllers if each.name == name] or (None,)
         if controller is None:
             raise KeyError(name)
@@ -70,13 +72,18 @@ class Staff:
             raise ValueError(
                 f"controller {name} is one of a ring: without it this shard would keep objects that nobody works on"
             )
-        if runner is not None:
+        if runner is None:
+            self.controllers.remove(controller)
+            return
+        try:
             await self.always.remove(runner)
             await self.elected.remove(runner)
-            await runner.close()
-            self.runners.remove(runner)
-            self._metrics.unwatch_queue(runner.queue)
-        self.controllers.remove(controller)
+        finally:
+            if runner in self.runners:  # else another removal, which waited for the same end, was here before
+                self.runners.remove(runner)
+                self.controllers.remove(controller)
+                self._metrics.unwatch_queue(runner.queue)
+                await runner.close()
 
     def employ(self, runnables: Iterable[Runnable], works: Iterable[Work]) -> None:
         """What is no controller; `works` need no leadership."""
