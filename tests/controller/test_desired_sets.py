@@ -288,6 +288,18 @@ async def test_where_earlier_members_cannot_be_looked_for_is_told_and_hinders_no
 
 
 @on_a_server
+async def test_a_kind_of_which_the_server_does_not_tell_hinders_nothing_else(world: World) -> None:
+    async with world.operator(ConfigMap, Widget) as earlier:
+        await earlier.apply(config("a"), widget("w"))
+    async with world.operator(ConfigMap) as later:
+        later.wire.broken = "/apis/example.com"
+        with pytest.raises(ApplyFailed, match=r"Widget \*: "):
+            await later.apply(config("a"), config("new"))
+        left = {"ConfigMap default/a", "ConfigMap default/new", "Widget default/w"}
+        assert {*await world.there(ConfigMap, Widget)} == left
+
+
+@on_a_server
 async def test_a_kind_that_is_not_served_any_more_is_forgotten(world: World) -> None:
     async with world.operator(ConfigMap, Tenant) as earlier:
         await earlier.apply(config("a"), Tenant(metadata=ObjectMeta(name="t")))

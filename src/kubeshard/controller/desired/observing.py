@@ -159,6 +159,9 @@ class Observer:
                 kind = await self._run.client.discovery.kind(group_kind.group, kind=group_kind.kind)
             except KindNotServed:
                 continue  # and nothing of it is left
+            except ApiError as error:
+                unseen[Address(group_kind, Key("", "*"))] = error
+                continue
             form: Form[Any] = metadata_only(kind)
             for namespace in sorted(memory.namespaces) if kind.namespaced else ("",):
                 if any(scope.covers(kind, namespace) for _, scope in watched):

@@ -98,7 +98,7 @@ class DesiredSets:
         observer = Observer(run, reads, writes, self._known)
         observed = await observer.observe(set_, members)
         plan = plan_of(set_, members, observed, self.rewrites, wish.unowned)
-        applied = await _Run(run, set_, members, observed, self.rewrites, wish).carry_out(plan)
+        applied = await _Run(run, set_, members, self.rewrites, wish).carry_out(plan)
         if not plan and observer.shown_by_caches(set_, applied.objects):
             self._known.note(run.key, whose, fingerprint, set_, applied)
         return applied
@@ -124,13 +124,11 @@ class _Run:
         run: Run,
         set_: ApplySet,
         members: Mapping[Address, Member[Any]],
-        observed: Observed,
         rewrites: Rewrites,
         wish: Wish,
     ) -> None:
         self._set = set_
         self._members = members
-        self._observed = observed
         self._rewrites = rewrites
         self._wish = wish
         self._writer = Writer(run.client, set_)
