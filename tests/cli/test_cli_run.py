@@ -160,3 +160,25 @@ def test_a_wrong_argument_is_one_line(folder: Path, arguments: list[str], code: 
     with running(folder, *arguments) as program:
         _, told = program.communicate(timeout=60)
     assert (program.returncode, told) == (code, message)
+
+
+KUBECONFIG = """
+clusters: [{name: here, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: here, context: {cluster: here}}]
+current-context: here
+"""
+
+
+@pytest.mark.system
+def test_objects_are_applied_to_no_other_cluster_than_the_managers(folder: Path) -> None:
+    elsewhere = OPERATOR.replace(
+        "Manager([", "Manager(client=ClusterConfig('http://elsewhere'), controllers=["
+    )
+    (folder / "mine.py").write_text(f"from kubeshard.client import ClusterConfig\n{elsewhere}")
+    (folder / "map.yaml").write_text(MAP)
+    (folder / ".kube").mkdir()
+    (folder / ".kube" / "config").write_text(KUBECONFIG)
+    with running(folder, "mine:manager", "--apply", "map.yaml") as program:
+        _, told = program.communicate(timeout=60)
+    assert program.returncode == 2
+    assert told.startswith("Error: the manager was made with a client: its cluster is chosen already; ")

@@ -101,8 +101,14 @@ async def _prepared(
     from kubeshard.manager.connecting import connected
     from kubeshard.runtime.world import REAL_WORLD
 
-    if kubeconfig or context:
-        manager.connect_to(await load_config(kubeconfig, context))
+    if kubeconfig or context or objects:
+        config = await load_config(kubeconfig, context)
+        try:
+            manager.connect_to(config)  # also where objects are applied: to no other cluster
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"{error}; --embedded, --kubeconfig, --context and --apply are for managers without one"
+            ) from error
     if objects:
         async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
             async for manifest in install(client, objects):
