@@ -8,7 +8,7 @@ import copy
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.own_writes import OwnWrites
@@ -19,7 +19,7 @@ from kubeshard.controller.desired.sets import DesiredSets, Immutable, Wish
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.in_flight import Run
 from kubeshard.controller.reader import ControllerReader
-from kubeshard.controller.status import write_status
+from kubeshard.controller.status import Report, write_status
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import Kind
@@ -30,9 +30,6 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
 from kubeshard.runtime.threads import CallRunner
 from kubeshard.workqueue.reasons import Cause, Wanted
-
-if TYPE_CHECKING:
-    from kubeshard.controller.reporting import Report
 
 T = TypeVar("T", bound=KubeObject)
 R = TypeVar("R")

@@ -30,7 +30,7 @@ import msgspec
 from kubeshard.controller.context import Context
 from kubeshard.controller.outcomes import leaves, of_error
 from kubeshard.controller.reconciler import ReconcileFn, Result
-from kubeshard.controller.status import apply_status
+from kubeshard.controller.status import Report, apply_status
 from kubeshard.core.conditions import Condition, get_condition, set_condition, shortened
 from kubeshard.core.encoding import decode
 from kubeshard.core.errors import NotFound
@@ -47,19 +47,6 @@ AGAIN = 60.0
 
 LAST_WORDS = 1.0
 """Seconds that a run that is out of time may take to say so."""
-
-
-class Report:
-    """What one run has stated, as far as it matters for the condition."""
-
-    __slots__ = ("said", "stated", "type")
-
-    def __init__(self, type: str) -> None:
-        self.type = type
-        self.stated = False
-        """Whether the author's code has stated the condition."""
-        self.said: msgspec.Struct | None = None
-        """All that the controller states of the status, where the run has stated any."""
 
 
 class Reporting:

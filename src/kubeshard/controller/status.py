@@ -17,19 +17,19 @@ field, and belongs to whoever applied it last.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from kubeshard.client.client import Client
+from kubeshard.controller.rewrites import Rewrites
 from kubeshard.core.conditions import get_condition
 from kubeshard.core.errors import Conflict, NotFound, NotOurs, Terminal
-from kubeshard.core.objects import Form, KubeObject, form_of, metadata_only
+from kubeshard.core.objects import Form, Key, KubeObject, form_of, metadata_only
 from kubeshard.core.patches import ApplyPatch, merge_patch
 from kubeshard.core.statements import completed, conditions_of, leaves_out, stating
 from kubeshard.core.times import second_time
-
-if TYPE_CHECKING:
-    from kubeshard.controller.context import Context
+from kubeshard.runtime.clock import Clock
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -42,7 +42,35 @@ class NoStatusSubresource(Terminal):
     """The kind has no subresource `status`."""
 
 
-async def write_status(ctx: Context, obj: T, status: msgspec.Struct) -> T:
+class Report:
+    """What one run has stated, as far as it matters for the condition of `Controller.error_condition`."""
+
+    __slots__ = ("said", "stated", "type")
+
+    def __init__(self, type: str) -> None:
+        self.type = type
+        self.stated = False
+        """Whether the author's code has stated the condition."""
+        self.said: msgspec.Struct | None = None
+        """All that the controller states of the status, where the run has stated any."""
+
+
+class Stating(Protocol):
+    """What it takes to state something; `Context` has it."""
+
+    key: Key
+    form: Form[Any]
+    client: Client
+    clock: Clock
+    rewrites: Rewrites
+    report: Report | None
+
+    async def get(
+        self, target: type[T] | Form[T], name: str, namespace: str | None = None, /
+    ) -> T | None: ...
+
+
+async def write_status(ctx: Stating, obj: T, status: msgspec.Struct) -> T:
     """See `Context.status`."""
     form, meta = form_of(type(obj)), obj.metadata
     live = await ctx.get(form, meta.name, meta.namespace or None)
@@ -75,7 +103,7 @@ async def write_status(ctx: Context, obj: T, status: msgspec.Struct) -> T:
     return written
 
 
-async def apply_status(ctx: Context, live: T, said: Mapping[str, Any]) -> T | None:
+async def apply_status(ctx: Stating, live: T, said: Mapping[str, Any]) -> T | None:
     """The object with this as all that the controller states of its status; None where it is gone. Raises
     NoStatusSubresource, Conflict and other ApiErrors.
 
@@ -136,7 +164,7 @@ def _check_type(form: Form[Any], status: object, have: object) -> None:
         raise TypeError(f"{name} declares a status of {type(have).__name__}, not of {type(status).__name__}")
 
 
-def _difference(ctx: Context, form: Form[Any], had: Mapping[str, Any], target: Any) -> dict[str, Any]:
+def _difference(ctx: Stating, form: Form[Any], had: Mapping[str, Any], target: Any) -> dict[str, Any]:
     """What of the target the server has not, and does not store otherwise either."""
     patch = {"status": merge_patch(had, msgspec.to_builtins(target))}
     left = ctx.rewrites.without_known(form.kind, patch, {"status": had})
@@ -144,7 +172,7 @@ def _difference(ctx: Context, form: Form[Any], had: Mapping[str, Any], target: A
     return found
 
 
-def _learn(ctx: Context, form: Form[Any], said: dict[str, Any], written: Any, status: Any) -> None:
+def _learn(ctx: Stating, form: Form[Any], said: dict[str, Any], written: Any, status: Any) -> None:
     has = {} if written.status is None else msgspec.to_builtins(written.status)
     again = merge_patch(has, msgspec.to_builtins(stating(status, written.status)))
     if again:
