@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import os
 import subprocess
@@ -72,6 +73,19 @@ def test_a_new_project_is_formatted_linted_and_typed(
 
 
 @pytest.mark.system
+def test_a_kind_hides_nothing_that_the_project_imports(tmp_path: Path) -> None:
+    project = made(tmp_path / "web", "--kind", "Policy")
+    modules = [ast.parse(file.read_text()) for file in project.rglob("*.py")]
+    imports = [node for module in modules for node in ast.walk(module) if isinstance(node, ast.ImportFrom)]
+    names = {alias.name for node in imports for alias in node.names if not alias.name.startswith("Policy")}
+    classes = [name for name in names if name[0].isupper()]
+    assert "ConfigMap" in classes
+    for name in classes:
+        with pytest.raises(ConfigurationError, match="the project imports another class"):
+            cli.main(["init", str(tmp_path / "other"), "--kind", name], standalone_mode=False)
+
+
+@pytest.mark.system
 def test_the_manifests_are_of_the_kind(tmp_path: Path) -> None:
     folder = made(tmp_path / "web", "--kind", "Policy", "--group", "web.example.com") / "manifests"
     documents = [each for file in folder.iterdir() for each in yaml.safe_load_all(file.read_text())]
@@ -126,6 +140,12 @@ async def test_the_rights_in_the_manifests_are_enough(tmp_path: Path) -> None:
         ),
         (["web", "--kind", "website"], r"^--kind 'website': give one such as Website$"),
         (["web", "--group", "example"], r"^--group 'example': give one such as web\.example\.com$"),
+        (["class"], r"^project name 'class': a package cannot have this name; choose another one$"),
+        (["tests"], r"^project name 'tests': a module of that name is there already; choose another one$"),
+        (
+            ["web", "--kind", "ConfigMap"],
+            r"^--kind 'ConfigMap': the project imports another class of this name; ",
+        ),
         (["full"], r"^full exists and is not an empty folder: choose another one$"),
         (["full/file"], r"^full/file exists and is not an empty folder: choose another one$"),
     ],

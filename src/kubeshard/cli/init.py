@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 import subprocess
 import sys
@@ -23,6 +24,15 @@ _SUFFIX = ".template"
 
 _PROJECT = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,39}")
+_TAKEN = frozenset(
+    (
+        *("Any", "AsyncIterator", "Client", "Column", "Condition", "ConfigMap", "Context", "Controller"),
+        *("CustomResource", "KubeObject", "LeaderElection", "Manager", "ObjectMeta", "Path", "Reconciler"),
+        *("Struct", "Watch"),
+    )
+)
+"""Kinds whose classes would hide what the modules of a project import."""
+
 _GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 
 
@@ -55,9 +65,17 @@ def init(folder: Path, kind: str, group: str) -> None:
         if not pattern.fullmatch(text):
             raise ConfigurationError(f"{what} {text!r}: give one such as {example}")
     package = project.replace("-", "_")
-    if package in sys.stdlib_module_names or package == "kubeshard":
+    if keyword.iskeyword(package):
+        raise ConfigurationError(
+            f"project name {project!r}: a package cannot have this name; choose another one"
+        )
+    if package in sys.stdlib_module_names or package in ("kubeshard", "manifests", "tests"):
         raise ConfigurationError(
             f"project name {project!r}: a module of that name is there already; choose another one"
+        )
+    if kind in _TAKEN:
+        raise ConfigurationError(
+            f"--kind {kind!r}: the project imports another class of this name; choose another one"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigurationError(f"{folder} exists and is not an empty folder: choose another one")
