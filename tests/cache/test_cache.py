@@ -27,7 +27,7 @@ from kubeshard.core import WrongNamespace
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.errors import ConfigurationError, Forbidden, Gone
 from kubeshard.core.objects import Form, KubeObject, metadata_only
-from kubeshard.core.selectors import Selector
+from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.testing.virtual_time import settle, virtual_time
 
 MINE = Scope(labels=Selector.equals("shard", "me"))
@@ -57,6 +57,22 @@ async def test_one_informer_per_form_and_scope() -> None:
     assert cache.declare(Widget, MINE) is not informer
     assert len(cache.informers) == 3
     assert len(list(cache.informers_of(Widget.KIND))) == 3
+
+
+@pytest.mark.parametrize(
+    ("scope", "text"),
+    [
+        (Scope(), "all namespaces"),
+        (MINE, "all namespaces; labels shard=me"),
+        (
+            Scope(namespaces=frozenset({"b", "a"}), fields=FieldSelector.parse("spec.x=1")),
+            "a, b; fields spec.x=1",
+        ),
+        (Scope(namespaces=frozenset()), "no namespaces"),
+    ],
+)
+def test_a_scope_is_told_in_words_of_kubectl(scope: Scope, text: str) -> None:
+    assert str(scope) == text
 
 
 class OtherWidget(KubeObject, group="example.com", version="v1", kind="Widget"):

@@ -29,6 +29,16 @@ class Scope:
     labels: Selector = EVERYTHING
     fields: FieldSelector = ANY_FIELDS
 
+    def __str__(self) -> str:
+        """For people: `all namespaces; labels app=web`."""
+        where = ALL.value if self.namespaces is ALL else ", ".join(sorted(self.namespaces))
+        parts = [where or "no namespaces"]
+        if self.labels.requirements:
+            parts.append(f"labels {self.labels}")
+        if self.fields:
+            parts.append(f"fields {self.fields}")
+        return "; ".join(parts)
+
     def parts(self, kind: Kind) -> tuple[str, ...]:
         """The namespaces to list and watch one by one, or only ALL_NAMESPACES."""
         if self.namespaces is ALL or not kind.namespaced:
