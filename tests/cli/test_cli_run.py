@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from kubeshard.cli.loading import load_manager
 from kubeshard.cli.loading import load_name as load
+from kubeshard.cli.yaml_files import read_documents
 from kubeshard.core import ConfigurationError
 
 ROOT = Path(__file__).parents[2]
@@ -74,6 +76,21 @@ def test_a_mistake_is_one_line_that_says_where(folder: Path, code: str, target: 
     (folder / "mine.py").write_text(code)
     with pytest.raises(ConfigurationError, match=message):
         load(target, "manager")
+
+
+@pytest.mark.parametrize("code", ["async def manager(): ...", "def manager(cluster): ..."])
+def test_a_function_that_cannot_be_called_for_the_manager_is_told_so(folder: Path, code: str) -> None:
+    (folder / "mine.py").write_text(code)
+    with pytest.raises(
+        ConfigurationError, match=r"^mine: a function that makes the Manager is no `async def`"
+    ):
+        load_manager("mine")
+
+
+def test_yaml_that_cannot_be_read_is_one_line_that_says_where(folder: Path) -> None:
+    (folder / "bad.yaml").write_text("a: 1\nb: [\n")
+    with pytest.raises(ConfigurationError, match=r"^bad\.yaml: not YAML in line 3: .*$"):
+        read_documents(Path("bad.yaml"))
 
 
 @pytest.mark.parametrize("code", ["1 / 0", "import absent_dependency", "raise ValueError('mine')", "]"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -64,6 +65,11 @@ def test_a_controller_that_cannot_work_is_refused(wrong: dict[str, Any], says: s
         ({"primary": "Site"}, "'Site' is not a kind"),
         ({"primary": ObjectMeta}, "ObjectMeta is not a kind"),
         ({"owns": [Watch("ConfigMap")]}, "'ConfigMap' is not a kind"),  # type: ignore[arg-type] # the mistake
+        ({"workers": "5"}, "controller site: workers='5' is not an int"),
+        (
+            {"reconcile_timeout": timedelta(minutes=1)},
+            r"controller site: reconcile_timeout=datetime\.timedelta\(seconds=60\) is not a number of seconds",
+        ),
         ({"owns": ConfigMap}, "owns takes a list"),
         ({"owns": metadata_only(ConfigMap)}, "owns takes a list"),
         ({"maps": Watch(ConfigMap, to=lambda reader, obj: [])}, "maps takes a list"),
@@ -144,6 +150,12 @@ def test_a_class_in_maps_is_told_what_it_lacks() -> None:
 def test_requeue_after_is_positive(seconds: float) -> None:
     with pytest.raises(ValueError, match="must be positive"):
         Result(requeue_after=seconds)
+
+
+@pytest.mark.parametrize("given", ["5", timedelta(seconds=5)])
+def test_requeue_after_is_a_number_of_seconds(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"requeue_after=.* is not a number of seconds"):
+        Result(requeue_after=given)
 
 
 def test_a_wrapped_or_filtered_controller_is_a_copy() -> None:

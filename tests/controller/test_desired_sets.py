@@ -506,6 +506,9 @@ async def test_mistakes_are_told_before_anything_is_sent(world: World) -> None:
             with pytest.raises(ValueError, match=message):
                 await operator.apply(*wish, **options)
             assert operator.wire.requests == []
+        with pytest.raises(TypeError, match=r"a list is not an object: .* apply\(\*objects\)"):
+            await operator.apply([config("a")])  # type: ignore[arg-type] # the mistake
+        assert operator.wire.requests == []
 
 
 @on_a_server

@@ -375,6 +375,12 @@ def test_what_a_manager_cannot_take_is_refused_with_what_to_write(wrong: dict[st
         Manager(**wrong)
 
 
+@pytest.mark.parametrize("name", ["", "My Operator", "my_operator"])
+def test_a_name_that_no_lease_can_have_is_refused_where_it_is_declared(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"leader election: '{name}' cannot be the name of a Lease"):
+        LeaderElection(name=name)
+
+
 class Unreadable(KubeObject, group="example.com", version="v1"):
     spec: NoSuchClass | None = None  # type: ignore[name-defined] # noqa: F821 # the mistake
 

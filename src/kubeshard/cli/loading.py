@@ -16,6 +16,7 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Callable
+from inspect import Parameter, iscoroutinefunction, isfunction, signature
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -62,12 +63,25 @@ def load_manager(reference: str) -> Manager:
     from kubeshard.manager.manager import Manager
 
     found = load_name(reference, "manager")
+    if iscoroutinefunction(found) or (isfunction(found) and _required(found)):
+        raise ConfigurationError(
+            f"{reference}: a function that makes the Manager is no `async def` and is called without arguments"
+        )
     manager = calling(found) if callable(found) else found
     if not isinstance(manager, Manager):
         raise ConfigurationError(
             f"{reference} is {type(manager).__name__}, not a Manager: write manager = Manager([...])"
         )
     return manager
+
+
+def _required(function: Callable[..., Any]) -> bool:
+    """Whether it has parameters without a default."""
+    stars = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return any(
+        each.default is Parameter.empty and each.kind not in stars
+        for each in signature(function).parameters.values()
+    )
 
 
 def calling(authors: Callable[[], T]) -> T:

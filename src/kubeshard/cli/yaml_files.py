@@ -15,7 +15,11 @@ def read_documents(path: Path) -> list[Any]:
 
     try:
         return [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" in line {mark.line + 1}" if mark else ""
+        raise ConfigurationError(f"{path}: not YAML{line}: {getattr(error, 'problem', error)}") from error
+    except (OSError, UnicodeDecodeError) as error:
         problem = (isinstance(error, OSError) and error.strerror) or error
         raise ConfigurationError(f"{path}: {problem}") from error
 

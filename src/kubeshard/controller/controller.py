@@ -97,6 +97,12 @@ class Controller(Generic[T]):
             raise ValueError(
                 f"controller name {self.name!r}: lower case letters, digits, '-', '.' and '_', at most 63"
             )
+        if not isinstance(self.workers, int):
+            raise TypeError(f"controller {self.name}: workers={self.workers!r} is not an int")
+        if not isinstance(self.reconcile_timeout, int | float):
+            raise TypeError(
+                f"controller {self.name}: reconcile_timeout={self.reconcile_timeout!r} is not a number of seconds"
+            )
         if self.workers < 1 or self.reconcile_timeout <= 0:
             raise ValueError(f"controller {self.name}: workers and reconcile_timeout must be positive")
         _check_reconciler(self.name, self.reconciler)

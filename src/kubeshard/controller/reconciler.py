@@ -32,6 +32,8 @@ class Result:
     requeue_after: float | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.requeue_after, int | float | None):
+            raise TypeError(f"requeue_after={self.requeue_after!r} is not a number of seconds")
         if self.requeue_after is not None and not self.requeue_after > 0:
             raise ValueError(
                 f"requeue_after {self.requeue_after} s must be positive; None means not to requeue"

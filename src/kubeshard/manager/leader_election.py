@@ -24,7 +24,9 @@ from typing import Any, ClassVar
 from kubeshard.client.client import Client
 from kubeshard.controller.controller import Controller
 from kubeshard.core.builtin import Lease
+from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.grants import Grant
+from kubeshard.core.names import is_dns_subdomain
 from kubeshard.runtime.thread import SameLoop
 from kubeshard.runtime.watchdog import NoWatchdog
 from kubeshard.tenure.claim import Claim
@@ -47,13 +49,20 @@ class ElectionTiming(Timing):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderElection:
     """Which Lease to contend for. `namespace` defaults to the pod's, outside of a pod to that of the kubeconfig's
-    context; `identity` to `<hostname>_<uuid>`: unique per process, readable for people.
+    context; `identity` to `<hostname>_<uuid>`: unique per process, readable for people. Raises ConfigurationError for a
+    `name` that no Lease can have.
     """
 
     name: str
     namespace: str = ""
     identity: str = ""
     timing: ElectionTiming = field(default_factory=ElectionTiming)
+
+    def __post_init__(self) -> None:
+        if not is_dns_subdomain(self.name):
+            raise ConfigurationError(
+                f"leader election: {self.name!r} cannot be the name of a Lease: lower case letters, digits, '-' and '.'"
+            )
 
     def grants(self, controllers: Iterable[Controller[Any]]) -> Iterator[Grant]:
         """For `kubeshard.manager.roles`."""

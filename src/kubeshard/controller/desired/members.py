@@ -6,7 +6,7 @@ what only the server sets. Its digest is that of all this: an object that carrie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -71,11 +71,15 @@ class Member(Generic[T]):
 
 
 def members_of(set_: ApplySet, wishes: Sequence[KubeObject]) -> dict[Address, Member[Any]]:
-    """In the order in which they are applied. Raises ValueError and WrongNamespace for wishes that cannot be members,
-    IllegalOwner for an owner that was not read from the server.
+    """In the order in which they are applied. Raises TypeError, ValueError and WrongNamespace for wishes that cannot be
+    members, IllegalOwner for an owner that was not read from the server.
     """
     found: dict[Address, Member[Any]] = {}
     for wish in wishes:
+        if isinstance(wish, Iterable):
+            raise TypeError(
+                f"a {type(wish).__name__} is not an object: give objects one by one, as in apply(*objects)"
+            )
         member = _member(set_, wish)
         if member.address in found:
             raise ValueError(f"{member.address} is wished twice")
