@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Any, assert_type
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from typing import Annotated, Any, Literal, assert_type
 
 from kubeshard import (
     ALL,
+    Applied,
     BlockingReconciler,
     Client,
+    Condition,
     ConfigMap,
     Context,
     Controller,
+    EveryKind,
+    Finalizer,
+    Generator,
     Index,
     Key,
     KubeObject,
+    LeaderElection,
+    Manager,
+    Plan,
     Predicate,
     Reconciler,
     Result,
+    Sharding,
     Struct,
     Watch,
     annotations_changed,
@@ -26,18 +36,26 @@ from kubeshard import (
     errors,
     field,
     generation_changed,
+    is_ready,
     label_selector,
     matching,
     metadata_only,
     never,
+    related,
+    run,
+    safe_name,
+    until,
+    wait_for,
     watcher,
 )
-from kubeshard.cache import WatcherEvent
+from kubeshard.cache import Added, Cache, Deleted, Delta, Informer, Updated, WatcherEvent
 from kubeshard.client import Bookmark, Changed, Failed, WatchEvent
 from kubeshard.controller.mapping import Reader
-from kubeshard.core import Grant
+from kubeshard.core import Grant, Kind, PartialObject
 from kubeshard.crd import Column, CustomResource, ListMap, Rule, Scale, definition
+from kubeshard.manager import Runnable
 from kubeshard.webhook import AdmissionRequest, Denied, Webhooks, converts, defaults, validates
+from kubeshard.workqueue import LOW, Debounce, ItemExponential, RoundRobin, WorkQueue
 
 
 class SiteSpec(Struct):
@@ -204,3 +222,163 @@ Controller(
     reads=[Theme],
     writes=[ConfigMap, Grant.on(Site, "patch", subresource="scale")],
 )
+
+
+# Desired sets, and what is left to say of them.
+
+
+async def wish(ctx: Context, site: Site) -> Iterable[KubeObject]:
+    return [ConfigMap(data={"theme": site.spec.theme})]
+
+
+async def wishes(ctx: Context, site: Site) -> AsyncIterator[KubeObject]:
+    yield ConfigMap(data={"theme": site.spec.theme})
+
+
+async def then(ctx: Context, site: Site, applied: Applied) -> Result | None:
+    assert_type(applied[ConfigMap()], ConfigMap)
+    for update in applied.plan.updates:
+        ctx.log.info("updated", live=update.live.metadata.name)
+    return Result(requeue_after=60.0) if applied.waiting else None
+
+
+async def desires(ctx: Context, site: Site) -> None:
+    plan = await ctx.plan(ConfigMap(), Theme(), unowned="adopt")
+    assert_type(plan, Plan)
+    assert_type(plan.deletes, tuple[KubeObject, ...])
+    applied = await ctx.apply(ConfigMap(), owner=site, set="pages", immutable="recreate")
+    assert_type(applied, Applied)
+    assert_type(applied[Theme()].color, str)
+
+
+generator = Generator(wish, then=then)
+assert_type(generator, Generator[Site])
+assert_type(generator.cleanup("example.com/pages"), Finalizer[Site])
+assert_type(Generator(wishes), Generator[Site])
+
+
+# Statuses, finalizers, related kinds.
+
+
+class AppStatus(Struct):
+    url: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class App(KubeObject, group="example.com", version="v1"):
+    status: AppStatus = field(default_factory=AppStatus)
+
+
+async def states(ctx: Context, app: App) -> None:
+    ready = Condition(type="Ready", status="True", reason="Up", message="")
+    written = await ctx.status(app, AppStatus(url="https://example.com", conditions=(ready,)))
+    assert_type(written, App)
+    assert_type(ctx.why[0].since, float)
+
+
+async def unmake(ctx: Context, site: Site) -> Result | None:
+    return None
+
+
+async def unmake_anything(ctx: Context, obj: KubeObject) -> None: ...
+
+
+assert_type(Finalizer("example.com/pages", unmake), Finalizer[Site])
+by_theme = Index(Site, "theme", lambda site: [site.spec.theme])
+assert_type(related(Theme, Site, by_theme), Watch[Theme])
+assert_type(
+    related(metadata_only(Theme), Site, Index(Site, "theme", lambda site: [site.spec.theme])),
+    Watch[PartialObject],
+)
+assert_type(related(Site, Theme, by_theme), Watch[Site])
+Controller(
+    name="sharded",
+    reconciler=generator,
+    primary=Watch(Site, sharded=True, resync=0),
+    owns=[Watch(ConfigMap, sharded=True)],
+    maps=[related(Theme, Site, by_theme, when=changed(lambda theme: theme.color))],
+    finalizers=[
+        generator.cleanup("example.com/pages"),
+        Finalizer("example.com/bucket", unmake),
+        Finalizer("example.com/log", unmake_anything),
+    ],
+)
+app_controller = Controller(name="app", reconciler=states, primary=App, error_condition="Ready")
+
+
+# The queue, for a controller and by itself.
+
+Controller(
+    name="patient",
+    reconciler=reconcile,
+    primary=Site,
+    order=deque,
+    debounce=Debounce(quiet=1.0, longest=10.0),
+    limiter=lambda world: ItemExponential(1.0, 30.0, rng=world.rng),
+)
+Controller(name="tenants", reconciler=reconcile, primary=Site, order=lambda: RoundRobin(lambda key: key.name))
+
+
+async def worker(queue: WorkQueue[tuple[str, int]]) -> None:
+    queue.add(("a", 1), "because", priority=LOW)
+    async with queue.get() as key:
+        assert_type(key, tuple[str, int])
+
+
+# Kinds that are known at run time.
+
+
+def labelled(kind: Kind) -> Controller[Any] | None:
+    if kind.group != "example.com":
+        return None
+    return Controller(
+        name=safe_name("label", kind.plural), reconciler=Anything(), primary=metadata_only(kind)
+    )
+
+
+# Managers.
+
+
+def bare(site: Site) -> Site:
+    return Site(metadata=site.metadata)
+
+
+async def works() -> None: ...
+
+
+manager = Manager(
+    [app_controller, EveryKind(labelled)],
+    transforms={Site.KIND.group_kind: bare},
+    leader_election=LeaderElection(name="operator"),
+    runnables=[Runnable("work", works, needs_leadership=True)],
+)
+manager.add(controller)
+Manager([controller], sharding=Sharding("ring", mode="both"))
+assert_type(run(manager), None)
+
+
+# Informers and waiting.
+
+
+async def told(delta: Delta[Site]) -> None:
+    match delta:
+        case Added(site):
+            assert_type(site, Site)
+        case Updated(old, new):
+            assert_type((old, new), tuple[Site, Site])
+        case Deleted(site, final):
+            assert_type((site, final), tuple[Site, bool])
+
+
+async def informs(cache: Cache, client: Client) -> None:
+    async with cache.using(Site) as informer:
+        assert_type(informer, Informer[Site])
+        registration = informer.add_handler(told, only=lambda site: site.spec.theme == "dark")
+        informer.add_handler(lambda delta: None)
+        await registration.synced()
+    assert_type(cache.get(Site, "a", "x"), Site | None)
+    assert_type(await wait_for(client, Site(), until.ready, timeout=60), Site | None)
+    gone = until.deleted("uid") | ~until.condition("Ready")
+    assert_type(await wait_for(client, Theme, gone, name="dark", timeout=60), Theme | None)
+    readiness = is_ready(App())
+    assert_type(readiness.state, Literal["Current", "InProgress", "Failed", "Terminating", "NotFound"])

@@ -8,14 +8,22 @@ One statement is one line, however long: in which line of several a checker find
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from right import App, AppStatus, by_theme, labelled, manager, told, unmake, wish
 from right import Anything, OldSite, Site, Sites, Theme, reconcile, sites_of, theme_changed, theme_of, upgraded, with_theme
 
 from kubeshard import BlockingReconciler, ConfigMap, Context, Controller, Index, Key, Reconciler, Result, Watch
 from kubeshard import ALL, changed, ensure, generation_changed, matching, run
+from kubeshard import Client, Condition, EveryKind, Finalizer, Generator, KubeObject, Manager, Sharding
+from kubeshard import is_ready, related, safe_name, until, wait_for
+from kubeshard.cache import Added, Cache, Delta, Updated
 from kubeshard.client import Bookmark, Changed, WatchEvent
 from kubeshard.controller import on
 from kubeshard.crd import Column, CustomResource, Rule
+from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.webhook import converts, defaults, validates
+from kubeshard.workqueue import Debounce, ItemExponential, RoundRobin, WorkQueue
 
 from kubeshard import Contoller  # mistake: misspelt
 
@@ -130,3 +138,118 @@ CustomResource(shortnames=["ra"])(Site)  # mistake: misspelt
 CustomResource()(int)  # mistake: not a kind
 Rule("self > 0")(int)  # mistake: not a struct
 Controller(name="a", reconciler=Sites(), primary=Site, writes=["configmaps"])  # mistake: a name is not a kind
+
+# -- desired sets and generators
+
+
+async def lacks(ctx: Context, site: Site) -> None:
+    await ctx.apply(ConfigMap)  # mistake: the class, not an object
+    await ctx.apply([ConfigMap()])  # mistake: objects one by one, not a list
+    await ctx.apply(ConfigMap(), unowned="take")  # mistake: refuse or adopt
+    await ctx.apply(ConfigMap(), immutable="delete")  # mistake: refuse or recreate
+    await ctx.apply(ConfigMap(), owner="site")  # mistake: an owner is an object
+    (await ctx.plan(ConfigMap())).objects  # mistake: a plan has done nothing
+    (await ctx.apply(ConfigMap()))[ConfigMap()].spec  # mistake: of the class of the wish
+    ctx.apply(ConfigMap()).plan  # mistake: not awaited
+
+
+async def strings(ctx: Context, site: Site) -> Iterable[str]: ...  # type: ignore[empty-body]
+
+
+async def generates_for_theme(ctx: Context, theme: Theme) -> list[KubeObject]: ...  # type: ignore[empty-body]
+
+
+def generates_at_once(ctx: Context, site: Site) -> list[KubeObject]: ...  # type: ignore[empty-body]
+
+
+Generator(strings)  # mistake: objects, not names
+Generator(generates_at_once)  # mistake: not async
+Generator(wish, then=generates_for_theme)  # mistake: it is given what was applied, too
+Generator(wish, unowned="take")  # mistake: refuse or adopt
+Controller(name="a", reconciler=Generator(generates_for_theme), primary=Site)  # mistake: of another class
+
+# -- statuses, finalizers, related kinds
+
+
+async def misstates(ctx: Context, app: App) -> None:
+    await ctx.status(app, {"url": ""})  # mistake: a status is a Struct
+    await ctx.status(AppStatus())  # mistake: of which object
+    await ctx.status(app, AppStatus(uri=""))  # mistake: misspelt
+    (await ctx.status(app, AppStatus())).spec  # mistake: the object has the class that it had
+    Condition(type="Ready", status=True)  # mistake: a status is a word
+
+
+def unmake_at_once(ctx: Context, site: Site) -> None: ...
+
+
+async def unmake_theme(ctx: Context, theme: Theme) -> None: ...
+
+
+Finalizer("example.com/a", unmake_at_once)  # mistake: not async
+Finalizer("example.com/a")  # mistake: without a cleanup
+Controller(name="a", reconciler=Sites(), primary=Site, finalizers=[Finalizer("example.com/a", unmake_theme)])  # mistake: of another class
+Controller(name="a", reconciler=Sites(), primary=Site, finalizers=Finalizer("example.com/a", unmake))  # mistake: a list
+Controller(name="a", reconciler=Sites(), primary=Site, finalizers=["example.com/a"])  # mistake: a key has no cleanup
+Controller(name="a", reconciler=Sites(), primary=Site, error_condition=True)  # mistake: the type of the condition
+related(Theme, Site, "theme")  # mistake: an index, not its name
+related(Theme, Site, Index(Site, "theme", lambda site: [site.thema]))  # mistake: a field that is not there
+related(Theme, Site, by_theme, when=theme_changed)  # mistake: of another class
+Controller(name="a", reconciler=Sites(), primary=Site, maps=[related(Theme, Site, Index(Site, "t", lambda site: [site.thema]))])  # mistake: inside a list
+Watch(Site, shard=True)  # mistake: misspelt
+Watch(Site, sharded="yes")  # mistake: true or false
+Watch(Site, resync=None)  # mistake: 0 is never
+
+# -- the queue
+
+Controller(name="a", reconciler=Sites(), primary=Site, debounce=1.0)  # mistake: a rule, not seconds
+Controller(name="a", reconciler=Sites(), primary=Site, order=RoundRobin())  # mistake: what makes an order, not one
+Controller(name="a", reconciler=Sites(), primary=Site, order=set)  # mistake: a set has no order
+Controller(name="a", reconciler=Sites(), primary=Site, limiter=ItemExponential(1.0, 30.0, rng=REAL_WORLD.rng))  # mistake: what makes a limiter
+Debounce(1.0)  # mistake: how long at most
+
+
+async def mistakes_its_keys(queue: WorkQueue[str]) -> None:
+    queue.add(1)  # mistake: keys are text
+    with queue.get():  # mistake: async with
+        pass
+
+
+# -- managers
+
+EveryKind(lambda kind: kind.plural)  # mistake: a controller, or None
+Manager([Sites()])  # mistake: a reconciler is not a controller
+Manager(Controller(name="a", reconciler=Sites(), primary=Site))  # mistake: a list
+Manager([], sharding="ring")  # mistake: Sharding("ring")
+Manager([], leader_election="operator")  # mistake: LeaderElection(name="operator")
+Sharding("ring", mode="all")  # mistake: no such mode
+manager.add(EveryKind(labelled))  # mistake: a controller
+run([manager])  # mistake: one manager
+
+# -- informers and waiting
+
+
+async def hears_of_themes(delta: Delta[Theme]) -> None: ...
+
+
+def misreads(delta: Delta[Theme]) -> str:  # mistake: not every delta is answered
+    match delta:
+        case Added(theme):
+            return theme.colour  # mistake: a field that is not there
+        case Updated(theme):  # the old one
+            return theme.color
+
+
+async def waits(cache: Cache, client: Client) -> None:
+    cache.declare(Site).add_handler(hears_of_themes)  # mistake: of another class
+    cache.declare(Site).add_handler(lambda: None)  # mistake: it is given what happened
+    cache.declare(Site).add_handler(told, only=lambda site: site.color == "dark")  # mistake: a field of another class
+    with cache.using(Site):  # mistake: async with
+        pass
+    await wait_for(client, Site, until.ready, timeout=60)  # mistake: which one
+    await wait_for(client, Site(), until.ready)  # mistake: how long
+    await wait_for(client, Site(), until.redy, timeout=60)  # mistake: misspelt
+    await wait_for(client, Site(), until.deleted, timeout=60)  # mistake: a function of a uid
+    (await wait_for(client, Site(), until.ready, timeout=60)).spec  # mistake: it may not be there
+    until.ready & True  # mistake: a condition, not a value
+    is_ready(Site)  # mistake: the class, not an object
+    safe_name(["web", "config"])  # mistake: parts one by one

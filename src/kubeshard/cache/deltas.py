@@ -8,7 +8,9 @@ guaranteed: every state in between (the API server itself does not), any order b
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
+
+import msgspec
 
 from kubeshard.core.objects import KubeObject
 
@@ -16,7 +18,7 @@ T = TypeVar("T", bound=KubeObject)
 T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
 
 
-class Added(NamedTuple, Generic[T_co]):
+class Added(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
     """The object entered the cache. `initial`: it was there before the handler could know, because the cache
     has just been filled or the handler has just been added.
     """
@@ -25,7 +27,7 @@ class Added(NamedTuple, Generic[T_co]):
     initial: bool = False
 
 
-class Updated(NamedTuple, Generic[T_co]):
+class Updated(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
     """The same object (same UID) at another resourceVersion: a later one, unless the API server was restored from
     a backup.
     """
@@ -34,7 +36,7 @@ class Updated(NamedTuple, Generic[T_co]):
     new: T_co
 
 
-class Deleted(NamedTuple, Generic[T_co]):
+class Deleted(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
     """The object left this cache. **It may still exist**: leaving the selector looks the same as being
     deleted.
 

@@ -32,7 +32,7 @@ P = TypeVar("P", bound=KubeObject)
 def related(
     watched: type[T] | Form[T],
     primary: type[P] | Form[P],
-    index: Index[Any],
+    index: Index[T] | Index[P],
     *,
     when: Predicate[T] = always,
 ) -> Watch[T]:
@@ -43,12 +43,13 @@ def related(
     one are triggered. Where it is of the watched kind, its values are the names of primary objects, and these are
     triggered. Raises ValueError for an index of a third kind. RBAC: `list` and `watch` on the watched kind.
     """
-    form, main, indexed = form_of(watched), form_of(primary), form_of(index.target)
+    named: Index[Any] = index
+    form, main, indexed = form_of(watched), form_of(primary), form_of(named.target)
     to: MapFunction[T]
     if indexed == main:
         to = _those_that_name(main, form.kind, index.name)
     elif indexed == form:
-        to = _those_named(main.kind, index)
+        to = _those_named(main.kind, named)
     else:
         raise ValueError(
             f"index {index.name!r} is of {indexed}: it relates {form} to {main} only if it is of one of them"
