@@ -18,7 +18,7 @@ from desiring import (
     widget,
 )
 
-from kubeshard.controller import AnothersApplySet, ApplyFailed, ImmutableFields, NotAdopted
+from kubeshard.controller import AnothersApplySet, ApplyFailed, Context, ImmutableFields, NotAdopted
 from kubeshard.core import (
     ConfigMap,
     Conflict,
@@ -476,6 +476,31 @@ async def test_the_first_run_of_a_shard_reads_live(world: World) -> None:
         applied = await operator.apply(config("a"), fresh=True)
         assert not applied.plan
         assert operator.wire.writes == []
+
+
+@on_a_server
+async def test_a_second_call_of_a_run_that_leaves_out_what_the_first_one_applied_is_refused(
+    world: World,
+) -> None:
+    """It would delete that, and the next run make it again, for ever."""
+    a, b = config("a"), config("b")
+
+    async def one_by_one(ctx: Context) -> None:
+        await ctx.apply(a)
+        await ctx.apply(b)
+
+    async def more_and_more(ctx: Context) -> None:
+        await ctx.apply(a)
+        await ctx.apply(a, b)
+        await ctx.apply(config("c"), set="other")
+
+    async with world.operator(ConfigMap) as operator:
+        with pytest.raises(ValueError, match=r"^ConfigMap default/a: applied by an earlier call"):
+            await operator.run(one_by_one)
+        assert {*await world.there(ConfigMap)} == {"ConfigMap default/a"}
+        await operator.run(more_and_more)
+        await operator.apply(b)  # another run may leave out what it likes
+        assert {*await world.there(ConfigMap)} == {"ConfigMap default/b", "ConfigMap default/c"}
 
 
 @on_a_server

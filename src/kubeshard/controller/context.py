@@ -13,6 +13,7 @@ from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.client.client import Client
+from kubeshard.controller.desired.known import Whose
 from kubeshard.controller.desired.plan import Applied, Plan
 from kubeshard.controller.desired.planning import Unowned
 from kubeshard.controller.desired.sets import DesiredSets, Immutable, Wish
@@ -93,6 +94,8 @@ class Context:
         self.reconcile_id = reconcile_id
         self._wanted = wanted
         self._sets = sets or DesiredSets("kubeshard")
+        self._applied: dict[Whose, Wish] | None = {}
+        """What this run has applied; None beyond a run."""
         self.rewrites = self._sets.rewrites
         """What the API server makes of what the controller sends."""
         self.fresh: Callable[[Kind], bool] = _none
@@ -181,6 +184,7 @@ class Context:
         Objects in the owner's namespace, and all of a cluster-scoped owner, refer to it as their controller. Of others
         the garbage collector knows nothing: apply an empty set under a finalizer.
 
+        One call has all objects of a set: a second one in the same run that leaves some of them out is refused.
         `set` tells several sets of one owner apart. `unowned`: what becomes of objects that are there already, have no
         controller and are in no set: "refuse" or "adopt". `immutable`: what becomes of members with fields that cannot
         be changed: "refuse" or "recreate", which deletes them first.
@@ -190,7 +194,12 @@ class Context:
         like where the run had read the past; ValueError, WrongNamespace, UndeclaredKind, AnothersApplySet.
         """
         wish = Wish(objects, owner, set, unowned, immutable)
-        return await self._sets.apply(self, self._reader, self._writes, wish)
+        if self._applied is None:
+            return await self._sets.apply(self, self._reader, self._writes, wish)
+        wish.check_beside(self._applied.get(wish.whose))
+        applied = await self._sets.apply(self, self._reader, self._writes, wish)
+        self._applied[wish.whose] = wish
+        return applied
 
     async def plan(
         self,
@@ -269,6 +278,7 @@ class Context:
         lasting = copy.copy(self)
         lasting.run = self.run.another()
         lasting._writes = OwnWrites(self.clock)
+        lasting._applied = None
         lasting.fresh, lasting.report, lasting._wanted = _none, None, None
         return lasting
 

@@ -61,6 +61,24 @@ class Wish(msgspec.Struct, frozen=True):
             if (given := getattr(self, name)) not in get_args(policy):
                 raise ValueError(f"{name}={given!r}: one of {', '.join(get_args(policy))}")
 
+    @property
+    def whose(self) -> Whose:
+        owner = self.owner
+        return self.set if owner is None else (owner.KIND.group_kind, owner.key, self.set)
+
+    def check_beside(self, earlier: Wish | None) -> None:
+        """Raises ValueError where the same run has applied the set with more: that would be deleted now, and made again
+        by the next run.
+        """
+        if earlier is None:
+            return
+        wished = {address_of(obj) for obj in self.objects}
+        if left_out := [str(place) for obj in earlier.objects if (place := address_of(obj)) not in wished]:
+            raise ValueError(
+                f"{', '.join(left_out)}: applied by an earlier call of this run, and left out by this one, which would "
+                "delete it: give all objects of a set to one call, or each call a set= of its own"
+            )
+
 
 def _fingerprint(objects: Sequence[KubeObject], unowned: Unowned) -> int:
     """Of equal wishes the same, of others another one, as far as 64 bits can tell, in this process. Maps in another
@@ -89,7 +107,7 @@ class DesiredSets:
 
     async def apply(self, run: Run, reads: ControllerReader, writes: OwnWrites, wish: Wish) -> Applied:
         owner, fingerprint = wish.owner, _fingerprint(wish.objects, wish.unowned)
-        whose: Whose = wish.set if owner is None else (owner.KIND.group_kind, owner.key, wish.set)
+        whose = wish.whose
         known = self._known.applied(run.key, whose, fingerprint, owner, run.form, reads, writes, run.fresh)
         if known is not None:
             return known
