@@ -373,7 +373,7 @@ async def test_each_failure_of_a_list_or_watch_is_counted_by_class_and_told_to_t
         told.append((str(informer), type(interrupted.error).__name__, interrupted.seconds))
         raise RuntimeError("bug of the hook")
 
-    cache = Cache(api.client, on_error=hook)
+    cache = Cache(api.client, on_watch_error=hook)
     informer = cache.declare(Widget)
     api.down = Forbidden("no", code=403)
     async with cache.running():

@@ -97,6 +97,32 @@ async def test_a_name_that_is_taken_is_refused_and_nothing_changes() -> None:
 
 
 @virtual_time
+async def test_an_index_that_another_controller_has_otherwise_is_refused_and_nothing_changes() -> None:
+    one, other = (Index(ConfigMap, "name", lambda obj: [obj.metadata.name]) for _ in range(2))
+    async with cluster() as client, running(client, controller("maps", Seen(), indexes=[one])) as manager:
+        with pytest.raises(ValueError, match="index 'name' exists"):
+            manager.add(controller("second", Seen(), Secret, owns=[ConfigMap], indexes=[other]))
+        with pytest.raises(UndeclaredKind):
+            manager.cache.informer(Secret)
+        await manager.remove("maps")
+        with pytest.raises(UndeclaredKind):
+            manager.cache.informer(ConfigMap)
+
+
+def test_two_servers_of_one_name_are_refused() -> None:
+    class Named:
+        name = "apps"
+
+        async def run_with(self, client: Client) -> None: ...
+
+        def unready(self) -> str | None:
+            return None
+
+    with pytest.raises(ValueError, match="two servers are named apps"):
+        Manager(servers=[Named(), Named()])
+
+
+@virtual_time
 async def test_a_controller_that_needs_leadership_makes_its_manager_a_candidate_when_it_comes() -> None:
     async with cluster() as client, running(client, leader_election=ELECTION) as manager:
         seen = Seen()

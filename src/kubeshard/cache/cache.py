@@ -43,8 +43,9 @@ class Cache:
 
     `scopes` gives the scope per kind, `default_scope` that of all others; `declare` may name another.
     `transforms` change objects of a kind before they are stored, to save memory or to keep secrets out of it
-    (`transforms`). `on_error` is called with the informer and the error each time that a list or watch fails, which is
-    logged, counted and tried again in any case. `streaming_lists` False never asks the server for a streaming list.
+    (`transforms`). `on_watch_error` is called with the informer and the error each time that a list or watch fails,
+    which is logged, counted and tried again in any case. `streaming_lists` False never asks the server for a
+    streaming list.
     """
 
     def __init__(
@@ -54,14 +55,14 @@ class Cache:
         scopes: Mapping[GroupKind | Kind, Scope] | None = None,
         default_scope: Scope | None = None,
         transforms: Mapping[GroupKind | Kind, Transform[Any]] | None = None,
-        on_error: Callable[[Informer[Any], Interrupted], None] | None = None,
+        on_watch_error: Callable[[Informer[Any], Interrupted], None] | None = None,
         streaming_lists: bool = True,
     ) -> None:
         self._client = client
         self._scopes = dict(scopes or {})
         self._default_scope = default_scope or Scope()
         self._transforms = dict(transforms or {})
-        self._on_error = on_error
+        self._on_watch_error = on_watch_error
         self._shared = SharedKnowledge(enabled=streaming_lists)
         self._informers: dict[tuple[Form[Any], Scope], Informer[Any]] = {}
         self._moved: dict[tuple[Form[Any], Scope], Informer[Any]] = {}
@@ -121,10 +122,18 @@ class Cache:
 
     async def release(self, informer: Informer[Any]) -> None:
         """Returns when the watch has ended, if that was the last user."""
-        if self._users.get(informer) == 1:
-            await self._end(informer)
+        task = self._running.get(informer)
+        if self.let_go(informer) and task is not None:
+            await asyncio.wait([task])
+
+    def let_go(self, informer: Informer[Any]) -> bool:
+        """`release` without waiting for the end of the watch. Whether that was the last user."""
+        last = self._users.get(informer) == 1
+        if last:
+            self.remove(informer)
         elif informer in self._users:
             self._users[informer] -= 1
+        return last
 
     def add_index(
         self, target: type[T] | Form[T], name: str, function: IndexFunction[T], scope: Scope | None = None
@@ -333,7 +342,7 @@ class Cache:
             clock=self._client.world.clock,
             rng=self._client.world.rng,
             transform=self._transforms.get(form.kind) or self._transforms.get(form.kind.group_kind),
-            on_error=self._on_error,
+            on_error=self._on_watch_error,
         )
         self._moved.pop((form, scope), None)
         self.declarations += 1
@@ -347,13 +356,6 @@ class Cache:
         for places in (self._informers, self._moved):
             for place in [place for place, known in places.items() if known is informer]:
                 del places[place]
-
-    async def _end(self, informer: Informer[Any]) -> None:
-        """As `remove`, and waits for its end."""
-        task = self._running.get(informer)
-        self.remove(informer)
-        if task is not None:
-            await asyncio.wait([task])
 
     def _start(self, informer: Informer[Any], tasks: asyncio.TaskGroup) -> None:
         self._running[informer] = tasks.create_task(informer.run(), name=f"informer {informer}")

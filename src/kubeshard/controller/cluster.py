@@ -15,8 +15,10 @@ from kubeshard.cache.informer import Informer
 from kubeshard.cache.store import IndexFunction
 from kubeshard.client.client import Client
 from kubeshard.controller.context import EventSink
+from kubeshard.controller.controller import Controller
 from kubeshard.controller.in_flight import InFlight
-from kubeshard.controller.watch import Index
+from kubeshard.controller.reader import ControllerReader
+from kubeshard.controller.watch import Index, narrowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,24 @@ class Cluster:
         default_factory=WeakKeyDictionary
     )
     """Of each informer, by name; informers come and go."""
+
+    def hold(self, controller: Controller[Any], reader: ControllerReader) -> list[Informer[Any]]:
+        """An informer for each watch of the controller, with its indexes: to be released by whoever calls this.
+
+        Raises ConfigurationError, ValueError; then nothing is held.
+        """
+        held: list[Informer[Any]] = []
+        try:
+            for watch in controller.watches:
+                narrow = watch.scope and narrowed(self.cache.scope_of(watch.form.kind), watch.scope)
+                held.append(self.cache.hold(watch.form, narrow))
+            for index in controller.declared_indexes:
+                self.add_index(reader.informer(index.target), index)
+        except BaseException:
+            for informer in held:
+                self.cache.let_go(informer)
+            raise
+        return held
 
     def add_index(self, informer: Informer[Any], index: Index[Any]) -> None:
         """Files the informer's objects; several controllers may ask for the same index. Raises ValueError for

@@ -50,7 +50,7 @@ from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.stale import advice, is_persistent
 from kubeshard.controller.syncing import Inputs, Trouble, until_answered
 from kubeshard.controller.triggers import Trigger
-from kubeshard.controller.watch import Watch, narrowed
+from kubeshard.controller.watch import Watch
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.logs import context, get_logger
@@ -95,9 +95,7 @@ class ControllerRunner:
         self._about = {"controller": self.name, "controller_group": kind.group, "controller_kind": kind.kind}
         self._reader = ControllerReader(cluster.cache, controller.watches, controller.declared_indexes)
         self._writes: WriteBook[Key] = WriteBook(cluster.cache, world.clock)
-        self._informers = [self._declare(watch) for watch in controller.watches]
-        for index in controller.declared_indexes:
-            cluster.add_index(self._reader.informer(index.target), index)
+        self._informers = cluster.hold(controller, self._reader)
         self._inputs = Inputs(self._informers, world.clock)
         self._parked: dict[Key, int] = {}
         """Keys that came while a kind was missing, and their priorities."""
@@ -188,11 +186,6 @@ class ControllerRunner:
             await self._cluster.cache.release(informer)
 
     # From deltas to keys
-
-    def _declare(self, watch: Watch[Any]) -> Informer[Any]:
-        cache = self._cluster.cache
-        scope = None if watch.scope is None else narrowed(cache.scope_of(watch.form.kind), watch.scope)
-        return cache.hold(watch.form, scope)
 
     def _triggers(self) -> Iterator[Trigger]:
         """In the order of `Controller.watches`."""

@@ -105,8 +105,8 @@ class Manager:
 
     `world`: that of a client of the manager's own; a given client brings its own world, and all parts live in it.
 
-    Raises ValueError for controllers of one name, ConfigurationError for an address that is none and for controllers
-    that read one kind as two classes.
+    Raises ValueError for controllers or servers of one name, ConfigurationError for an address that is none and for
+    controllers that read one kind as two classes.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Manager:
         self._given_cache = cache
         self._scopes = dict(scopes or {})
         self._default_scope = default_scope
-        self._make_cache = partial(Cache, transforms=transforms, on_error=on_watch_error)
+        self._make_cache = partial(Cache, transforms=transforms, on_watch_error=on_watch_error)
         self._election = leader_election
         self._sharding = sharding
         self._runnables = tuple(runnables)

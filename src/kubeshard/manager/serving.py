@@ -45,5 +45,12 @@ def serving(server: AnyServer, client: Client) -> Coroutine[Any, Any, None]:
 
 
 def unready_checks(servers: Sequence[AnyServer]) -> dict[str, Callable[[], str | None]]:
-    """By the servers' names."""
-    return {server.name: server.unready for server in servers if isinstance(server, ClientServer)}
+    """By the servers' names. Raises ValueError for two of one name."""
+    found: dict[str, Callable[[], str | None]] = {}
+    for server in servers:
+        if (
+            isinstance(server, ClientServer)
+            and found.setdefault(server.name, server.unready) != server.unready
+        ):
+            raise ValueError(f"two servers are named {server.name}: each has a readiness check of its name")
+    return found
