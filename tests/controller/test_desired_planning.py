@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 from desiring import NAMESPACE, App, Tenant, Widget, app, config, widget
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from kubeshard.controller import AnothersApplySet, NotAdopted, Plan
 from kubeshard.controller.desired.applyset import (
@@ -217,3 +219,16 @@ def test_members_are_marked_with_set_and_name() -> None:
     assert SET_A.standing(obj) is Standing.MEMBER
     assert SET_A.standing(having(obj, name="copy")) is not Standing.MEMBER
     assert str(Address(ConfigMap.KIND.group_kind, Key("n", "a"))) == "ConfigMap n/a"
+
+
+NAMES = st.from_regex(r"[a-z0-9]([-._a-z0-9]{0,6}[a-z0-9])?", fullmatch=True)
+
+
+@example(("apps.a", ""), ("apps", "a"))
+@example(("a", "b.c"), ("a.b", "c"))
+@example(("a..b", ""), ("a", "b"))
+@given(st.tuples(NAMES, NAMES | st.just("")), st.tuples(NAMES, NAMES | st.just("")))
+def test_sets_of_different_controllers_never_meet_whatever_they_are_called(
+    one: tuple[str, str], other: tuple[str, str]
+) -> None:
+    assert (applyset(OWNER, *one).name == applyset(OWNER, *other).name) == (one == other)

@@ -16,7 +16,7 @@ An owner may have several sets, of several controllers. To kubectl they are one;
 | where | key | value |
 |---|---|---|
 | owner, annotation | `sets.kubeshard.dev/<set>` | kinds and namespaces of this set, as JSON |
-| member, label | `kubeshard.dev/set` | the set: the controller's name, or `<controller>.<name>` |
+| member, label | `kubeshard.dev/set` | the set: the controller's name, its dots doubled, or `<controller>.<name>` |
 | member, annotation | `kubeshard.dev/applied` | a hash of what was applied, and one of the member's own name |
 | member, annotation | `kubeshard.dev/owner` | kind, namespace and name of an owner to which it cannot refer |
 
@@ -144,11 +144,13 @@ class ApplySet:
 
 def applyset(owner: KubeObject, controller: str, name: str) -> ApplySet:
     """Raises ValueError for a name that cannot be a label, AnothersApplySet."""
-    full = f"{controller}.{name}" if name else controller
-    if not is_label_value(full):
+    # A single dot is the one between the two names, so that no two pairs of them are the same set.
+    of_controller = controller.replace(".", "..")
+    full = f"{of_controller}.{name}" if name else of_controller
+    if not is_label_value(full) or not is_label_value(name):
         raise ValueError(
             f"set {name!r} of controller {controller}: {full!r} cannot be a label's value, which is at most 63 "
-            "letters, digits, '-', '_' and '.'"
+            "letters, digits, '-', '_' and '.', a letter or digit first and last"
         )
     tool, _, _ = owner.metadata.annotation(TOOLING).rpartition("/")
     if owner.metadata.has_label(ID) and tool != _TOOL:
