@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from processes import Process
@@ -20,6 +21,7 @@ from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.controller.dependents import ensure
 from kubeshard.controller.sources import Enqueue
 from kubeshard.core import ConfigMap, ObjectMeta
+from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import LabelSelector
@@ -275,6 +277,27 @@ def test_who_loses_the_leadership_only_goes_on_as_a_shard_and_becomes_the_sharde
                     world.processes[name].kill()
             await team.until_settled(leader)
             assert team.leader == leader
+
+    simulate(scene)
+
+
+def test_a_process_that_ends_in_the_moment_in_which_it_loses_the_leadership_does_end() -> None:
+    """Both Leases are lost at once where the network is gone: it must not be a candidate for ever."""
+
+    async def scene() -> None:
+        async with World(seed=21) as world:
+            team = Team(world)
+            await world.install()
+            process = team.shard("s0")
+            await world.until(lambda: team.leader, within=20)
+            tasks = {task.get_name(): task for task in asyncio.all_tasks()}
+            watcher, manager = tasks["leadership of the ring watcher"], tasks["manager"]
+            watcher.add_done_callback(lambda _: manager.cancel())
+            async with world.admin() as admin:
+                lease = await admin.get(Lease, "sharder-r", "ops")
+                spec = msgspec.structs.replace(lease.spec, holder_identity="another")
+                await admin.replace(msgspec.structs.replace(lease, spec=spec))
+            await world.until(lambda: process.dead or manager.done(), within=60)
 
     simulate(scene)
 

@@ -54,6 +54,7 @@ from kubeshard.controller.watch import Watch
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.logs import context, get_logger
+from kubeshard.runtime.loop import being_cancelled
 from kubeshard.tenure.tenure import Gate
 from kubeshard.workqueue.levels import NORMAL
 from kubeshard.workqueue.limits import ItemExponential
@@ -286,7 +287,7 @@ class ControllerRunner:
             raise
         except BaseException as error:
             was_due = deadline.lift()
-            if isinstance(error, asyncio.CancelledError) and _being_cancelled():
+            if isinstance(error, asyncio.CancelledError) and being_cancelled():
                 raise
             if not was_due:
                 return of_error(error)
@@ -380,11 +381,3 @@ class ControllerRunner:
 
 def _ignore(_: UndecodableObject | Key) -> None:
     """Of a kind that is not the primary one."""
-
-
-def _being_cancelled() -> bool:
-    """Whether a CancelledError is meant for this worker, and not left over from a task that a reconcile
-    awaited.
-    """
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -1,5 +1,5 @@
 """The event loop of a program - uvloop where it is installed (`pip install 'kubeshard[speed]'`), else asyncio's - and a
-watch that names what blocks it.
+watch that names what blocks it; and whether a task is being cancelled.
 
 A loop that is blocked cannot say so itself, and a stack trace taken later shows something else. A thread looks a few
 times a second at how late the loop is, and writes one line per blockage: the running task's name and where it is. It
@@ -30,6 +30,14 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
+
+
+def being_cancelled() -> bool:
+    """Whether the running task has been cancelled: a CancelledError may be left over from a task that it awaited, and
+    its own one may be lost in a task group that failed at the same time.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 FRAMES = 4

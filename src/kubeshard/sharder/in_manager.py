@@ -45,6 +45,7 @@ from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.rights import LeaderFence, RightLost, holding
 from kubeshard.manager.runnable import Shift, Stop
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.loop import being_cancelled
 from kubeshard.sharder.assignment_controller import Assignments, assignments
 from kubeshard.sharder.config import SharderControllerConfig, WebhookConfig
 from kubeshard.sharder.kinds import ResourceKinds
@@ -151,6 +152,7 @@ class InManagerSharder:
             learning = tasks.create_task(self._kinds.keep_learning(self._rings), name="ring kinds")
             await self._kinds.tried()
             while not self._stopping.is_set():
+                pause = 0.0
                 try:
                     await self._lead(gates)
                 except* RightLost as lost:
@@ -159,7 +161,10 @@ class InManagerSharder:
                     )
                 except* Exception as failure:
                     _log.crash("The sharder of this instance failed; a candidate again soon", failure)
-                    await asyncio.sleep(AFTER_FAILURE)
+                    pause = AFTER_FAILURE
+                if being_cancelled():
+                    raise asyncio.CancelledError  # it came when the term was ending, and the failure took its place
+                await asyncio.sleep(pause)
             learning.cancel()
 
     async def _lead(self, gates: Sequence[Gate]) -> None:
