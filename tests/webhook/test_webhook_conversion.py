@@ -67,6 +67,8 @@ async def further(box: Box) -> Two:
 def back(two: Two) -> Box:
     if two.spec.milli == -7:
         raise Denied("seven is for later")
+    if two.spec.milli == -8:
+        raise asyncio.CancelledError
     if two.spec.milli < 0:
         raise ValueError("secret of the code")
     meta = msgspec.structs.replace(two.metadata, annotations=None)
@@ -144,6 +146,7 @@ async def test_an_object_that_is_of_the_version_already_comes_back() -> None:
         (box("v2", {"milli": -1}), "conversion to example.com/v1 failed: ValueError"),
         (box("v2", {"milli": "1"}), "n/a does not fit Two: Expected `int`, got `str` - at `$.spec.milli`"),
         (box("v2", {"milli": -7}), "Box.example.com n/a: seven is for later"),
+        (box("v2", {"milli": -8}), "conversion to example.com/v1 failed: CancelledError"),
         (box("v9", {}), "no way from Box of example.com/v9 to example.com/v1"),
         ({**box("v2", {}), "kind": "Crate"}, "no way from Crate of example.com/v2"),
         ("text", "not an object"),
@@ -156,6 +159,13 @@ async def test_what_cannot_be_converted_fails_the_review_with_the_reason(given: 
     assert says in response["result"]["message"]
     assert "secret" not in response["result"]["message"]
     assert metrics.panics == ("failed:" in says)
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+async def test_an_object_whose_metadata_is_null_is_converted_as_one_without(version: str) -> None:
+    response = await converted("v1", {**box(version, {}), "metadata": None})
+    assert response["result"] == {"status": "Success"}
+    assert response["convertedObjects"][0]["metadata"] == {}
 
 
 @virtual_time

@@ -86,6 +86,13 @@ async def fails_softly(app: App) -> None:
     raise RuntimeError("broken")
 
 
+@validates(App, failure_policy="Ignore")
+async def awaits_what_was_cancelled(app: App) -> None:
+    task = asyncio.create_task(asyncio.sleep(60))
+    task.cancel()
+    await task
+
+
 @validates(App, failure_policy="Ignore", timeout=3)
 async def hangs(app: App) -> None:
     await asyncio.get_running_loop().create_future()
@@ -96,7 +103,17 @@ def returns_another(app: App) -> Any:
     return app.spec
 
 
-FUNCTIONS = [no_latest, only_grows, not_by_eve, pinned, fails, fails_softly, hangs, returns_another]
+FUNCTIONS = [
+    no_latest,
+    only_grows,
+    not_by_eve,
+    pinned,
+    fails,
+    fails_softly,
+    awaits_what_was_cancelled,
+    hangs,
+    returns_another,
+]
 
 
 def review(
@@ -211,7 +228,9 @@ async def test_an_exception_follows_the_failure_policy() -> None:
     assert (ignored["allowed"], "RuntimeError" in ignored["warnings"][0]) == (True, True)
     wrong = await asked("/default/returns-another", review({}), metrics)
     assert (wrong.status, wrong.body) == (500, b"the webhook's handler failed: TypeError")
-    assert metrics.panics == 3
+    cancelled = await asked("/validate/awaits-what-was-cancelled", review({}), metrics)
+    assert "CancelledError" in json.loads(cancelled.body)["response"]["warnings"][0]
+    assert metrics.panics == 4
 
 
 @virtual_time

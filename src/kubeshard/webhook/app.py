@@ -33,6 +33,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Message, Receive, Scope, Send
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.loop import being_cancelled
 from kubeshard.webhook.metrics import RouteMetrics, WebhookMetrics
 from kubeshard.webhook.review import (
     AdmissionAnswer,
@@ -208,13 +209,15 @@ class AdmissionApp:
         try:
             async with asyncio.timeout(patience):
                 return encode_review(review, _checked(await found))
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and being_cancelled():
+                raise
             return self._failed(webhook, review, error)
 
     def _count_failure(self) -> None:
         self._metrics.panics += 1
 
-    def _failed(self, webhook: Webhook, review: Review, error: Exception) -> bytes:
+    def _failed(self, webhook: Webhook, review: Review, error: BaseException) -> bytes:
         self._count_failure()
         request = review.request
         ignored, name = webhook.on_failure == "Ignore", type(error).__name__

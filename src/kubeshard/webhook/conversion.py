@@ -19,6 +19,7 @@ from kubeshard.core.encoding import UNREADABLE, UndecodableObject, decode, to_di
 from kubeshard.core.kinds import GroupKind, TypeMeta
 from kubeshard.core.objects import KubeObject, ObjectMeta, Struct, form_of
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.loop import being_cancelled
 from kubeshard.webhook.review import InvalidReview
 from kubeshard.webhook.typed import Converts, Denied, says_of
 
@@ -123,7 +124,7 @@ class Conversion:
         came = obj.metadata
         for here, there in pairwise(way):
             obj = await self._step(obj, here, there, failed)
-        return {**to_dict(obj), "metadata": _metadata(whole.get("metadata", {}), came, obj.metadata)}
+        return {**to_dict(obj), "metadata": _metadata(whole.get("metadata") or {}, came, obj.metadata)}
 
     async def _step(self, obj: KubeObject, here: str, there: str, failed: Callable[[], None]) -> KubeObject:
         try:
@@ -134,7 +135,9 @@ class Conversion:
                 raise TypeError(f"a conversion to {there} returned {type(result).__name__}")
         except Denied as denied:
             raise CannotConvert(f"{self.kind} {obj.key}: {denied.message}") from None
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and being_cancelled():
+                raise
             failed()
             _LOG.crash("Conversion failed", error, object=str(obj.key), to=there)
             name = type(error).__name__
