@@ -199,6 +199,30 @@ async def test_a_controller_that_comes_back_has_its_indexes() -> None:
 
 
 @virtual_time
+async def test_the_indexes_of_a_removed_controller_go_and_those_that_others_share_stay() -> None:
+    """Also those by which desired sets are found."""
+    shared = Index(ConfigMap, "shared", lambda obj: [obj.metadata.name])
+    found: list[int] = []
+
+    def made(name: str, *own: Index[ConfigMap]) -> Controller[Any]:
+        async def act(ctx: Context, obj: Any) -> None:
+            found.append(len(await ctx.list(ConfigMap, index=("shared", "one"))))
+            await ctx.apply(owner=obj)
+
+        return Controller(name=name, reconciler=act, primary=ConfigMap, indexes=[shared, *own])
+
+    async with cluster() as client, running(client, made("stays")) as manager:
+        store = manager.cache.informer(ConfigMap).store
+        before = set(store._indexes)
+        for times in range(2, 6):
+            manager.add(made("goes", Index(ConfigMap, "own", lambda obj: [obj.metadata.name])))
+            await asyncio.sleep(5)
+            assert (len(found), set(found)) == (times, {1})
+            await manager.remove("goes")
+            assert set(store._indexes) == before
+
+
+@virtual_time
 async def test_a_removal_that_is_cancelled_cancels_the_runs_and_the_controller_is_gone() -> None:
     async with cluster() as client:
         seen = Seen(1000.0)

@@ -131,6 +131,10 @@ class Store(Generic[T]):
             index.put(obj)
         self._indexes[name] = index
 
+    def remove_index(self, name: str) -> None:
+        """The name is free again. Nothing happens if there is no such index."""
+        self._indexes.pop(name, None)
+
     def replace(
         self,
         entries: Mapping[Key, T | UndecodableObject],

@@ -6,11 +6,14 @@ several of these.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from kubeshard.cache.cache import Cache
+from kubeshard.cache.errors import UndeclaredKind
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.store import IndexFunction
 from kubeshard.client.client import Client
@@ -31,34 +34,66 @@ class Cluster:
     cache: Cache
     events: EventSink
     in_flight: InFlight = field(default_factory=InFlight)
-    _indexes: WeakKeyDictionary[Informer[Any], dict[str, IndexFunction[Any]]] = field(
-        default_factory=WeakKeyDictionary
-    )
+    _indexes: WeakKeyDictionary[Informer[Any], dict[str, _Indexed]] = field(default_factory=WeakKeyDictionary)
     """Of each informer, by name; informers come and go."""
 
     def hold(self, controller: Controller[Any], reader: ControllerReader) -> list[Informer[Any]]:
-        """An informer for each watch of the controller, with its indexes: to be released by whoever calls this.
+        """An informer for each watch of the controller, with its indexes, until `release`.
 
         Raises ConfigurationError, ValueError; then nothing is held.
         """
         held: list[Informer[Any]] = []
+        indexed: list[tuple[Informer[Any], Index[Any]]] = []
         try:
             for watch in controller.watches:
                 narrow = watch.scope and narrowed(self.cache.scope_of(watch.form.kind), watch.scope)
                 held.append(self.cache.hold(watch.form, narrow))
             for index in controller.declared_indexes:
-                self.add_index(reader.informer(index.target), index)
+                informer = reader.informer(index.target)
+                self.add_index(informer, index)
+                indexed.append((informer, index))
         except BaseException:
+            for informer, index in indexed:
+                self.drop_index(informer, index)
             for informer in held:
                 self.cache.let_go(informer)
             raise
         return held
+
+    async def release(
+        self, controller: Controller[Any], reader: ControllerReader, held: Iterable[Informer[Any]]
+    ) -> None:
+        """Gives up what `hold` gave. Returns when what nobody else uses has ended."""
+        for index in controller.declared_indexes:
+            with suppress(UndeclaredKind):  # somebody has removed the informer, and its indexes with it
+                self.drop_index(reader.informer(index.target), index)
+        for informer in held:
+            await self.cache.release(informer)
 
     def add_index(self, informer: Informer[Any], index: Index[Any]) -> None:
         """Files the informer's objects; several controllers may ask for the same index. Raises ValueError for
         another index of that name.
         """
         known = self._indexes.setdefault(informer, {})
-        if known.get(index.name) is not index.function:
+        indexed = known.get(index.name)
+        if indexed is None or indexed.function is not index.function:
             informer.store.add_index(index.name, index.function)
-            known[index.name] = index.function
+            indexed = known[index.name] = _Indexed(index.function)
+        indexed.users += 1
+
+    def drop_index(self, informer: Informer[Any], index: Index[Any]) -> None:
+        """One user less; with the last one the index goes."""
+        known = self._indexes.get(informer, {})
+        indexed = known.get(index.name)
+        if indexed is None or indexed.function is not index.function:
+            return
+        indexed.users -= 1
+        if not indexed.users:
+            del known[index.name]
+            informer.store.remove_index(index.name)
+
+
+@dataclass(slots=True)
+class _Indexed:
+    function: IndexFunction[Any]
+    users: int = 0

@@ -184,7 +184,8 @@ class ControllerRunner:
     async def close(self) -> None:
         """After the end: gives up the informers. Those that nobody else uses stop."""
         for informer in self._informers:
-            await self._cluster.cache.release(informer)
+            self._sets.leave(informer.store)
+        await self._cluster.release(self.controller, self._reader, self._informers)
 
     # From deltas to keys
 

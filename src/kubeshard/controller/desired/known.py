@@ -61,6 +61,10 @@ class KnownSets:
             store.add_index(self._index, self._index_values)
         return store.filed(self._index, set_.index_value)
 
+    def leave(self, store: Store[Any]) -> None:
+        """Changes in the store are not heard of any more."""
+        store.remove_index(self._index)
+
     def _index_values(self, obj: KubeObject) -> tuple[str, ...]:
         labels = obj.metadata.labels
         if labels is None or PART_OF not in labels:

@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from kubeshard.cache.own_writes import OwnWrites
+from kubeshard.cache.store import Store
 from kubeshard.controller.desired.applyset import (
     Address,
     ApplySet,
@@ -98,6 +99,10 @@ class DesiredSets:
     def forget(self, key: Key) -> None:
         """The object is gone, or another shard's."""
         self._known.forget(key)
+
+    def leave(self, store: Store[Any]) -> None:
+        """The controller is gone, and the store is not."""
+        self._known.leave(store)
 
     async def plan(self, run: Run, reads: ControllerReader, writes: OwnWrites, wish: Wish) -> Plan:
         set_ = await self._set(run, wish)
