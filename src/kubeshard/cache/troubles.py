@@ -5,7 +5,7 @@
 | a list or watch failed | a warning, unless for the same reason as before and without having worked since |
 | an object does not fit its class, or its transform failed | an error, every PATIENCE_FOR_LOGS seconds at most |
 | an index function raised | the same |
-| a handler raised | an error each time: that handler never hears of the change again |
+| a handler raised | the same, of each handler |
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Troubles:
 
     def index_failed(self, name: str, key: Key, error: Exception) -> None:
         self.index_errors += 1
-        if self._is_due(name):
+        if self._is_due(f"index {name}"):
             self._log.crash(
                 "An index function failed; the index does not find the object",
                 error,
@@ -81,7 +81,13 @@ class Troubles:
 
     def handler_failed(self, name: str, error: BaseException) -> None:
         self.handler_errors += 1
-        self._log.crash("Handler failed; it will not hear of this change again", error, handler=name)
+        if self._is_due(f"handler {name}"):
+            self._log.crash(
+                "Handler failed; it will not hear of this change again",
+                error,
+                handler=name,
+                so_far=self.handler_errors,
+            )
 
     def _is_due(self, what: str) -> bool:
         now = self._clock.monotonic()
