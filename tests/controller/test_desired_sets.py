@@ -66,6 +66,8 @@ async def test_what_is_wished_is_created_marked_and_controlled_by_the_owner(worl
         applied = await operator.apply(*wish)
         assert [type(obj).__name__ for obj in applied.plan.creates] == ["ConfigMap", "Widget"]
         assert applied[wish[0]].data == {"x": "1"}
+        assert applied.get(wish[0]) is applied[wish[0]]
+        assert applied.get(config("not-wished")) is None
         assert applied[wish[1]].spec.colour == "grey"
         there = await world.client.get(ConfigMap, "a", NAMESPACE)
     owner = controller_of(there.metadata)

@@ -75,7 +75,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What `ctx.apply` did. `applied[wish]` is the object as it is now."""
+    """What `ctx.apply` did. `applied[wish]` is the object as it is now, and so is `applied.get(wish)`, or None."""
 
     plan: Plan
     objects: tuple[KubeObject, ...] = ()
@@ -85,11 +85,16 @@ class Applied:
 
     def __getitem__(self, wish: T) -> T:
         """Raises KeyError for what was not wished, or is not there yet because its predecessor is being deleted."""
-        address = address_of(wish)
-        found: Any = next((obj for obj in self.objects if address_of(obj) == address), None)
+        found = self.get(wish)
         if found is None:
-            raise KeyError(str(address))
-        return found  # type: ignore[no-any-return] # of the class of the wish
+            raise KeyError(str(address_of(wish)))
+        return found
+
+    def get(self, wish: T) -> T | None:
+        """None where it is not there yet, because its predecessor is being deleted."""
+        address = address_of(wish)
+        found: Any = (obj for obj in self.objects if address_of(obj) == address)
+        return next(found, None)  # of the class of the wish
 
 
 def _values(obj: KubeObject, body: Mapping[str, Any]) -> Iterator[str]:
