@@ -1,4 +1,6 @@
-"""The how-to pages: the examples of each are a module that can be imported, as it stands, and whose tests pass."""
+"""The how-to pages, and those for who comes from elsewhere: the examples of each are a module that can be
+imported, as it stands, and whose tests pass.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import kopf
 import pytest
 
 pytestmark = pytest.mark.system
 
-PAGES = sorted((Path(__file__).parents[2] / "docs" / "how-to").glob("*.md"))
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = sorted([*DOCS.glob("how-to/*.md"), *DOCS.glob("coming-from/*.md")])
 CONFIGURATION = "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
 
 
@@ -35,3 +39,16 @@ def test_the_examples_of_all_pages_pass(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert tests
     assert f"{tests} passed" in done.stdout
+
+
+def test_what_is_shown_of_kopf_is_kopf() -> None:
+    """Its decorators take it; nothing runs."""
+    (block,) = re.findall(r"^```py\n(.*?)^```", (DOCS / "coming-from" / "kopf.md").read_text(), re.M | re.S)
+    ours, before = kopf.OperatorRegistry(), kopf.get_default_registry()
+    kopf.set_default_registry(ours)
+    try:
+        exec(compile(block, "kopf.md", "exec"), {"__name__": "kopf_page"})
+    finally:
+        kopf.set_default_registry(before)
+    assert len(ours._changing.get_all_handlers()) == 3
+    assert len(ours._spawning.get_all_handlers()) == 1

@@ -1,0 +1,147 @@
+"""The tutorial: each of its commands is run, each of its files is written, and what it shows is what one sees.
+
+A block of `sh` with a title is a terminal of that name: it ends what runs there with Ctrl-C, and begins anew. Others
+run one after the other in one shell. A block with a file's name as its title is that file. A block of `text` is in what
+the block before has printed; the last command of a shell's block is repeated until it is, as its reader would.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kubeshard.testing.assets import find_assets
+
+pytestmark = [pytest.mark.system, pytest.mark.kube]
+
+PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
+BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.M | re.S)
+PATIENCE = 90.0
+
+
+class Terminal:
+    """A program in the background, as the shell of a terminal runs it."""
+
+    def __init__(self, script: str, folder: Path, environment: dict[str, str], log: Path) -> None:
+        self._log = log
+        with log.open("w") as file:
+            self._program = subprocess.Popen(
+                ["bash", "-e", "-c", script],
+                cwd=folder,
+                env=environment,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def text(self) -> str:
+        return self._log.read_text()
+
+    def interrupt(self) -> None:
+        """Ctrl-C, which all programs of the terminal hear."""
+        if self._program.poll() is None:
+            os.killpg(self._program.pid, signal.SIGINT)
+        self._program.wait(60)
+
+    def kill(self) -> None:
+        if self._program.poll() is None:
+            os.killpg(self._program.pid, signal.SIGKILL)
+            self._program.wait()
+
+
+class Reader:
+    """Who does what the page says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.terminals: dict[str, Terminal] = {}
+        programs = folder / "bin"
+        programs.mkdir()
+        for name, command in (("kubeshard", "-m kubeshard"), ("pytest", "-m pytest")):
+            (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {command} "$@"\n')
+            (programs / name).chmod(0o755)
+        path = f"{programs}{os.pathsep}{find_assets()}{os.pathsep}{os.environ['PATH']}"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        self.environment = kept | {"PATH": path, "HOME": str(folder)}
+        self._before = ""
+        self._said: list[str] | Terminal = []
+
+    def type(self, script: str) -> None:
+        lines = script.strip().splitlines()
+        shown = self._shell(script)
+        self._before += "".join(f"{line}\n" for line in lines if line.startswith(("cd ", "export ")))
+        self._said = [lines[-1], shown]
+
+    def start(self, title: str, script: str) -> None:
+        if title in self.terminals:
+            self.terminals[title].interrupt()
+        log = self.folder / f"{title}.{len(list(self.folder.glob('*.log')))}.log"
+        terminal = Terminal(f"{self._before}{script}", self.folder, self.environment, log)
+        self.terminals[title] = self._said = terminal
+        if "apiserver" in script:  # its reader waits for what it prints
+            self.sees(["export KUBECONFIG"])
+
+    def write(self, name: str, content: str) -> None:
+        file = self.folder / "hello-operator" / name
+        assert file.exists(), f"the page changes {name}, which kubeshard init does not make"
+        file.write_text(content)
+
+    def sees(self, wanted: list[str]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while missing := [line for line in wanted if _plain(line) not in _plain(self._shown())]:
+            assert time.monotonic() < deadline, f"{missing} not in {self._shown()}"
+            time.sleep(0.2)
+            if isinstance(self._said, list):
+                self._said[1] = self._shell(self._said[0])
+
+    def _shown(self) -> str:
+        return self._said.text if isinstance(self._said, Terminal) else self._said[1]
+
+    def _shell(self, script: str) -> str:
+        done = subprocess.run(
+            ["bash", "-e", "-o", "pipefail", "-c", f"{self._before}{script}"],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE,
+        )
+        ready_later = done.returncode == 1 and "NotFound" in done.stdout  # it is looked at again
+        assert done.returncode == 0 or ready_later, f"{script}\n{done.stdout}"
+        return done.stdout
+
+
+def _plain(text: str) -> str:
+    """With single spaces: columns are as wide as what is in them."""
+    return re.sub(r"[ \t]+", " ", text)
+
+
+def test_the_tutorial_can_be_followed_from_its_first_command_to_its_last(tmp_path: Path) -> None:
+    blocks = BLOCK.findall(PAGE.read_text())
+    assert len(blocks) > 20
+    reader = Reader(tmp_path)
+    try:
+        for language, title, content in blocks:
+            match language, bool(title):
+                case "sh", False:
+                    reader.type(content)
+                case "sh", True:
+                    reader.start(title, content)
+                case "text", False:
+                    reader.sees(content.splitlines())
+                case "python", True:
+                    reader.write(title, content)
+                case _:
+                    pytest.fail(f"a block of {language} that nobody reads: {content}")
+    finally:
+        for terminal in reader.terminals.values():
+            terminal.kill()
