@@ -60,8 +60,18 @@ class Deployment(KubeObject, group="apps", version="v1"):
     status: Mapping[str, Any] | None = None
 
 
+class Port(Struct):
+    port: int
+    name: str | None = None
+
+
+class ServiceSpec(Struct):
+    selector: Mapping[str, str] | None = None
+    ports: tuple[Port, ...] | None = None
+
+
 class Service(KubeObject, version="v1"):
-    spec: Mapping[str, Any] | None = None
+    spec: ServiceSpec | None = None
 
 
 async def generate(ctx: Context, shop: Storefront) -> AsyncIterator[KubeObject]:
@@ -72,7 +82,7 @@ async def generate(ctx: Context, shop: Storefront) -> AsyncIterator[KubeObject]:
         meta = ObjectMeta(name=safe_name(name, page), namespace=namespace)
         yield ConfigMap(metadata=meta, data={"index.html": f'<h1 style="color: {color}">{page}</h1>\n'})
     meta = ObjectMeta(name=name, namespace=namespace)
-    yield Service(metadata=meta, spec={"selector": labels(shop), "ports": [{"name": "http", "port": 80}]})
+    yield Service(metadata=meta, spec=ServiceSpec(selector=labels(shop), ports=(Port(port=80, name="http"),)))
     yield deployment(shop, meta)
     if shop.spec.directory is not None:
         there = ObjectMeta(name=safe_name("storefront", namespace, name), namespace=shop.spec.directory)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from app_cluster import App, AppCluster, AppStatus, app, app_cluster
 
-from kubeshard import Context, Controller, Daemon, Finalizer, Manager
+from kubeshard import Context, Controller, Daemon, Finalizer, Manager, Watch, matching
 from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.client.writes import WriteRecord
 from kubeshard.controller.in_flight import Activity, InFlight
@@ -171,6 +171,32 @@ async def test_its_reads_include_its_writes_and_its_statuses_are_sent_on_change_
         async with cluster.running(Listening(count).controller()):
             assert seen == [1, 2, 1, 1, 2]
             assert cluster.sent == ["PATCH status"] * 4
+
+
+@virtual_time
+async def test_what_it_writes_is_remembered_apart_from_the_reconciler_and_until_the_cache_has_seen_it() -> (
+    None
+):
+    async with app_cluster() as cluster:
+        kept: list[Context] = []
+
+        async def make(ctx: Context, obj: App) -> None:
+            kept.append(ctx)
+            for number in range(20):
+                await ctx.client.create(app(f"made-{number}"))
+            assert ctx._writes
+
+        async def reconcile(ctx: Context, obj: App) -> None:
+            assert not kept or ctx._writes is not kept[0]._writes
+
+        daemon = Daemon(make)
+        await cluster.client.create(app("a"))
+        scope = Watch(App, when=matching(lambda obj: obj.metadata.name == "a"))
+        controller = Controller(name="app", reconciler=reconcile, primary=scope, daemons=[daemon])
+        async with cluster.running(controller):
+            await resize(cluster, 1)
+            assert len(kept) == 1
+            assert not kept[0]._writes
 
 
 @virtual_time

@@ -266,7 +266,7 @@ async def test_storefronts_have_what_they_ask_for_and_nothing_else_whatever_happ
         assert owner is not None
         assert (owner.kind, owner.name) == ("Storefront", "shop")
         await place.sees(ConfigMap, about, colored("red"))
-        await place.sees(it.Service, "shop", lambda it: it.spec["ports"][0]["port"] == 80)
+        await place.sees(it.Service, "shop", lambda it: it.spec.ports[0].port == 80)
         await place.sees(ConfigMap, entry, lambda it: it.data == {"pages": "home, about us"}, "default")
         await place.sees(it.Storefront, "shop", lambda it: it.status.pages == 2 and it.status.ready is False)
         await place.change(it.Theme, theme, {"spec": {"color": "green"}})
@@ -282,14 +282,14 @@ async def test_storefronts_have_what_they_ask_for_and_nothing_else_whatever_happ
         await place.sees(ConfigMap, home, colored("blue"))
         async with place.rival(
             (ConfigMap, home, {"data": {"index.html": "mine"}}),
-            (it.Service, "shop", {"spec": {"selector": {"app.kubernetes.io/instance": "mine"}}}),
+            (it.Service, "shop", {"spec": {"selector": {"app": "mine"}}}),
             (it.Storefront, "shop", {"metadata": {"annotations": {"a": "b"}}}),
         ):
             await place.change(it.Storefront, "shop", {"spec": {"pages": ["home", "news"]}})
             await place.sees(ConfigMap, safe_name("shop", "news"), colored("blue"))
         await place.sees(ConfigMap, home, colored("blue"))
         selector = {"app.kubernetes.io/instance": "storefront-shop"}
-        await place.sees(it.Service, "shop", lambda it: it.spec["selector"] == selector)
+        await place.sees(it.Service, "shop", lambda it: it.spec.selector == selector)
         await place.delete(it.Storefront, "shop")
         await place.gone(it.Storefront, "shop")
         for kind, name, namespace in (

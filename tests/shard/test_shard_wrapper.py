@@ -337,6 +337,7 @@ async def test_the_drain_is_acknowledged_when_daemons_have_ended_and_they_begin_
         process.server.store(again)
         await process.show(again)
         assert begun == ["5", "200"]
+    assert len(ended) == 2  # with the controller
 
 
 @virtual_time
