@@ -97,12 +97,15 @@ def test_rights_that_are_missing(powerless: Path) -> None:
     assert line.endswith("bind a role that grants this to the user, or use another one")
 
 
-def test_a_shard_of_a_ring_that_does_not_exist_waits_and_says_so(kubeconfig: Path) -> None:
+def test_a_shard_of_a_ring_that_does_not_exist_says_so_and_what_to_do(kubeconfig: Path) -> None:
     options = ("--controllerring", "no-such-ring", "--lease-namespace", "default")
     with running(kubeconfig, "checksum-controller", *options) as process:
         assert process.stderr is not None
         line = process.stderr.readline()
-        assert "WARNING kubeshard.shard: Waiting for the ControllerRing ring=no-such-ring" in line
+        assert (
+            "WARNING kubeshard.shard: There is no ControllerRing, and this instance assigns no objects "
+            'ring=no-such-ring advice="create it, or correct the name;'
+        ) in line
         process.terminate()
         assert process.wait(10) == 0
         assert "Unclosed" not in process.stderr.read()

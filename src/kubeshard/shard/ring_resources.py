@@ -94,9 +94,11 @@ async def find_resources(
     ring: str,
     controllers: Sequence[Controller[Any]],
     given: tuple[RingResource, ...] | None = None,
+    *,
+    shares_out: bool,
 ) -> RingResources:
     """`given`, those of the ControllerRing, or the declared ones where there is none; where there is nothing at all,
-    the ControllerRing is waited for. Raises ConfigurationError.
+    the ControllerRing is waited for. `shares_out`: this process may be the ring's sharder. Raises ConfigurationError.
     """
     declared = declared_resources(controllers) if given is None else ()
     if given is not None:
@@ -105,7 +107,14 @@ async def find_resources(
         found = await _waiting(ring, lambda: _read_ring(client, ring))
     elif (read := await _waiting(ring, lambda: _read_ring_if_any(client, ring))) is None:
         found = declared
-        _log.info("There is no ControllerRing; the ring is what the controllers declare", ring=ring)
+        if shares_out:
+            _log.info("There is no ControllerRing; the ring is what the controllers declare", ring=ring)
+        else:
+            _log.warning(
+                "There is no ControllerRing, and this instance assigns no objects",
+                ring=ring,
+                advice='create it, or correct the name; nothing is wrong if other instances have mode="both"',
+            )
     else:
         found = read
         for missing in check_agreement(ring, RingResources(declared), RingResources(found)):

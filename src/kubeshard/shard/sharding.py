@@ -133,7 +133,9 @@ class Sharding:
             pod_name_required=self._pod_name_required,
             world=client.world,
         )
-        resources = await find_resources(client, self.ring, controllers, self._given)
+        resources = await find_resources(
+            client, self.ring, controllers, self._given, shares_out=self.mode != "shard"
+        )
         kinds = await find_kinds(client, self.ring, resources, controllers)
         self._prepared = _Prepared(shard, resources, kinds, client, self._declared(controllers))
         if self._is_shard:
