@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -24,12 +25,23 @@ def test_a_validator_takes_fifteen_lines_with_its_imports_and_its_manager() -> N
     assert len([line for line in EXAMPLE.splitlines() if line]) <= 15
 
 
-def test_the_webhooks_of_the_document_are_served_and_registered() -> None:
+@pytest.fixture
+def names() -> dict[str, Any]:
+    """What the programs of the document define."""
     module = ModuleType("admission_webhooks")
     sys.modules[module.__name__] = module  # annotations are resolved in it
     for block in BLOCKS:
         exec(block, vars(module))
-    names = vars(module)
+    return vars(module)
+
+
+async def test_the_test_of_the_document_passes(
+    names: dict[str, Any], kube_api: Any, kube_client: Any, kube_namespace: str
+) -> None:
+    await names["test_an_image_without_a_version_is_refused"](kube_api, kube_client, kube_namespace)
+
+
+def test_the_webhooks_of_the_document_are_served_and_registered(names: dict[str, Any]) -> None:
     with pytest.raises(Denied):
         names["no_latest"](names["App"](image="a:latest"))
     assert [manifest["kind"] for manifest in names["webhooks"].manifests()] == [

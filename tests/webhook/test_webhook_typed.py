@@ -302,6 +302,27 @@ def test_what_narrows_a_function_is_registered_too() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("url", "called"),
+    [
+        ("https://example.com:8443", "https://example.com:8443/validate/no-latest"),
+        ("https://example.com", "https://example.com:9443/validate/no-latest"),
+        ("https://example.com/hooks/", "https://example.com:9443/hooks/validate/no-latest"),
+    ],
+)
+def test_a_url_without_a_port_gets_that_of_the_server(url: str, called: str) -> None:
+    (found,) = Webhooks("apps", [no_latest], url=url).manifests()
+    assert found["webhooks"][0]["clientConfig"] == {"url": called}
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1", "http://127.0.0.1", "https://", "https://127.0.0.1:0", "https://127.0.0.1:x"]
+)
+def test_a_url_that_no_api_server_can_call_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="the API server cannot call url="):
+        Webhooks("apps", [no_latest], url=url)
+
+
 def test_certificates_of_somebody_else_are_told_by_annotations() -> None:
     files = CertificateFiles("tls.crt", "tls.key")
     found = registered(certificates=files, annotations={"cert-manager.io/inject-ca-from": "a/b"})

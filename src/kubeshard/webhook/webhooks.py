@@ -52,6 +52,19 @@ RETRIED_AFTER = 5.0
 _LOG = get_logger("kubeshard.webhook")
 
 
+def _checked(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        if not url or (parts.scheme == "https" and parts.hostname and parts.port != 0):
+            return url
+    except ValueError:
+        pass
+    raise ValueError(
+        f"webhooks: the API server cannot call url={url!r}: give one such as https://127.0.0.1; without "
+        "a port, that of this server is added"
+    )
+
+
 class Webhooks:
     """Serves functions that are decorated with `validates`, `defaults` and `converts`; for a manager's `servers`.
 
@@ -64,7 +77,7 @@ class Webhooks:
     the authority there (`cert-manager.io/inject-ca-from`), and no other authority is registered. `register=False`:
     somebody else applies `manifests`.
 
-    Raises TypeError and ValueError for functions that cannot be served.
+    Raises TypeError and ValueError for functions that cannot be served, ValueError for a `url` that cannot be called.
     """
 
     def __init__(
@@ -87,7 +100,7 @@ class Webhooks:
         self._conversions = _conversions(functions)
         self._namespace = namespace
         self._service = service or name
-        self._url = url
+        self._url = _checked(url)
         self._place = host, port
         self._given = certificates
         self._annotations = dict(annotations or {})
@@ -243,9 +256,9 @@ class Webhooks:
         if not self._url:
             return Address(self._service, namespace or self._namespace)
         url = urlsplit(self._url)
-        return Address(
-            url=self._url if url.port else f"{self._url.removesuffix('/')}:{self.port or self._place[1]}"
-        )
+        if not url.port:
+            url = url._replace(netloc=f"{url.netloc}:{self.port or self._place[1]}")
+        return Address(url=url.geturl())
 
     def _routes(self) -> Routes:
         routes: dict[str, Any] = {}
