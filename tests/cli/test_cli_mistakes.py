@@ -56,6 +56,22 @@ def kubeshard(
     )
 
 
+def test_an_interrupt_during_imports_ends_without_a_stack_trace(home: Path) -> None:
+    program = (
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'kubeshard.cli.rbac': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from kubeshard.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=home, capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_no_cluster(home: Path) -> None:
     done = kubeshard(home, "samples", "apply")
     assert (done.returncode, done.stdout) == (2, "")

@@ -10,6 +10,7 @@ The modules import what a command runs on only when it runs: `--help` is quick a
 from __future__ import annotations
 
 import gc
+import sys
 
 COLLECT_AFTER = 20_000
 """Objects that may come to be before Python's garbage collector looks at the youngest. What imports make is no garbage,
@@ -20,7 +21,10 @@ and at its default it looks at that a hundred times before a command begins.
 def main() -> None:
     """Entry point of the command `kubeshard`."""
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
-    # Only now: it imports the commands of other distributions, and they import this package.
-    from kubeshard.cli.program import main as run
+    try:
+        # Only now: it imports the commands of other distributions, and they import this package.
+        from kubeshard.cli.program import main as run
 
-    run()
+        run()
+    except KeyboardInterrupt:  # before a command could take signals, as during imports
+        sys.exit(130)
