@@ -255,8 +255,12 @@ async def test_writes_without_end_take_no_more_memory_than_one() -> None:
 def test_what_is_no_daemon_is_refused_with_what_to_write() -> None:
     def plain(ctx: Context, obj: App) -> None: ...
 
+    async def of_the_object_alone(obj: App) -> None: ...
+
     with pytest.raises(TypeError, match="give an `async def` function"):
         Daemon(plain)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="give an `async def` function"):
+        Daemon(of_the_object_alone)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="restart_on is a function of the object"):
         Daemon(Listening().listen, restart_on="spec")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"daemons takes a list of Daemon\(function\)"):

@@ -220,7 +220,9 @@ def test_a_key_without_a_domain_of_ones_own_is_refused(key: str) -> None:
 
 
 def test_what_cannot_be_a_cleanup_is_refused() -> None:
-    for wrong in (lambda ctx, obj: None, None, "clean"):
+    async def of_the_object_alone(obj: App) -> None: ...
+
+    for wrong in (lambda ctx, obj: None, None, "clean", of_the_object_alone):
         with pytest.raises(TypeError, match="`async def` function"):
             Finalizer(BUCKET, wrong)  # type: ignore[arg-type]
 

@@ -161,3 +161,11 @@ async def test_what_is_as_generated_costs_no_request() -> None:
             await asyncio.sleep(36_000 * 1.2)
             assert sized.runs > runs
             assert not [each for each in cluster.recording.requests[before:] if each.method != "GET"]
+
+
+def test_a_generator_of_other_arguments_is_refused_where_it_is_declared() -> None:
+    async def of_nothing() -> list[KubeObject]:
+        return []
+
+    with pytest.raises(TypeError, match=r"of_nothing.* takes other arguments than \(ctx, obj\)"):
+        Generator(of_nothing)  # type: ignore[arg-type]

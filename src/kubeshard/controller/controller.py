@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from inspect import iscoroutinefunction, isfunction, ismethod, signature, unwrap
+from inspect import iscoroutinefunction
 from typing import Any, Generic, TypeVar
 
 from kubeshard.controller.daemons import Daemon
@@ -17,6 +17,8 @@ from kubeshard.controller.reconciler import (
     ReconcileFunction,
     Reconciler,
     ReconcilerWrapper,
+    is_plain,
+    takes_two,
 )
 from kubeshard.controller.sources import Source
 from kubeshard.controller.watch import AnyIndex, AnyWatch, Index, Watch, as_watch
@@ -132,7 +134,7 @@ class Controller(Generic[T]):
                 raise TypeError(
                     f"controller {self.name}: the map function of {watch.form} is a plain function, not `async def`"
                 )
-            if not _takes_two(watch.to):
+            if not takes_two(watch.to):
                 raise TypeError(
                     f"controller {self.name}: the map function of {watch.form} takes two arguments: a reader of the "
                     "cache, and the object"
@@ -236,9 +238,9 @@ def _no_reconciler(controller: str, what: object) -> str:
 
 def _check_function(controller: str, function: Callable[..., Any]) -> None:
     whose = f"controller {controller}: {_name_of(function)}"
-    if not _takes_two(function):
+    if not takes_two(function):
         raise TypeError(f"{whose} takes other arguments than (ctx, obj)")
-    if _is_plain(function):
+    if is_plain(function):
         raise TypeError(f"{whose} is not an `async def`: make it one, or derive from BlockingReconciler")
 
 
@@ -252,33 +254,14 @@ def _check_methods(controller: str, reconciler: Any) -> None:
         raise TypeError(f"{whose} has no method `reconcile`")
     for name, arguments in (("reconcile", "ctx, obj"), ("gone", "ctx, key")):
         method = getattr(reconciler, name)
-        if not _takes_two(method):
+        if not takes_two(method):
             raise TypeError(f"{whose}.{name} takes other arguments than ({arguments})")
         blocking = isinstance(reconciler, BlockingReconciler)
         if blocking and iscoroutinefunction(method):
             raise TypeError(
                 f"{whose}.{name} is `async def`: derive from Reconciler, or make it a plain function"
             )
-        if not blocking and _is_plain(method):
+        if not blocking and is_plain(method):
             raise TypeError(
                 f"{whose}.{name} is not an `async def`: make it one, or derive from BlockingReconciler"
             )
-
-
-def _is_plain(function: Callable[..., Any]) -> bool:
-    """A `def` that is not an `async def`; what decorates an `async def` may be either."""
-    function = unwrap(function)
-    return (isfunction(function) or ismethod(function)) and not iscoroutinefunction(function)
-
-
-def _takes_two(function: Callable[..., Any]) -> bool:
-    """Whether it can be called with two arguments by position; in doubt it can."""
-    try:
-        parameters = signature(function)
-    except (TypeError, ValueError):  # some callables that are written in C do not tell
-        return True
-    try:
-        parameters.bind(None, None)
-    except TypeError:
-        return False
-    return True

@@ -31,12 +31,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from inspect import iscoroutinefunction, isfunction, ismethod, unwrap
 from typing import Any, Generic, TypeVar
 
 from kubeshard.cache.backoff import Backoff, BackoffPolicy
 from kubeshard.controller.context import Context
-from kubeshard.controller.reconciler import ReconcileFn, Result
+from kubeshard.controller.reconciler import ReconcileFn, Result, is_plain, takes_two
 from kubeshard.controller.sources import Enqueue
 from kubeshard.core.objects import Key, KubeObject
 
@@ -69,9 +68,7 @@ class Daemon(AnyDaemon, Generic[T]):
 
     def __post_init__(self) -> None:
         given: Any = self.function
-        function = unwrap(given) if callable(given) else None
-        plain = (isfunction(function) or ismethod(function)) and not iscoroutinefunction(function)
-        if function is None or plain:
+        if not callable(given) or is_plain(given) or not takes_two(given):
             raise TypeError(f"Daemon({given!r}): give an `async def` function of (ctx, obj)")
         if not callable(self.restart_on):
             raise TypeError(

@@ -26,12 +26,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from inspect import iscoroutinefunction, isfunction, ismethod, unwrap
 from typing import Any, Generic, TypeVar
 
 from kubeshard.controller.context import Context
 from kubeshard.controller.outcomes import STALE
-from kubeshard.controller.reconciler import ReconcileFn, Result
+from kubeshard.controller.reconciler import ReconcileFn, Result, is_plain, takes_two
 from kubeshard.core.errors import Conflict, NotFound, PatchTestFailed
 from kubeshard.core.finalizers import adding, deletion_age, is_finalizer, removing, spoken
 from kubeshard.core.objects import KubeObject
@@ -69,9 +68,7 @@ class Finalizer(AnyFinalizer, Generic[T]):
         if not is_finalizer(self.key):
             raise ValueError(f"finalizer {self.key!r}: <your domain>/<what>, as in example.com/bucket")
         cleanup: Any = self.cleanup
-        function = unwrap(cleanup) if callable(cleanup) else None
-        plain = (isfunction(function) or ismethod(function)) and not iscoroutinefunction(function)
-        if function is None or plain:
+        if not callable(cleanup) or is_plain(cleanup) or not takes_two(cleanup):
             raise TypeError(f"finalizer {self.key}: cleanup is an `async def` function of (ctx, obj)")
 
 

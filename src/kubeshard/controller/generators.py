@@ -26,7 +26,7 @@ from kubeshard.controller.desired.plan import Applied
 from kubeshard.controller.desired.planning import Unowned
 from kubeshard.controller.desired.sets import Immutable
 from kubeshard.controller.finalizers import Finalizer
-from kubeshard.controller.reconciler import Reconciler, Result
+from kubeshard.controller.reconciler import Reconciler, Result, takes_two
 from kubeshard.core.objects import KubeObject
 
 T = TypeVar("T", bound=KubeObject)
@@ -55,6 +55,8 @@ class Generator(Reconciler[T]):
         for function in (generate, then):
             if function is not None and not callable(function):
                 raise TypeError(f"{function!r} is not a function of (ctx, obj)")
+        if not takes_two(generate):
+            raise TypeError(f"{generate!r} takes other arguments than (ctx, obj)")
         self._generate = generate
         self._then = then
         self._set = set

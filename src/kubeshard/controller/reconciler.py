@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from inspect import iscoroutinefunction, isfunction, ismethod, signature, unwrap
 from typing import Any, Generic, Protocol, TypeVar
 
 from kubeshard.controller.context import Context
@@ -115,3 +116,22 @@ ReconcilerWrapper = Callable[[ReconcileFn], ReconcileFn]
 """Adds behaviour around every run of a controller: `wrapper(inner)` is called once, when the controller
 starts.
 """
+
+
+def is_plain(function: Callable[..., Any]) -> bool:
+    """A `def` that is not an `async def`; what decorates an `async def` may be either."""
+    function = unwrap(function)
+    return (isfunction(function) or ismethod(function)) and not iscoroutinefunction(function)
+
+
+def takes_two(function: Callable[..., Any]) -> bool:
+    """Whether it can be called with two arguments by position; in doubt it can."""
+    try:
+        parameters = signature(function)
+    except (TypeError, ValueError):  # some callables that are written in C do not tell
+        return True
+    try:
+        parameters.bind(None, None)
+    except TypeError:
+        return False
+    return True
