@@ -12,7 +12,7 @@ from workqueue_bench import new_queue, take
 from kubeshard.core import Key
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
-from kubeshard.workqueue import LOW, NORMAL, Debounce, FastSlow, ItemExponential, Reason, ShutDown
+from kubeshard.workqueue import LOW, NORMAL, Debounce, FastSlow, ItemExponential, Reason, ShutDown, WorkQueue
 
 
 @virtual_time
@@ -53,6 +53,24 @@ async def test_an_add_during_processing_is_processed_again_after_done() -> None:
         queue.add("a")
         assert (key, len(queue)) == ("a", 0)
     assert await take(queue) == "a"
+
+
+@virtual_time
+async def test_a_key_may_be_whatever_can_be_hashed() -> None:
+    queue: WorkQueue[object] = WorkQueue(clock=VirtualClock(), limiter=ItemExponential(rng=SeededRng(0)))
+    there = Key("ns", "a")
+    for key in (("east", there), ("west", there), there, 7, ("east", Key("ns", "a"))):
+        queue.add(key)
+    queue.add_after(frozenset({"late"}), 5)
+    taken = []
+    while len(queue):
+        async with queue.get() as key:
+            taken.append(key)
+    async with queue.get() as key:
+        taken.append(key)
+    assert taken == [("east", there), ("west", there), there, 7, frozenset({"late"})]
+    with pytest.raises(TypeError):
+        queue.add(["a", "list"])
 
 
 @virtual_time
