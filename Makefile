@@ -36,7 +36,7 @@ test-all: test test-system ## Run everything that needs neither Go nor a real ku
 PYTHONS ?= 3.12 3.13
 test-pythons: $(STAMP) ## Run the tests of each part on other Pythons, as far as they are on this machine
 	$(BIN)/python tools/test_pythons.py $(PYTHONS) -- -m "$(QUICK)" $(SPREAD) --kube=embedded \
-	  $(addprefix tests/,core runtime sharding workqueue client cache controller manager shard sharder webhook) \
+	  $(addprefix tests/,core runtime sharding workqueue crd tenure client cache controller manager shard sharder webhook) \
 	  apiserver/tests/apiserver $(ARGS)
 
 wheels: $(STAMP) ## Build both wheels and use them in a new virtual environment, as a user would
