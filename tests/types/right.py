@@ -15,6 +15,7 @@ from kubeshard import (
     ConfigMap,
     Context,
     Controller,
+    Daemon,
     EveryKind,
     Finalizer,
     Generator,
@@ -284,6 +285,7 @@ async def unmake_anything(ctx: Context, obj: KubeObject) -> None: ...
 
 
 assert_type(Finalizer("example.com/pages", unmake), Finalizer[Site])
+assert_type(Daemon(reconcile), Daemon[Site])
 by_theme = Index(Site, "theme", lambda site: [site.spec.theme])
 assert_type(related(Theme, Site, by_theme), Watch[Theme])
 assert_type(
@@ -302,6 +304,7 @@ Controller(
         Finalizer("example.com/bucket", unmake),
         Finalizer("example.com/log", unmake_anything),
     ],
+    daemons=[Daemon(reconcile, restart_on=theme_of), Daemon(unmake_anything)],
 )
 app_controller = Controller(name="app", reconciler=states, primary=App, error_condition="Ready")
 

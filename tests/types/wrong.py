@@ -15,7 +15,7 @@ from right import Anything, OldSite, Site, Sites, Theme, reconcile, sites_of, th
 
 from kubeshard import BlockingReconciler, ConfigMap, Context, Controller, Index, Key, Reconciler, Result, Watch
 from kubeshard import ALL, changed, ensure, generation_changed, matching, run
-from kubeshard import Client, Condition, EveryKind, Finalizer, Generator, KubeObject, Manager, Sharding
+from kubeshard import Client, Condition, Daemon, EveryKind, Finalizer, Generator, KubeObject, Manager, Sharding
 from kubeshard import is_ready, related, safe_name, until, wait_for
 from kubeshard.cache import Added, Cache, Delta, Updated
 from kubeshard.client import Bookmark, Changed, WatchEvent
@@ -190,6 +190,10 @@ Finalizer("example.com/a")  # mistake: without a cleanup
 Controller(name="a", reconciler=Sites(), primary=Site, finalizers=[Finalizer("example.com/a", unmake_theme)])  # mistake: of another class
 Controller(name="a", reconciler=Sites(), primary=Site, finalizers=Finalizer("example.com/a", unmake))  # mistake: a list
 Controller(name="a", reconciler=Sites(), primary=Site, finalizers=["example.com/a"])  # mistake: a key has no cleanup
+Daemon(unmake_at_once)  # mistake: not async
+Daemon(reconcile, restart_on=lambda site: site.spec.thema)  # mistake: a field that is not there
+Controller(name="a", reconciler=Sites(), primary=Site, daemons=[Daemon(unmake_theme)])  # mistake: of another class
+Controller(name="a", reconciler=Sites(), primary=Site, daemons=Daemon(reconcile))  # mistake: a list
 Controller(name="a", reconciler=Sites(), primary=Site, error_condition=True)  # mistake: the type of the condition
 related(Theme, Site, "theme")  # mistake: an index, not its name
 related(Theme, Site, Index(Site, "theme", lambda site: [site.thema]))  # mistake: a field that is not there
