@@ -367,6 +367,7 @@ def test_names_of_controllers_are_unique() -> None:
         ({"controllers": controller()}, r"takes a list of controllers: Manager\(\[items\]\)"),
         ({"controllers": [Act()]}, "is not a Controller"),
         ({"leader_election": True}, r"takes a LeaderElection\(name=..., namespace=...\)"),
+        ({"servers": NotingServer([])}, r"servers takes a list: servers=\[NotingServer\(...\)\]"),
         ({"sharding": "items"}, r"takes a Sharding: Sharding\('items'\)"),
     ],
 )

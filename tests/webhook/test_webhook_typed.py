@@ -323,6 +323,30 @@ def test_a_url_that_no_api_server_can_call_is_refused(url: str) -> None:
         Webhooks("apps", [no_latest], url=url)
 
 
+@pytest.mark.parametrize(
+    ("when", "says"),
+    [
+        (
+            {"operations": ("create",)},
+            r"^@validates: operations=\('create',\) are not some of CREATE, UPDATE, ",
+        ),
+        ({"operations": "DELETE"}, r"^@validates: operations='DELETE' are not some of CREATE, UPDATE, "),
+        ({"failure_policy": "fail"}, r"^@validates: failure_policy='fail' is not Fail or Ignore$"),
+        ({"operation": ("CREATE",)}, r"^@validates takes no operation$"),
+    ],
+)
+def test_what_cannot_be_registered_is_refused_where_it_is_declared(when: Any, says: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=says):
+        validates(App, **when)
+
+
+def test_a_decorator_without_its_kind_says_what_to_write() -> None:
+    with pytest.raises(TypeError, match=r"^@validates takes the kind: @validates\(App\)$"):
+        validates(no_latest)  # type: ignore[arg-type] # the mistake
+    with pytest.raises(TypeError, match=r"^@defaults takes the kind: @defaults\(App\)$"):
+        defaults(no_latest)  # type: ignore[arg-type] # the mistake
+
+
 def test_certificates_of_somebody_else_are_told_by_annotations() -> None:
     files = CertificateFiles("tls.crt", "tls.key")
     found = registered(certificates=files, annotations={"cert-manager.io/inject-ca-from": "a/b"})

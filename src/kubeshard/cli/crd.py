@@ -137,7 +137,7 @@ def _classes(reference: str) -> Iterator[type[KubeObject]]:
     chosen = [cls for cls in found if declared(cls)] or [cls for cls in found if _is_custom(cls.KIND.group)]
     if not chosen:
         raise ConfigurationError(
-            f"{reference} has no class of a custom resource: class Name(KubeObject, group=...)"
+            f"{reference} has no class of a custom resource: class Name(KubeObject, group=...), a group with a dot"
         )
     yield from chosen
 

@@ -40,7 +40,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -139,6 +139,9 @@ class Manager:
             raise TypeError("leader_election takes a LeaderElection(name=..., namespace=...)")
         if isinstance(sharding, str):
             raise TypeError(f"sharding takes a Sharding: Sharding({sharding!r})")
+        for name, parts in (("servers", servers), ("runnables", runnables)):
+            if not isinstance(parts, Iterable):
+                raise TypeError(f"{name} takes a list: {name}=[{type(parts).__name__}(...)]")
         if cache is not None and (sharding or scopes or default_scope or transforms or on_watch_error):
             raise ValueError("a given cache has its settings already: give a cache, or what makes one")
         self.metrics = Metrics(registry)

@@ -30,8 +30,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
-from inspect import signature
-from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, cast, overload
+from inspect import isfunction, signature
+from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, cast, get_args, overload
 
 import msgspec
 
@@ -49,6 +49,7 @@ S = TypeVar("S", bound=KubeObject)
 _MARK = "__kubeshard_webhook__"
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+Policy = Literal["Fail", "Ignore"]
 
 
 class Denied(Exception):
@@ -67,7 +68,7 @@ class When(TypedDict, total=False):
 
     operations: tuple[Operation, ...]
     """Default: CREATE and UPDATE. On DELETE the function gets the object that is to go, as new and as old."""
-    failure_policy: Literal["Fail", "Ignore"]
+    failure_policy: Policy
     """Default: Fail."""
     subresource: str
     """Instead of writes of the object those of a part of it: `status`."""
@@ -86,6 +87,19 @@ class Admits:
     does: Literal["validate", "default"]
     target: type[KubeObject]
     when: When
+
+    def __post_init__(self) -> None:
+        decorator = f"@{self.does}s"
+        if isfunction(self.target):
+            raise TypeError(f"{decorator} takes the kind: {decorator}(App)")
+        if unknown := self.when.keys() - When.__annotations__.keys():
+            raise TypeError(f"{decorator} takes no {', '.join(sorted(unknown))}")
+        allowed, operations = get_args(Operation), self.when.get("operations", ())
+        if not set(operations) <= set(allowed):
+            raise ValueError(f"{decorator}: operations={operations!r} are not some of {', '.join(allowed)}")
+        policy = self.when.get("failure_policy", "Fail")
+        if policy not in get_args(Policy):
+            raise ValueError(f"{decorator}: failure_policy={policy!r} is not Fail or Ignore")
 
 
 @dataclass(frozen=True, slots=True)
