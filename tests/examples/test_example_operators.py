@@ -184,6 +184,22 @@ class Device:
         async with asyncio.timeout(SECONDS), self.changed:
             await self.changed.wait_for(what)
 
+    @asynccontextmanager
+    async def sending(self, line: str) -> AsyncIterator[None]:
+        """It sends the same again and again while the block runs."""
+
+        async def repeat() -> None:
+            while True:
+                self.send(line)
+                await asyncio.sleep(0.1)
+
+        task = asyncio.create_task(repeat())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
     def send(self, line: str) -> None:
         for writer in self.connections:
             writer.write(f"{line}\n".encode())
@@ -211,9 +227,9 @@ async def test_sensors_are_listened_to_and_looked_after_whatever_happens_to_the_
             await place.make(it.Sensor(metadata=place.meta("roof"), spec=spec))
             await place.sees(it.Sensor, "roof", heard_of("False"))
             await device.until(lambda: len(device.connections) == 1)
-            device.send("21.5")
-            await reads("21.5")
-            await place.sees(it.Sensor, "roof", heard_of("True"))
+            async with device.sending("21.5"):
+                await reads("21.5")
+                await place.sees(it.Sensor, "roof", heard_of("True"))
             await place.sees(it.Sensor, "roof", heard_of("False"))  # it has fallen silent
         await device.until(lambda: not device.connections)  # the daemon ended with the process
         async with place.running(it.sensors, it.looks):
@@ -418,7 +434,6 @@ async def test_apps_run_with_their_secret_and_leave_the_dns_whatever_happens_to_
             (it.App, "web", {"metadata": {"annotations": {"a": "b"}}}),
         ):
             await place.change(it.App, "web", {"spec": {"replicas": 2}})
-            await asyncio.sleep(0.2)
         await place.sees(it.Deployment, "web", lambda it: it.spec["replicas"] == 2)
         await place.sees(ConfigMap, "web", lambda it: it.data["A"] == "2")
         assert it.DNS[key] == "www.example.com"
