@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import yaml
 from processes import Process
-from world import Thing, World, simulate
+from world import Thing, Touch, World, simulate
 
 from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.controller.dependents import ensure
@@ -24,9 +24,11 @@ from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
+from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.assignment_controller import Assignments
+from kubeshard.sharder.schedule import FOLLOW_LAST, SETTLE
 from kubeshard.sharding import ControllerRing, HashRing, shard_label
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard_apiserver import User
@@ -195,6 +197,38 @@ def test_a_sharder_that_dies_while_objects_drain_is_succeeded_and_nothing_is_lef
             team.world.processes[leader].kill()
             left = [shard for shard in (*SHARDS, "s3") if shard != leader]
             await team.until_settled(*left)
+
+    simulate(scene)
+
+
+def test_children_follow_a_long_drain_also_when_a_shard_is_lost_meanwhile() -> None:
+    """What is known of drains is known of other shards than there are now; that must not wait for the next periodic
+    look.
+    """
+
+    async def scene() -> None:
+        async with World(seed=44) as world:
+            team = Team(world)
+            await world.install()
+
+            def shard(name: str) -> None:
+                world.shard(name, Touch(work=100), workers=20, sharding={"mode": "both"})
+
+            for name in SHARDS:
+                shard(name)
+            await world.make_things(24)
+            await world.until(lambda: team.settled(*SHARDS), within=200)
+            async with world.admin() as admin:
+                for name in world.owners():
+                    await admin.patch(Thing, name, "team", MergePatch({"spec": {"v": 1}}))
+            shard("s3")
+            await world.until(world.draining, within=20)
+            await asyncio.sleep(SETTLE[-1])
+            lost = next(name for name in SHARDS if name != team.leader)
+            world.processes[lost].kill()
+            left = [name for name in (*SHARDS, "s3") if name != lost]
+            await world.until(lambda: world.all_owned(*left), within=200)
+            await world.until(lambda: team.settled(*left), within=FOLLOW_LAST + 5)
 
     simulate(scene)
 

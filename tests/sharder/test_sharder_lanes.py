@@ -59,10 +59,16 @@ class Looks:
     async def _look(self, lane: Lane, reach: Reach) -> Found:
         resource = lane.entry.resource.resource
         self.started.append((round(self.clock.monotonic() - self._began, 2), resource, reach))
+        view, tells_drains = lane.ring.view, reach is not Reach.MISPLACED
+        assert view is not None
+        if tells_drains:
+            lane.pending.begin(complete=reach is Reach.ALL)
         await asyncio.sleep(self.takes.get(resource, 0.0))
         outcome = self.outcomes.get(resource, Found())
         if isinstance(outcome, Exception):
             raise outcome
+        if tells_drains:
+            lane.pending.end(view.hashring)
         return outcome
 
     async def _watch(self, lane: Lane) -> None:
@@ -102,6 +108,18 @@ async def test_before_waiting_children_are_looked_at_again_the_drains_of_their_o
         ("mains", Reach.CONTROLLED),
         ("children", Reach.CONTROLLED),
     ]
+
+
+@virtual_time
+async def test_owners_that_were_read_with_other_shards_are_all_read_again_before_children_that_wait() -> None:
+    looks = Looks(MAIN)
+    looks.outcomes["children"] = Found(waiting=1)
+    await asyncio.sleep(0.5)
+    looks.small.shards = ("a",)
+    looks.small.ring.members_changed()
+    await asyncio.sleep(5.0)
+    thorough = [reach for _, reach in looks.of("mains") if reach is not Reach.MISPLACED]
+    assert thorough[:3] == [Reach.ALL, Reach.ALL, Reach.CONTROLLED]
 
 
 @virtual_time

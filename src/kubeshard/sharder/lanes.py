@@ -121,7 +121,12 @@ class Lanes:
             other = lane.ring.lanes.get(owner)
             if other is not None and not other.schedule.failing(Track.THOROUGH):
                 now = self._clock.monotonic()
-                if not other.due_soon(Track.THOROUGH, now):
+                view = lane.ring.view
+                if view is not None and not other.pending.is_known(view.hashring):
+                    other.request(
+                        Reach.ALL, now
+                    )  # else what waits here would wait for the next periodic look there
+                elif not other.due_soon(Track.THOROUGH, now):
                     other.request(Reach.CONTROLLED, now)
                 await other.passed(Track.THOROUGH, self._clock)
 

@@ -11,6 +11,7 @@ few. A *thorough* one may read everything and take long; the urgent one does not
 | shard lost | urgent | those without an available shard | at once, settle looks after 3, 10, 30 s |
 | watch on unassigned objects (re)opened | urgent | those without an available shard | at once |
 | drains or controlled objects waited | thorough | being drained, controlled | after 1, 2, 4 ... 30 s while any waits |
+| controlled objects waited, and their owners were read with other shards | thorough | all owners | with the next look |
 | a drain was asked for | thorough | being drained, controlled | after 1 s |
 | the resource could not be read | its own | as before | after 5, 10, 20, 30, 30 ... s, or `sync_period` |
 

@@ -121,7 +121,11 @@ class Pending:
             self._hashring = hashring
             self._refused_before = set()
 
+    def is_known(self, hashring: HashRing) -> bool:
+        """Whether the last complete look decided with these very shards, and did not fail."""
+        return self._hashring is hashring
+
     def unsure(self, key: str, hashring: HashRing) -> bool:
         """Whether what the key's object controls has to stay where it is."""
         waiting = (self._pending, self._seen, self._refused, self._refused_before)
-        return self._hashring is not hashring or any(key in keys for keys in waiting)
+        return not self.is_known(hashring) or any(key in keys for keys in waiting)
