@@ -294,6 +294,26 @@ async def test_beyond_the_limit_requests_are_503_at_once_and_later_ones_are_serv
     assert (await call(busy, REVIEW)).status == 200
 
 
+async def test_a_route_with_a_limit_of_its_own_holds_no_more_bodies_than_that_and_others_go_on() -> None:
+    class Slow:
+        max_body = 1000
+        max_in_flight = 1
+
+        async def answer(self, body: bytes | bytearray, failed: object, patience: float) -> bytes:
+            began.set()
+            await go_on.wait()
+            return b"{}"
+
+    began, go_on = asyncio.Event(), asyncio.Event()
+    both = AdmissionApp({"/convert": Slow(), "/hook/": let_through}, clock=SystemClock())
+    first = asyncio.ensure_future(call(both, REVIEW, path="/convert"))
+    await began.wait()
+    assert (await call(both, REVIEW, path="/convert")).status == 503
+    assert (await call(both, REVIEW)).status == 200
+    go_on.set()
+    assert (await first).status == 200
+
+
 async def test_a_client_that_leaves_gets_no_answer_and_frees_its_place() -> None:
     small = app(max_in_flight=1)
     for _ in range(3):

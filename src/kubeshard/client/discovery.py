@@ -97,10 +97,10 @@ class Discovery:
         the groups and versions that cannot be told about, as those of an extension server that is down, with why.
         """
         groups = await self._get("/apis", _Groups, "APIGroupList")
+        if groups is None:  # each API server has groups: something else answers
+            raise UnexpectedResponse("GET /apis: there are no groups")
         versions = [("", "v1")]
-        versions += (
-            [(group.name, version) for group in groups.groups for version in group.in_order] if groups else []
-        )
+        versions += [(group.name, version) for group in groups.groups for version in group.in_order]
         found: dict[GroupResource, Kind] = {}
         silent: dict[str, ApiError] = {}
         for group, version in versions:

@@ -75,7 +75,7 @@ def _check_no_loop() -> None:
 
 def _spare_the_collector() -> None:
     """A cache fills with objects that live long and have no cycles, and at its defaults the collector spends a fifth of
-    a restart among them and the modules. A program that set it up itself keeps what it chose.
+    a restart among them and the modules. A program that chose to look as rarely, or never, keeps what it chose.
     """
     youngest, *older = gc.get_threshold()
     if gc.isenabled() and youngest <= COLLECT_AFTER:

@@ -75,6 +75,8 @@ class Reviewer(Protocol):
     """Answers reviews that are not of admission, such as conversion's."""
 
     max_body: int
+    max_in_flight: int
+    """Requests of this route at a time; beyond them 503. With `max_body` it bounds what anybody can make it hold."""
 
     async def answer(self, body: bytes | bytearray, failed: Callable[[], None], patience: float) -> bytes:
         """The answer to a body, within `patience` seconds. `failed` counts a failure of what is behind it. Raises
@@ -118,7 +120,7 @@ class AdmissionApp:
             self._elsewhere.observe(404, 0.0)
             await _refuse(send, 404, "no webhook at this path")
             return
-        if self._in_flight >= self._max_in_flight:
+        if self._in_flight >= self._max_in_flight or _is_full(route):
             route.numbers.observe(503, 0.0)
             await _refuse(send, 503, "too many requests in flight", close=False)
             return
@@ -306,6 +308,10 @@ def _is_plain_json(headers: list[tuple[bytes, bytes]]) -> bool:
         elif name == b"content-encoding":
             return False
     return json
+
+
+def _is_full(route: _Route) -> bool:
+    return isinstance(route.webhook, Reviewer) and route.numbers.in_flight >= route.webhook.max_in_flight
 
 
 def _check_headers(scope: Scope, max_body: int) -> None:

@@ -23,8 +23,11 @@ from kubeshard.runtime.loop import being_cancelled
 from kubeshard.webhook.review import InvalidReview
 from kubeshard.webhook.typed import Converts, Denied, says_of
 
-MAX_BODY = 256 * 1024 * 1024
+MAX_BODY = 64 * 1024 * 1024
 """Bytes. A review holds as many objects as the list that somebody asked for."""
+
+MAX_IN_FLIGHT = 4
+"""Reviews at a time: what they hold is bounded, whoever sends them."""
 
 _BREATH = 100
 """Objects after which others get a turn."""
@@ -44,6 +47,7 @@ class Conversion:
 
     kind: GroupKind
     max_body: int = MAX_BODY
+    max_in_flight: int = MAX_IN_FLIGHT
     _classes: dict[str, type[KubeObject]] = field(default_factory=dict)
     """By apiVersion."""
     _steps: dict[tuple[str, str], Step] = field(default_factory=dict)

@@ -39,7 +39,9 @@ class Observer:
         self._changed = asyncio.Event()
         self._view: Picture | None = None
         self._leases = self._cache.declare(Lease, Scope(labels=Selector.equals(RING_LABEL, ring)))
-        self._elections = self._cache.declare(Lease, Scope(frozenset({election.namespace})))
+        self._elections = self._cache.declare(
+            Lease, Scope(frozenset({election.namespace or client.namespace}))
+        )
         self.moves = 0
         """How often an object's shard label changed from one shard to another."""
         self.drains = 0
