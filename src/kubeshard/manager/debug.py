@@ -9,8 +9,9 @@ waits for.
 | informers | objects, what they weigh as JSON (an estimate from a sample), when the server was last heard, what fails |
 | tasks | of the event loop, alike ones counted, and where they wait |
 
-Guaranteed: taking it waits for nobody, asks the server nothing, changes nothing, and takes a few milliseconds at most:
-lists are cut. It names objects, namespaces and errors, and shows nothing of what is in an object.
+Guaranteed: taking it waits for nobody, asks the server nothing and changes nothing; lists are cut. It names objects,
+namespaces and errors, and shows nothing of what is in an object. It takes a few milliseconds of the event loop, and
+about 20 in a process with 50 000 waiting keys and 5000 tasks.
 """
 
 from __future__ import annotations
