@@ -483,7 +483,7 @@ def test_whatever_happens_meanwhile_no_delta_is_lost_or_doubled_and_no_object_go
                         api.end_streams(Gone("expired", code=410))
                 w.known()
             api.arrive()
-            await asyncio.sleep(200)
+            await asyncio.sleep(3600)  # forty refusals cost forty backoffs
             assert moving.done()
             await moving
             selected = [obj for obj in api.objects.values() if after.may_select(Widget.KIND, obj.metadata)]

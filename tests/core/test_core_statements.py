@@ -127,7 +127,7 @@ def test_nothing_is_left_out_exactly_when_all_that_is_there_is_said(said: AppSta
     more = leaves_out(msgspec.to_builtins(said), msgspec.to_builtins(target))
     assert more == (
         (said.url is None and target.url is not None)
-        or (said.parts is None and bool(target.parts))
+        or (said.parts is None and target.parts is not None)
         or {each.type for each in target.conditions} != {each.type for each in said.conditions}
     )
 
