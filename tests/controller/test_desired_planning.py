@@ -10,7 +10,7 @@ from desiring import NAMESPACE, App, Tenant, Widget, app, config, widget
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kubeshard.controller import AnothersApplySet, NotAdopted, Plan
+from kubeshard.controller import AnothersApplySet, ApplyFailed, NotAdopted, Plan
 from kubeshard.controller.desired.applyset import (
     APPLIED,
     ID,
@@ -34,7 +34,7 @@ from kubeshard.controller.desired.applyset import (
 from kubeshard.controller.desired.members import members_of
 from kubeshard.controller.desired.planning import Observed, plan_of
 from kubeshard.controller.rewrites import Rewrites
-from kubeshard.core import ConfigMap, Key, KubeObject, Namespace, ObjectMeta, OwnerReference
+from kubeshard.core import ConfigMap, Forbidden, Key, KubeObject, Namespace, ObjectMeta, OwnerReference
 from kubeshard.core.kinds import GroupKind
 
 OWNER = msgspec.structs.replace(app(), metadata=msgspec.structs.replace(app().metadata, uid="u"))
@@ -232,3 +232,10 @@ def test_sets_of_different_controllers_never_meet_whatever_they_are_called(
     one: tuple[str, str], other: tuple[str, str]
 ) -> None:
     assert (applyset(OWNER, *one).name == applyset(OWNER, *other).name) == (one == other)
+
+
+def test_a_missing_right_is_told_with_where_to_declare_it() -> None:
+    address = Address(ConfigMap.KIND.group_kind, Key("ns", "a"))
+    failed = ApplyFailed("set", {address: Forbidden("no", code=403, reason="Forbidden")})
+    assert "name the kind in the controller's `writes`, so that `kubeshard rbac` knows of it" in str(failed)
+    assert "rbac" not in str(ApplyFailed("set", {address: RuntimeError("no")}))

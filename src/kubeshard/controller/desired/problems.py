@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kubeshard.cache.errors import CacheBehind
 from kubeshard.controller.desired.applyset import Address
-from kubeshard.core.errors import AlreadyExists, Conflict, FieldConflict, KubeshardError, Terminal
+from kubeshard.core.errors import AlreadyExists, Conflict, FieldConflict, Forbidden, KubeshardError, Terminal
 
 
 class NotAdopted(KubeshardError):
@@ -26,6 +26,8 @@ class ApplyFailed(ExceptionGroup[Exception]):
 
     def __new__(cls, whose: str, problems: Mapping[Address, Exception]) -> ApplyFailed:
         told = "; ".join(f"{address}: {error}" for address, error in problems.items())
+        if any(isinstance(error, Forbidden) for error in problems.values()):
+            told += "; grant it, and name the kind in the controller's `writes`, so that `kubeshard rbac` knows of it"
         failed = super().__new__(cls, f"{whose}: {told}", list(problems.values()))
         failed.problems = dict(problems)
         return failed
