@@ -38,6 +38,7 @@ from kubeshard.controller.context import Context
 from kubeshard.controller.reconciler import ReconcileFn, Result, is_plain, takes_two
 from kubeshard.controller.sources import Enqueue
 from kubeshard.core.objects import Key, KubeObject
+from kubeshard.runtime.loop import being_cancelled
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -166,7 +167,7 @@ async def _live(daemon: Daemon[Any], life: _Life, obj: Any) -> None:
                 first = False
                 await daemon.function(ctx, obj)
             except asyncio.CancelledError:
-                if _being_cancelled():
+                if being_cancelled():
                     raise
                 error: BaseException = RuntimeError("something that it awaited was cancelled")
             except Exception as raised:
@@ -177,11 +178,6 @@ async def _live(daemon: Daemon[Any], life: _Life, obj: Any) -> None:
             seconds = backoff.failed(ctx.clock.monotonic())
             ctx.log.error("Daemon failed; it begins anew", daemon=daemon.name, seconds=seconds, error=error)
             await asyncio.sleep(seconds)
-
-
-def _being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 async def _ended(lives: Iterable[_Life]) -> None:

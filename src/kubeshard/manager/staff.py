@@ -104,13 +104,7 @@ class Staff:
         assert self._clusters is not None
         sharded = wrapped is not controller
         gated = self._gated(controller.needs_leadership and not sharded, controller.name)
-        runner = ControllerRunner(
-            wrapped,
-            self._clusters[gated],
-            metrics=self._metrics.controller(controller.name, controller.workers),
-            queue_metrics=self._metrics.queue(controller.name),
-        )
-        self._metrics.watch_queue(runner.queue)
+        runner = measured(wrapped, self._clusters[gated], self._metrics)
         self.runners.append(runner)
         if sharded:
             self.main.append(runner)
@@ -125,6 +119,18 @@ class Staff:
                 "resource of the ring"
             )
         return needs_leadership and self._election
+
+
+def measured(controller: Controller[Any], cluster: Cluster, metrics: Metrics) -> ControllerRunner:
+    """The controller's workers, which tell of themselves in `metrics`."""
+    runner = ControllerRunner(
+        controller,
+        cluster,
+        metrics=metrics.controller(controller.name, controller.workers),
+        queue_metrics=metrics.queue(controller.name),
+    )
+    metrics.watch_queue(runner.queue)
+    return runner
 
 
 def _check(controllers: Sequence[Controller[Any]]) -> None:

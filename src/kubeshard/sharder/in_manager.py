@@ -31,10 +31,10 @@ from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Added, Deleted, Delta
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.scope import Scope
+from kubeshard.cache.troubles import PATIENCE_FOR_LOGS
 from kubeshard.client.client import Client
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.context import EventSink
-from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import is_served, trouble, until_filled
 from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.objects import Key
@@ -44,6 +44,7 @@ from kubeshard.manager.membership import HealthGate
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.rights import LeaderFence, RightLost, holding
 from kubeshard.manager.runnable import Shift, Stop
+from kubeshard.manager.staff import measured
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import being_cancelled
 from kubeshard.sharder.assignment_controller import Assignments, assignments
@@ -59,8 +60,6 @@ from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingResources
 from kubeshard.sharding.leases import MAX_SHARDS
 from kubeshard.tenure.tenure import Gate
-
-PATIENCE_FOR_LOGS = 10.0
 
 AFTER_FAILURE = 30.0
 """Seconds until an instance whose sharder met a bug is a candidate again: others lead meanwhile."""
@@ -190,13 +189,7 @@ class InManagerSharder:
         """What the leader runs, for one term."""
         client = self._client.fenced(self._fence)
         controller = lease_controller(self._rings, self._observer, self._clock)
-        runner = ControllerRunner(
-            controller,
-            Cluster(client, self._cache, self._events),
-            metrics=self._metrics.controller(controller.name, controller.workers),
-            queue_metrics=self._metrics.queue(controller.name),
-        )
-        self._metrics.watch_queue(runner.queue)
+        runner = measured(controller, Cluster(client, self._cache, self._events), self._metrics)
         config = SharderControllerConfig()
         parts = assignments(self._rings, self._observer, self._kinds, client, self._cache, config)
         return Shift("sharder", stop, [runner, _Assigning(parts, self._rings, self._observer)])
