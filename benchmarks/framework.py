@@ -174,7 +174,7 @@ class Bench:
 
         async def some() -> None:
             for number in left:
-                await act(number)  # type: ignore[misc]
+                await act(number)
 
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_CLIENTS):
@@ -269,11 +269,11 @@ async def sync(objects: int, rounds: int, go: Path, folder: Path) -> None:
             for name in sorted(commands, reverse=bool(number % 2)):
                 progress(f"sync of {objects}, round {number + 1}: {name}")
                 child = cluster.start(name, commands[name])
-                await _until(lambda child=child: "ready" in child.tail(), child)  # type: ignore[misc]
+                await _until(lambda child=child: "ready" in child.tail(), child)
                 await idle(child)
                 before = cost_of(child)
                 child.signal(signal.SIGUSR1)
-                await _until(lambda child=child: f"synced {objects}\n" in child.log.read_text(), child)  # type: ignore[misc]
+                await _until(lambda child=child: f"synced {objects}\n" in child.log.read_text(), child)
                 await idle(child)
                 after = cost_of(child)
                 cpu[name].append((after.cpu - before.cpu) / objects * 1e6)
