@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.controller.watch import Index, Watch
     from kubeshard.core import errors, until
     from kubeshard.core.builtin import ConfigMap
+    from kubeshard.core.clusters import EVERY_CLUSTER, HOME, OTHER_CLUSTERS
     from kubeshard.core.conditions import Condition
     from kubeshard.core.names import safe_name
     from kubeshard.core.namespaces import ALL
@@ -53,6 +54,9 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
 
 __all__ = [
     "ALL",
+    "EVERY_CLUSTER",
+    "HOME",
+    "OTHER_CLUSTERS",
     "Applied",
     "BlockingReconciler",
     "Client",
@@ -126,6 +130,7 @@ _HOMES = {
     "controller.watch": ("Index", "Watch"),
     "core": ("errors", "until"),
     "core.builtin": ("ConfigMap",),
+    "core.clusters": ("EVERY_CLUSTER", "HOME", "OTHER_CLUSTERS"),
     "core.conditions": ("Condition",),
     "core.names": ("safe_name",),
     "core.namespaces": ("ALL",),

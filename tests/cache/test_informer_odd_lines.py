@@ -101,7 +101,7 @@ async def informed_of_nonsense(pieces: list[bytes]) -> dict[str, float]:
         assert {cm.metadata.name for cm in informer.store.list("default")} == {"before", "meanwhile"}
         return {
             sample.name: sample.value
-            for metric in CacheMetrics(lambda: cache, world.clock).collect()
+            for metric in CacheMetrics(lambda: [cache], world.clock).collect()
             for sample in metric.samples
         }
 

@@ -116,4 +116,4 @@ async def test_a_cache_that_is_not_filled_is_waited_for_and_then_an_error_never_
         assert found[1:] == [None]
         bench.cache.declare(ConfigMap)
         with pytest.raises(CacheBehind):
-            bench.runner._reader.get(ConfigMap, "c", "ns")
+            bench.runner.reader.get(ConfigMap, "c", "ns")

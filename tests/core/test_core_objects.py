@@ -1,4 +1,5 @@
 import json
+import pickle
 
 import msgspec
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from kubeshard.core import (
     AlreadyControlled,
     Condition,
+    Key,
     KubeObject,
     Lease,
     LeaseSpec,
@@ -149,3 +151,29 @@ def test_names_follow_the_api_servers_rules():
     assert not any(map(is_label_value, ["-", "a-", "a/b", "x" * 64, "a\n"]))
     assert all(map(is_label_key, ["a", "A_b.c", "example.com/a"]))
     assert not any(map(is_label_key, ["", "/a", "a/", "A.com/a", "a/b/c"]))
+
+
+def test_keys_of_one_name_in_several_clusters_are_several_and_those_at_home_are_plain_pairs() -> None:
+    home = Key("shop", "web")
+    eu = home.at("eu")
+    assert len({home, eu, home.at("us"), Key("shop", "web").at("eu")}) == 3
+    assert (eu.namespace, eu.name, eu.cluster, home.cluster) == ("shop", "web", "eu", "")
+    assert isinstance(eu, Key)
+    assert eu != home
+    assert home == ("shop", "web")
+    assert home.at("") is home
+    assert eu.at("") == home
+    assert eu.at("us") == home.at("us")
+    assert [str(key) for key in (home, eu, Key("", "node").at("eu"))] == [
+        "shop/web",
+        "shop/web@eu",
+        "node@eu",
+    ]
+    assert repr(eu) == "Key(namespace='shop', name='web').at('eu')"
+    assert sorted([home.at("us"), eu, Key("shop", "app").at("us"), home]) == [
+        Key("shop", "app").at("us"),
+        home,
+        eu,
+        home.at("us"),
+    ]
+    assert pickle.loads(pickle.dumps(eu)) == eu

@@ -137,13 +137,15 @@ class FakeMembership:
         self.tenure: FakeTenure | None = None
         self.health: HealthGate = lambda: None
 
-    async def prepare(self, client: Client, controllers: Sequence[Controller[Any]]) -> None:
+    async def prepare(
+        self, client: Client, controllers: Sequence[Controller[Any]], clusters: Mapping[str, Client]
+    ) -> None:
         self.order.append("prepared")
 
-    def scopes(self) -> Mapping[GroupKind, Scope]:
+    def scopes(self, cluster: str) -> Mapping[GroupKind, Scope]:
         return {}
 
-    def client(self, client: Client) -> Client:
+    def client(self, client: Client, cluster: str) -> Client:
         return client
 
     @property
@@ -153,13 +155,13 @@ class FakeMembership:
     def beside(self, events: object, metrics: object, health: HealthGate) -> Sequence[Work]:
         return ()
 
-    def wrap(self, controller: Controller[Any]) -> Controller[Any]:
+    def wrap(self, controller: Controller[Any], cluster: str) -> Controller[Any]:
         return (
             controller.wrapped(lambda inner: inner) if controller.name.startswith("sharded") else controller
         )
 
     @asynccontextmanager
-    async def held(self, health: HealthGate, cache: Cache) -> AsyncIterator[FakeTenure]:
+    async def held(self, health: HealthGate, caches: Mapping[str, Cache]) -> AsyncIterator[FakeTenure]:
         self.health = health
         await asyncio.sleep(self.wait)
         self.order.append("held")

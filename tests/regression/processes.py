@@ -49,7 +49,8 @@ class Network:
     and a stream's reader.
     """
 
-    def __init__(self, process: Process, front: Front) -> None:
+    def __init__(self, process: Process, front: Front, server: str = "http://sim") -> None:
+        self.server = server
         self._process = process
         self._world = process.world
         self._inner = InMemoryTransport(front)
@@ -216,7 +217,7 @@ class Process:
         return Client(self.world.config(self.name), world=self.inside, limiter=limiter)
 
     def _connect(self, server: str, tls: Tls, /, *, proxy: str | None = None) -> Network:
-        network = Network(self, self.world.front)
+        network = Network(self, self.world.fronts[server.removeprefix("http://")], server)
         self.networks.append(network)
         if self.world.connected:
             self.world.connected(self, network)
@@ -275,9 +276,11 @@ class Process:
     def goes_on_now(self) -> bool:
         return self._running.is_set()
 
-    def cut_off(self, down: bool = True) -> None:
+    def cut_off(self, down: bool = True, *, cluster: str = "") -> None:
+        """From all clusters, or from one: `sim` or `home`."""
         for network in self.networks:
-            network.down = down
+            if network.server.endswith(cluster):
+                network.down = down
 
     async def goes_on(self) -> None:
         await self._running.wait()

@@ -118,9 +118,9 @@ class Slow(Reconciler[Thing]):
 
 
 @asynccontextmanager
-async def working(seed: int = 1, count: int = 24) -> AsyncIterator[Team]:
+async def working(seed: int = 1, count: int = 24, *, apart: bool = False) -> AsyncIterator[Team]:
     """Three shards, of which one is the sharder, and so many Things that are where they belong."""
-    async with World(seed=seed) as world:
+    async with World(seed=seed, apart=apart) as world:
         team = Team(world)
         await world.install()
         for name in SHARDS:

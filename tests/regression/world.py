@@ -27,7 +27,7 @@ from kubeshard.client import Client, ClusterConfig, Limiter
 from kubeshard.client.config import BearerToken
 from kubeshard.controller import Context, Controller, Reconciler, Result, Watch
 from kubeshard.controller.dependents import ensure
-from kubeshard.core import ConfigMap, KubeObject, Namespace, ObjectMeta, field
+from kubeshard.core import HOME, ConfigMap, KubeObject, Namespace, ObjectMeta, field
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import LabelSelector
@@ -59,6 +59,7 @@ from kubeshard_apiserver.front.handlers import Front
 from kubeshard_apiserver.history import History
 
 A_YEAR = 365 * 86_400.0
+WORK = "work"
 
 
 class Thing(KubeObject, group="sim.example", version="v1"):
@@ -161,7 +162,8 @@ def _current_world() -> World:
 
 class World:
     """See the module. `latency`: seconds one way, drawn for every message. `users`: RBAC is in force, and these are
-    who processes are, by their names; all others are administrators.
+    who processes are, by their names; all others are administrators. `apart`: Leases are in a cluster of their own, at
+    home, and shards call the one with the objects `WORK`.
     """
 
     def __init__(
@@ -171,6 +173,7 @@ class World:
         latency: tuple[float, float] = (0.001, 0.01),
         ring: str = "r",
         users: Mapping[str, User] | None = None,
+        apart: bool = False,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.latency = latency
@@ -184,6 +187,10 @@ class World:
         tokens = {ADMINISTRATOR.name: ADMINISTRATOR, **self._users}
         gate = Identity(self.server, tokens=tokens) if self._users else None
         self.front = Front(self.server, gate=gate, caller=self.caller)
+        self.apart = apart
+        self.home = ApiServer(world=self.outside) if apart else self.server
+        """Where Leases are."""
+        self.fronts = {"sim": self.front, "home": Front(self.home) if apart else self.front}
         self.processes: dict[str, Process] = {}
         self.observers: list[Observer] = []
         self.connected: Callable[[Process, Network], None] | None = None
@@ -219,14 +226,15 @@ class World:
 
     # -- what is in the cluster
 
-    def admin(self) -> Client:
+    def admin(self, cluster: str = "sim") -> Client:
         """A client without network and faults."""
-        transport = InMemoryTransport(self.front)
+        transport = InMemoryTransport(self.fronts[cluster])
         return Client(self.config(), transport=transport, world=self.outside)
 
     def config(self, process: str = "") -> ClusterConfig:
         token = process if process in self._users else ADMINISTRATOR.name
-        return ClusterConfig("http://sim", auth=BearerToken(token) if self._users else None)
+        server = "http://home" if self.apart and process else "http://sim"
+        return ClusterConfig(server, auth=BearerToken(token) if self._users else None)
 
     async def install(self, *more: Mapping[str, Any]) -> None:
         """The kinds, and the namespaces sharding-system, ops (the shards' Leases) and team."""
@@ -235,6 +243,9 @@ class World:
                 await client.apply(manifest)
             for name in ("sharding-system", "ops", "team"):
                 await client.create(Namespace(metadata=ObjectMeta(name=name)))
+        if self.apart:
+            async with self.admin("home") as client:
+                await client.create(Namespace(metadata=ObjectMeta(name="ops")))
 
     async def make_ring(
         self,
@@ -253,7 +264,8 @@ class World:
                 await client.create(Thing(metadata=metadata, spec=dict(spec)))
 
     def objects(self, group: str, resource: str) -> dict[Key, dict[str, Any]]:
-        return dict(self.server.store.objects(GroupResource(group, resource)))
+        server = self.home if resource == "leases" else self.server
+        return dict(server.store.objects(GroupResource(group, resource)))
 
     def owners(
         self, group: str = "sim.example", resource: str = "things", namespace: str = "team"
@@ -332,13 +344,11 @@ class World:
             primary=Watch(Thing, sharded=True),
             owns=[Watch(kind, sharded=True) for kind in owns],
             workers=workers,
+            clusters=[WORK] if self.apart else [HOME],
         )
-        member = Sharding(
-            self.ring,
-            name,
-            "ops",
-            **(sharding or {}),
-        )
+        if self.apart:
+            manager["clusters"] = {WORK: ClusterConfig("http://sim"), **manager.get("clusters", {})}
+        member = Sharding(self.ring, name, "ops", objects_in=WORK if self.apart else HOME, **(sharding or {}))
         return started.start(
             Manager(
                 [thing, *controllers],

@@ -12,7 +12,7 @@ from kubeshard.cache import Added, Deleted, Scope, Updated
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Reconciler, Watch, always, never
 from kubeshard.controller.watch import as_watch
-from kubeshard.core import ConfigMap, GroupKind, KubeObject, NotOurs, ObjectMeta, Secret, Selector
+from kubeshard.core import HOME, ConfigMap, GroupKind, KubeObject, NotOurs, ObjectMeta, Secret, Selector
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.selectors import LabelSelector
@@ -98,7 +98,7 @@ async def test_all_kinds_of_the_ring_are_cached_by_label_and_nothing_else_is() -
     sharding = Sharding("ring", "shard-0", "ns")
     await sharding.prepare(Api(RING).client(), [controller(owns=[ConfigMap, Secret])])
     mine = Scope(labels=Selector.equals(SHARD, "shard-0"))
-    assert sharding.scopes() == {GroupKind("example.com", "Site"): mine, GroupKind("", "ConfigMap"): mine}
+    assert sharding.scopes(HOME) == {GroupKind("example.com", "Site"): mine, GroupKind("", "ConfigMap"): mine}
 
 
 @virtual_time
@@ -151,11 +151,11 @@ async def test_controllers_of_the_ring_are_guarded_and_others_stay_the_very_same
     sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES)
     main, controlled, other = controller(Site), controller(ConfigMap), controller(Other)
     await sharding.prepare(Api(MISSING).client(), [main, controlled, other])
-    assert sharding.wrap(other) is other
-    assert len(sharding.wrap(main).guards) == 1
-    assert sharding.wrap(main).primary_watch.when is not main.primary_watch.when
-    assert len(sharding.wrap(controlled).guards) == 1
-    assert sharding.wrap(controlled).primary_watch.when is controlled.primary_watch.when
+    assert sharding.wrap(other, HOME) is other
+    assert len(sharding.wrap(main, HOME).guards) == 1
+    assert sharding.wrap(main, HOME).primary_watch.when is not main.primary_watch.when
+    assert len(sharding.wrap(controlled, HOME).guards) == 1
+    assert sharding.wrap(controlled, HOME).primary_watch.when is controlled.primary_watch.when
 
 
 @virtual_time
@@ -164,11 +164,14 @@ async def test_what_controllers_declare_is_sharded_where_there_is_no_controllerr
     for mode in MODES:
         sharding = Sharding("ring", "shard-0", "ns", mode=mode)
         await sharding.prepare(Api(MISSING).client(), [sites])
-        wrapped = sharding.wrap(sites)
+        wrapped = sharding.wrap(sites, HOME)
         if mode == "sharder":
-            assert (sharding.scopes(), wrapped) == ({}, None)
+            assert (sharding.scopes(HOME), wrapped) == ({}, None)
         else:
-            assert set(sharding.scopes()) == {GroupKind("example.com", "Site"), GroupKind("", "ConfigMap")}
+            assert set(sharding.scopes(HOME)) == {
+                GroupKind("example.com", "Site"),
+                GroupKind("", "ConfigMap"),
+            }
             assert wrapped is not None
             assert len(wrapped.guards) == 1
 
@@ -177,7 +180,7 @@ async def test_what_controllers_declare_is_sharded_where_there_is_no_controllerr
 async def test_a_controllerring_counts_more_than_what_controllers_declare() -> None:
     sharding = Sharding("ring", "shard-0", "ns", mode="both")
     await sharding.prepare(Api(RING).client(), [controller(Watch(Site, sharded=True), owns=[ConfigMap])])
-    assert set(sharding.scopes()) == {GroupKind("example.com", "Site"), GroupKind("", "ConfigMap")}
+    assert set(sharding.scopes(HOME)) == {GroupKind("example.com", "Site"), GroupKind("", "ConfigMap")}
     other = Sharding("ring", "shard-0", "ns", mode="both")
     with pytest.raises(ConfigurationError, match="is declared as a main resource, which it is not"):
         await other.prepare(Api(RING).client(), [controller(Watch(Other, sharded=True))])
@@ -220,7 +223,9 @@ async def test_nothing_is_written_before_the_lease_is_held() -> None:
     sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES)
     await sharding.prepare(api.client(), [controller(owns=[ConfigMap])])
     with pytest.raises(NotOurs, match="not held yet"):
-        await sharding.client(api.client()).create(Secret(metadata=ObjectMeta(name="s", namespace="ns")))
+        await sharding.client(api.client(), HOME).create(
+            Secret(metadata=ObjectMeta(name="s", namespace="ns"))
+        )
     assert api.requests == []
 
 

@@ -26,6 +26,7 @@ from kubeshard.cache.store import IndexFunction, UndeclaredIndex
 from kubeshard.cache.transforms import Transform
 from kubeshard.cache.troubles import PATIENCE_FOR_LOGS
 from kubeshard.client.client import Client
+from kubeshard.core.clusters import HOME
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.namespaces import ALL, All, namespace_of, namespaces_of
@@ -45,7 +46,7 @@ class Cache:
     `transforms` change objects of a kind before they are stored, to save memory or to keep secrets out of it
     (`transforms`). `on_watch_error` is called with the informer and the error each time that a list or watch fails,
     which is logged, counted and tried again in any case. `streaming_lists` False never asks the server for a
-    streaming list.
+    streaming list. `cluster`: by which name logs and metrics tell its informers from those of other clusters.
     """
 
     def __init__(
@@ -57,7 +58,9 @@ class Cache:
         transforms: Mapping[GroupKind | Kind, Transform[Any]] | None = None,
         on_watch_error: Callable[[Informer[Any], Interrupted], None] | None = None,
         streaming_lists: bool = True,
+        cluster: str = HOME,
     ) -> None:
+        self.cluster = cluster
         self._client = client
         self._scopes = dict(scopes or {})
         self._default_scope = default_scope or Scope()
@@ -343,6 +346,7 @@ class Cache:
             rng=self._client.world.rng,
             transform=self._transforms.get(form.kind) or self._transforms.get(form.kind.group_kind),
             on_error=self._on_watch_error,
+            cluster=self.cluster,
         )
         self._moved.pop((form, scope), None)
         self.declarations += 1

@@ -36,6 +36,7 @@ from kubeshard.cache.store import Store
 from kubeshard.cache.transforms import Transform, arriving
 from kubeshard.cache.troubles import Troubles
 from kubeshard.client.client import Client
+from kubeshard.core.clusters import HOME, located
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import Form, KubeObject
@@ -67,11 +68,13 @@ class Informer(Generic[T]):
         rng: Rng,
         transform: Transform[T] | None = None,
         on_error: OnError | None = None,
+        cluster: str = HOME,
     ) -> None:
         parts = scope.parts(form.kind)
         self.form = form
         self.scope = scope
-        self._troubles = Troubles(form, clock)
+        self._name = located(str(form), cluster)
+        self._troubles = Troubles(self._name, clock)
         self.store: Store[T] = Store(parts, index_failed=self._troubles.index_failed)
         self._client = client
         self._shared = shared
@@ -83,7 +86,7 @@ class Informer(Generic[T]):
         self._synced = asyncio.Event()
         if not parts:
             self._synced.set()
-        self._handlers: Handlers[T] = Handlers(str(form), self._synced, self._troubles.handler_failed, clock)
+        self._handlers: Handlers[T] = Handlers(self._name, self._synced, self._troubles.handler_failed, clock)
         self._exchanging = asyncio.Lock()
         """Held until all handlers have heard what a full read changed."""
         self._progress: asyncio.Future[None] | None = None
@@ -100,7 +103,7 @@ class Informer(Generic[T]):
         """While another scope is read."""
 
     def __str__(self) -> str:
-        return str(self.form)
+        return self._name
 
     # Handlers
 

@@ -10,13 +10,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kubeshard.cache.reflector import Interrupted
 from kubeshard.cache.transforms import TransformFailed
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import NotFound
-from kubeshard.core.objects import Form, Key
+from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 
@@ -29,13 +27,13 @@ _log = get_logger("kubeshard.cache")
 class Troubles:
     """Of one informer. The counters may be read at any time."""
 
-    def __init__(self, form: Form[Any], clock: Clock) -> None:
+    def __init__(self, kind: str, clock: Clock) -> None:
         self.handler_errors = 0
         self.index_errors = 0
         self.undecodable = 0
         self.transform_errors = 0
         self._clock = clock
-        self._log = _log.bind(kind=str(form))
+        self._log = _log.bind(kind=kind)
         self._due: dict[str, float] = {}
 
     def interrupted(self, interruption: Interrupted, part: str, *, again: bool) -> None:

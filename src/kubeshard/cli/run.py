@@ -14,7 +14,6 @@ import click
 from kubeshard.cli.logging import log_options
 from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options, version_option
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.version import how_to_install
 
 if TYPE_CHECKING:
     from kubeshard.manager.manager import Manager
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--embedded",
     is_flag=True,
-    help="On an embedded API server with nothing in it, for trying things (needs kubeshard-apiserver).",
+    help="On an embedded API server with nothing in it, for trying things (kubeshard[apiserver]).",
 )
 @cluster_options
 @log_options
@@ -80,7 +79,9 @@ def _given(kubeconfig: str | None) -> Iterator[str | None]:
 def _embedded() -> Iterator[str | None]:
     """The kubeconfig of an API server that lives as long as the block."""
     if find_spec("kubeshard_apiserver") is None:
-        raise ConfigurationError(f"the embedded API server is not installed: {how_to_install('apiserver')}")
+        raise ConfigurationError(
+            "the embedded API server is not installed: pip install 'kubeshard[apiserver]'"
+        )
     from kubeshard_apiserver.serving.embedded import embedded_in_thread
 
     with embedded_in_thread() as served, TemporaryDirectory(prefix="kubeshard-run-") as folder:

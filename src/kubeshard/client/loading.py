@@ -17,7 +17,7 @@ async def load_config(kubeconfig: str | Path | None = None, context: str | None 
 
     Raises ConfigurationError, in one line that names the file and field, or everything that was tried.
     """
-    return _load(kubeconfig, context)
+    return read_config(kubeconfig, context)
 
 
 def in_cluster_config(service_account: Path = environ.SERVICE_ACCOUNT) -> ClusterConfig:
@@ -48,7 +48,8 @@ def in_cluster_config(service_account: Path = environ.SERVICE_ACCOUNT) -> Cluste
     )
 
 
-def _load(kubeconfig: str | Path | None, context: str | None) -> ClusterConfig:
+def read_config(kubeconfig: str | Path | None, context: str | None) -> ClusterConfig:
+    """`load_config`, at once. Raises ConfigurationError."""
     if kubeconfig is not None:
         return load_kubeconfig([Path(kubeconfig).expanduser()], context)
     if named := environ.variable("KUBECONFIG"):

@@ -13,6 +13,7 @@ from kubeshard.controller.daemons import Daemon
 from kubeshard.controller.desired.applyset import AnothersApplySet
 from kubeshard.controller.desired.plan import Applied, Plan, Update
 from kubeshard.controller.desired.problems import ApplyFailed, ImmutableFields, NotAdopted
+from kubeshard.controller.elsewhere import Elsewhere
 from kubeshard.controller.every_kind import EveryKind
 from kubeshard.controller.finalizers import Finalizer
 from kubeshard.controller.generators import Generator
@@ -55,6 +56,7 @@ __all__ = [
     "Context",
     "Controller",
     "Daemon",
+    "Elsewhere",
     "Enqueue",
     "EveryKind",
     "Finalizer",

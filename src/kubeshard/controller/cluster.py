@@ -1,12 +1,12 @@
 """One Kubernetes cluster as controllers see it.
 
 Client, cache and events belong to a cluster, not to the process: a process that serves several clusters has
-several of these.
+several of these, and nothing of one waits for another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,21 +21,27 @@ from kubeshard.controller.context import EventSink
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.in_flight import InFlight
 from kubeshard.controller.reader import ControllerReader
-from kubeshard.controller.watch import Index, narrowed
+from kubeshard.controller.watch import Index, Watch, narrowed
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """`client` is what reconcilers write with: fenced, where the process is a shard. `in_flight` is shared by all
-    controllers.
+    controllers. `fleet` has all clusters of the process that are there now, by name.
     """
 
     client: Client
     cache: Cache
     events: EventSink
     in_flight: InFlight = field(default_factory=InFlight)
+    fleet: Mapping[str, Cluster] = field(default_factory=dict)
     _indexes: WeakKeyDictionary[Informer[Any], dict[str, _Indexed]] = field(default_factory=WeakKeyDictionary)
     """Of each informer, by name; informers come and go."""
+
+    @property
+    def name(self) -> str:
+        """`""` is the home cluster."""
+        return self.cache.cluster
 
     def hold(self, controller: Controller[Any], reader: ControllerReader) -> list[Informer[Any]]:
         """An informer for each watch of the controller, with its indexes, until `release`.
@@ -46,8 +52,8 @@ class Cluster:
         indexed: list[tuple[Informer[Any], Index[Any]]] = []
         try:
             for watch in controller.watches:
-                narrow = watch.scope and narrowed(self.cache.scope_of(watch.form.kind), watch.scope)
-                held.append(self.cache.hold(watch.form, narrow))
+                informer = self.hold_watched(watch)
+                held.append(informer)
             for index in controller.declared_indexes:
                 informer = reader.informer(index.target)
                 self.add_index(informer, index)
@@ -60,15 +66,31 @@ class Cluster:
             raise
         return held
 
+    def hold_watched(self, watch: Watch[Any]) -> Informer[Any]:
+        """An informer for one watch, until `cache.release`. Raises ConfigurationError."""
+        narrow = watch.scope and narrowed(self.cache.scope_of(watch.form.kind), watch.scope)
+        return self.cache.hold(watch.form, narrow)
+
+    def let_go(
+        self, controller: Controller[Any], reader: ControllerReader, held: Iterable[Informer[Any]]
+    ) -> None:
+        """`release` without waiting for the end of anything."""
+        self._drop_indexes(controller, reader)
+        for informer in held:
+            self.cache.let_go(informer)
+
     async def release(
         self, controller: Controller[Any], reader: ControllerReader, held: Iterable[Informer[Any]]
     ) -> None:
         """Gives up what `hold` gave. Returns when what nobody else uses has ended."""
+        self._drop_indexes(controller, reader)
+        for informer in held:
+            await self.cache.release(informer)
+
+    def _drop_indexes(self, controller: Controller[Any], reader: ControllerReader) -> None:
         for index in controller.declared_indexes:
             with suppress(UndeclaredKind):  # somebody has removed the informer, and its indexes with it
                 self.drop_index(reader.informer(index.target), index)
-        for informer in held:
-            await self.cache.release(informer)
 
     def add_index(self, informer: Informer[Any], index: Index[Any]) -> None:
         """Files the informer's objects; several controllers may ask for the same index. Raises ValueError for

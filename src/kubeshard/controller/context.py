@@ -17,6 +17,7 @@ from kubeshard.controller.desired.known import Whose
 from kubeshard.controller.desired.plan import Applied, Plan
 from kubeshard.controller.desired.planning import Unowned
 from kubeshard.controller.desired.sets import DesiredSets, Immutable, Wish
+from kubeshard.controller.elsewhere import Elsewhere, Surroundings
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.in_flight import Run
 from kubeshard.controller.reader import ControllerReader
@@ -84,6 +85,7 @@ class Context:
         reconcile_id: str = "",
         wanted: Wanted | None = None,
         sets: DesiredSets | None = None,
+        surroundings: Surroundings | None = None,
     ) -> None:
         self.key = key
         self.form = form
@@ -108,6 +110,7 @@ class Context:
         self.run = run
         """What this run has under way."""
         self._threads = threads
+        self._surroundings = surroundings or Surroundings({}, "")
 
     @property
     def why(self) -> tuple[Cause, ...]:
@@ -120,6 +123,17 @@ class Context:
     @property
     def cache(self) -> Cache:
         return self._reader.cache
+
+    @property
+    def cluster(self) -> str:
+        """In which of the manager's clusters the object is; `""` is the home cluster."""
+        return self.key.cluster
+
+    def at(self, cluster: str) -> Elsewhere:
+        """Client and cache of another of the manager's clusters; `""` is the home cluster. The client's writes are the
+        run's as those of `client`, but reads do not wait for them. Raises NoSuchCluster.
+        """
+        return self._surroundings.at(cluster)
 
     async def get(self, target: type[T] | Form[T], name: str, namespace: str | None = None) -> T | None:
         """The object, or None; in the namespace of the reconciled object where none is given.

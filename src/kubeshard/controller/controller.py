@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from typing import Any, Generic, TypeVar
@@ -22,6 +22,7 @@ from kubeshard.controller.reconciler import (
 )
 from kubeshard.controller.sources import Source
 from kubeshard.controller.watch import AnyIndex, AnyWatch, Index, Watch, as_watch
+from kubeshard.core.clusters import HOME, check_clusters
 from kubeshard.core.grants import Granted, granted
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of
 from kubeshard.core.statements import has_conditions
@@ -67,8 +68,9 @@ class Controller(Generic[T]):
     anyway. `finalizers`: what is to be cleaned up before an object goes, in this order; with them `reconcile` is not
     called of objects that are being deleted. `error_condition`: the type of a condition, as in `Ready`, that says of
     each object whether its last run failed, and why (`reporting`). `daemons`: tasks beside the reconciler, one for each
-    object while it lives. `wrappers`: around every run, the first one
-    outermost; `guards` around those.
+    object while it lives. `clusters`: the manager's clusters in which it works, by name, or `EVERY_CLUSTER` or
+    `OTHER_CLUSTERS`; default: the home cluster. In each it has a queue, workers and informers of its own. `sources` run
+    at home. `wrappers`: around every run, the first one outermost; `guards` around those.
 
     Raises ValueError and TypeError for what cannot work.
     """
@@ -91,6 +93,7 @@ class Controller(Generic[T]):
     finalizers: Sequence[Finalizer[T]] = ()
     error_condition: str = ""
     daemons: Sequence[Daemon[T]] = ()
+    clusters: Container[str] = (HOME,)
     wrappers: tuple[ReconcilerWrapper, ...] = ()
     guards: tuple[Guard, ...] = ()
 
@@ -118,14 +121,14 @@ class Controller(Generic[T]):
         for name, watches in (("owns", self.owns), ("maps", self.maps)):
             if isinstance(watches, type | Form | Watch):
                 raise TypeError(f"controller {self.name}: {name} takes a list")
-        for watch in self.watches:
+        for watch in (*self.watches, *self.crossing_watches):
             form_of(watch.target)  # says what is not a kind
         for target in (*self.reads, *self.writes):
             granted(target)
         for index in self.indexes:
             if not isinstance(index, Index):
                 raise TypeError(f"controller {self.name}: {index!r} in indexes is not an Index")
-        for watch in self.mapping_watches:
+        for watch in (*self.mapping_watches, *self.crossing_watches):
             if watch.to is None:
                 raise ValueError(
                     f"controller {self.name}: the watch of {watch.form} in maps needs a map function `to`"
@@ -143,6 +146,16 @@ class Controller(Generic[T]):
         for watch in (self.primary_watch, *self.owned_watches):
             if watch.to is not None:
                 raise ValueError(f"controller {self.name}: the map function of {watch.form} belongs in maps")
+            if watch.clusters is not None:
+                raise ValueError(
+                    f"controller {self.name}: the watch of {watch.form} is in the cluster of its primary objects: say "
+                    "`clusters` of the controller, or of a watch in maps"
+                )
+        check_clusters(f"controller {self.name}", self.clusters)
+        if self.sources and HOME not in self.clusters:
+            raise ValueError(
+                f"controller {self.name}: sources run at home, where it does not work: add HOME to clusters"
+            )
 
     def _check_deletion_and_report(self) -> None:
         finalizers: Any = self.finalizers
@@ -170,11 +183,16 @@ class Controller(Generic[T]):
 
     @property
     def mapping_watches(self) -> Sequence[Watch[Any]]:
-        return tuple(as_watch(watch) for watch in self.maps)
+        return tuple(watch for watch in map(as_watch, self.maps) if watch.clusters is None)
+
+    @property
+    def crossing_watches(self) -> Sequence[Watch[Any]]:
+        """Those of objects in other clusters than the primary ones."""
+        return tuple(watch for watch in map(as_watch, self.maps) if watch.clusters is not None)
 
     @property
     def watches(self) -> Iterator[Watch[Any]]:
-        """All of them, the primary one first."""
+        """All of them that are in the cluster of the primary objects, the primary one first."""
         yield self.primary_watch
         yield from self.owned_watches
         yield from self.mapping_watches

@@ -21,7 +21,8 @@ overdue: in the log, by a metric, and by `overdue_since`, which costs the proces
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from kubeshard.cache.informer import Informer
@@ -35,22 +36,16 @@ from kubeshard.controller.controller import Controller
 from kubeshard.controller.daemons import Daemons
 from kubeshard.controller.deadlines import Deadline, Deadlines
 from kubeshard.controller.desired.sets import DesiredSets
+from kubeshard.controller.elsewhere import Surroundings
 from kubeshard.controller.in_flight import CurrentRun, Run
-from kubeshard.controller.mapping import KeysOf, mapped_by, to_itself, to_owner
 from kubeshard.controller.metrics import ControllerMetrics, NoMetrics
-from kubeshard.controller.outcomes import (
-    Ending,
-    Outcome,
-    leaves,
-    of_error,
-    of_result,
-    report,
-)
+from kubeshard.controller.outcomes import Ending, Outcome, leaves, of_error, of_result, report
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.stale import advice, is_persistent
 from kubeshard.controller.syncing import Inputs, Trouble, until_answered
 from kubeshard.controller.triggers import Trigger
-from kubeshard.controller.watch import Watch
+from kubeshard.controller.watched import mapped_watches
+from kubeshard.core.clusters import HOME, located
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.logs import context, get_logger
@@ -77,8 +72,10 @@ class ControllerRunner:
         queue_metrics: QueueMetrics | None = None,
     ) -> None:
         self.controller = controller
-        self.name = controller.name
+        self.cluster = cluster.name
+        self.name = located(controller.name, cluster.name)
         self._cluster = cluster
+        self._surroundings = Surroundings(cluster.fleet, f"{controller.name}-controller")
         self._client = (
             cluster.client.with_field_manager(f"{controller.name}-controller")
             .on_write(record_own_write)
@@ -93,10 +90,16 @@ class ControllerRunner:
         self._form = controller.primary_watch.form
         kind = self._form.kind
         self._group_kind = kind.group_kind
-        self._about = {"controller": self.name, "controller_group": kind.group, "controller_kind": kind.kind}
-        self._reader = ControllerReader(cluster.cache, controller.watches, controller.declared_indexes)
+        self._about = {
+            "controller": controller.name,
+            "controller_group": kind.group,
+            "controller_kind": kind.kind,
+        }
+        if self.cluster:
+            self._about["cluster"] = self.cluster
+        self.reader = ControllerReader(cluster.cache, controller.watches, controller.declared_indexes)
         self._writes: WriteBook[Key] = WriteBook(cluster.cache, world.clock)
-        self._informers = cluster.hold(controller, self._reader)
+        self._informers = cluster.hold(controller, self.reader)
         self._inputs = Inputs(self._informers, world.clock)
         self._parked: dict[Key, int] = {}
         """Keys that came while a kind was missing, and their priorities."""
@@ -104,7 +107,7 @@ class ControllerRunner:
         self._daemons = Daemons(self.name, controller.daemons)
         self._reconcile = composed(controller, self._inputs.check, self._daemons)
         self.queue: WorkQueue[Key] = WorkQueue(
-            controller.name,
+            self.name,
             clock=world.clock,
             limiter=controller.limiter(world) if controller.limiter else ItemExponential(rng=world.rng),
             order=controller.order,
@@ -114,7 +117,19 @@ class ControllerRunner:
         self._workers: list[asyncio.Task[None]] = []
         self._deadlines = Deadlines(controller.reconcile_timeout, world.clock, self._overdue)
         self._threads = world.threads(controller.name, controller.workers)
+        self.trigger = partial(
+            Trigger,
+            enqueue=self._enqueue,
+            has_time=self._has_time,
+            metrics=self._metrics,
+            log=self._log.bind(controller=self.name),
+            clock=self._clock,
+            rng=self._rng,
+        )
+        """What makes the triggers of its watches."""
         self._draining = False
+        self.elsewhere: Callable[[str], ControllerRunner | None] = lambda _: None
+        """The controller's workers in another cluster."""
 
     @property
     def overdue_since(self) -> float | None:
@@ -143,7 +158,7 @@ class ControllerRunner:
                 beside.append(tasks.create_task(self._inputs.follow(self._resume), name=f"{self.name} kinds"))
                 beside += [
                     tasks.create_task(source.run(self._enqueue), name=f"{self.name} source")
-                    for source in (*self.controller.sources, self._daemons)
+                    for source in (*(() if self.cluster else self.controller.sources), self._daemons)
                 ]
                 await until_answered(self._informers)
                 for number, (trigger, informer) in enumerate(
@@ -181,38 +196,28 @@ class ControllerRunner:
             await asyncio.wait(self._workers)
         await self._cluster.in_flight.ended(self.name)
 
+    def discard(self) -> None:
+        """Before `run`: gives up the informers."""
+        self._cluster.let_go(self.controller, self.reader, self._informers)
+
     async def close(self) -> None:
         """After the end: gives up the informers. Those that nobody else uses stop."""
         for informer in self._informers:
             self._sets.leave(informer.store)
-        await self._cluster.release(self.controller, self._reader, self._informers)
+        await self._cluster.release(self.controller, self.reader, self._informers)
 
     # From deltas to keys
 
     def _triggers(self) -> Iterator[Trigger]:
         """In the order of `Controller.watches`."""
-        mappings = zip(self._mappings(), self._informers, strict=True)
+        mappings = zip(mapped_watches(self.controller, self.reader), self._informers, strict=True)
         for number, ((watch, keys_of), informer) in enumerate(mappings):
-            yield Trigger(
-                watch,
-                keys_of,
-                informer,
-                self._enqueue,
-                self._has_time,
-                renewed=_ignore if number else self.queue.forget,
-                metrics=self._metrics,
-                log=self._log.bind(controller=self.name),
-                clock=self._clock,
-                rng=self._rng,
-            )
+            renewed = _ignore if number else lambda key: self.queue.forget(self._here(key))
+            yield self.trigger(watch, keys_of, informer, renewed=renewed)
 
-    def _mappings(self) -> Iterator[tuple[Watch[Any], KeysOf]]:
-        yield self.controller.primary_watch, to_itself
-        for watch in self.controller.owned_watches:
-            yield watch, to_owner(self._form.kind, controller_only=not watch.any_owner)
-        for watch in self.controller.mapping_watches:
-            assert watch.to is not None
-            yield watch, mapped_by(watch.to, self._reader)
+    def _here(self, key: Key) -> Key:
+        """What is told without a cluster is of this one."""
+        return key if self.cluster == key.cluster else key.at(self.cluster)
 
     def _has_time(self) -> bool:  # less waits than there are workers
         return len(self.queue) < self.controller.workers
@@ -224,6 +229,13 @@ class ControllerRunner:
     def _enqueue(
         self, key: Key, reason: Reason | str = "", *, after: float = 0.0, priority: int = NORMAL
     ) -> None:
+        if self.cluster or type(key) is not Key:
+            if key.cluster not in (HOME, self.cluster):
+                # Without that cluster: it has gone, or has still to come and is read as a whole then.
+                if (there := self.elsewhere(key.cluster)) is not None:
+                    there._enqueue(key, reason, after=after, priority=priority)
+                return
+            key = self._here(key)
         # A key outside the cached namespaces would be reconciled as gone, again and again.
         if not self._informers[0].scope.covers(self._form.kind, key.namespace):
             return
@@ -311,7 +323,7 @@ class ControllerRunner:
                 key=key,
                 form=self._form,
                 client=self._client,
-                reader=self._reader,
+                reader=self.reader,
                 writes=writes,
                 events=self._events,
                 log=self._log,
@@ -321,6 +333,7 @@ class ControllerRunner:
                 reconcile_id=reconcile_id,
                 wanted=self.queue.wanted(key),
                 sets=self._sets,
+                surroundings=self._surroundings,
             )
             ctx.undecodable = undecodable
             return await self._reconcile(ctx, obj)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -11,6 +11,7 @@ from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import IndexFunction
 from kubeshard.controller.mapping import MapFunction
 from kubeshard.controller.predicates import Predicate, always
+from kubeshard.core.clusters import check_clusters
 from kubeshard.core.encoding import decoder
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import Kind
@@ -49,6 +50,10 @@ class Watch(AnyWatch, Generic[T]):
     of the process see this shard's part of the kind. Without sharding it means nothing. Where there is a ControllerRing
     that decides, and has to list the kind.
 
+    `clusters`: in `Controller.maps`, of which of the manager's clusters the objects trigger, as in `OTHER_CLUSTERS`;
+    default: of the one in which the primary objects are. What `to` gives are keys of that one in any case, and so is
+    what it reads; `sharded` has no effect.
+
     Raises ValueError for a negative `resync`, TypeError for a `when` that is not a predicate.
     """
 
@@ -60,8 +65,11 @@ class Watch(AnyWatch, Generic[T]):
     resync: float = RESYNC
     sharded: bool = False
     indexes: Sequence[AnyIndex] = ()
+    clusters: Container[str] | None = None
 
     def __post_init__(self) -> None:
+        if self.clusters is not None:
+            check_clusters(f"watch of {self.form}", self.clusters)
         if not 0 <= self.resync < math.inf:
             raise ValueError(f"watch of {self.form}: resync {self.resync} s must not be negative; 0 is never")
         when: object = self.when

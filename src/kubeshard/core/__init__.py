@@ -3,6 +3,7 @@ no randomness.
 """
 
 from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec, Namespace, Secret
+from kubeshard.core.clusters import EVERY_CLUSTER, HOME, OTHER_CLUSTERS
 from kubeshard.core.conditions import Condition, get_condition, is_true, set_condition
 from kubeshard.core.encoding import UndecodableObject, decode, encode, to_dict
 from kubeshard.core.errors import (
@@ -15,6 +16,7 @@ from kubeshard.core.errors import (
     Gone,
     Invalid,
     KubeshardError,
+    NoSuchCluster,
     NotFound,
     NotOurs,
     PatchTestFailed,
@@ -63,6 +65,9 @@ from kubeshard.core.until import Until
 
 __all__ = [
     "ALL",
+    "EVERY_CLUSTER",
+    "HOME",
+    "OTHER_CLUSTERS",
     "UNSET",
     "All",
     "AlreadyControlled",
@@ -95,6 +100,7 @@ __all__ = [
     "LeaseSpec",
     "MergePatch",
     "Namespace",
+    "NoSuchCluster",
     "NotFound",
     "NotOurs",
     "ObjectMeta",

@@ -109,6 +109,10 @@ class Terminal(KubeshardError):
     """Raised by a reconciler for a failure that retrying cannot mend: counted and logged, not requeued."""
 
 
+class NoSuchCluster(KubeshardError):
+    """The manager has no cluster of that name, or not any more."""
+
+
 class ConfigurationError(KubeshardError):
     """A user's mistake in a file, flag, environment variable or set-up; ends a command with exit code 2 and
     this line.

@@ -185,14 +185,46 @@ class ObjectMeta(Struct, omit_defaults=True):
 
 class Key(NamedTuple):
     """Namespace and name of an object within its kind; the unit of work of a controller. Cluster-scoped:
-    namespace `""`.
+    namespace `""`. A key `at` another cluster than the home one equals no key of another cluster.
     """
 
     namespace: str
     name: str
 
+    @property
+    def cluster(self) -> str:
+        """That of the manager in which the object is; `""` is the home cluster."""
+        return ""
+
+    def at(self, cluster: str) -> Key:
+        """The key of the object of that name in the cluster; `""` is the home cluster."""
+        return ClusterKey(self.namespace, self.name, cluster) if cluster else self
+
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class ClusterKey(Key):
+    """A key in another cluster than the home one: a tuple of three, while keys at home cost nothing for it."""
+
+    __slots__ = ()
+
+    def __new__(cls, namespace: str, name: str, cluster: str) -> Self:
+        return tuple.__new__(cls, (namespace, name, cluster))
+
+    @property
+    def cluster(self) -> str:
+        *_, cluster = self
+        return cluster
+
+    def at(self, cluster: str) -> Key:
+        return Key(self.namespace, self.name).at(cluster)
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}@{self.cluster}"
+
+    def __repr__(self) -> str:
+        return f"Key(namespace={self.namespace!r}, name={self.name!r}).at({self.cluster!r})"
 
 
 class _KindMeta(_StructMeta):

@@ -63,15 +63,14 @@ COUNTERS = (
 
 
 class CacheMetrics(Collector):
-    """`cache` gives the one there is now, if any."""
+    """`caches` gives those that there are now."""
 
-    def __init__(self, cache: Callable[[], Cache | None], clock: Clock) -> None:
-        self._cache = cache
+    def __init__(self, caches: Callable[[], Iterable[Cache]], clock: Clock) -> None:
+        self._caches = caches
         self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
-        cache = self._cache()
-        informers = cache.informers if cache else ()
+        informers = [informer for cache in self._caches() for informer in cache.informers]
         objects = GaugeMetricFamily("kubeshard_cache_objects", "Objects in memory.", labels=("kind",))
         yield _filled(objects, informers, lambda informer: len(informer.store))
         for name, what, count in COUNTERS:

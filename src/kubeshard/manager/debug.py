@@ -6,6 +6,7 @@ waits for.
 | loop | by how much the event loop is late, now and at most within the last minute |
 | controllers | the kinds that they wait for; the runs under way, for how long, and why they began |
 | queues | keys that are ready and delayed; those that have waited longest, and why they are there |
+| clusters | where there are several: those beside the home cluster, and whether they answer |
 | informers | objects, what they weigh as JSON (an estimate from a sample), when the server was last heard, what fails |
 | tasks | of the event loop, alike ones counted, and where they wait |
 
@@ -95,38 +96,51 @@ class TaskView(msgspec.Struct):
     where: str
 
 
+class ClusterView(msgspec.Struct):
+    """Of one that is not the home cluster."""
+
+    name: str
+    server: str
+    state: str
+    error: str
+
+
 class Picture(msgspec.Struct):
     """Of one moment."""
 
     loop_late: float
     loop_latest: float
     controllers: Sequence[ControllerView]
+    clusters: Sequence[ClusterView]
     informers: Sequence[InformerView]
     tasks: Sequence[TaskView]
 
 
 class Debug:
-    """Takes pictures of a process. `cache` and `runners` give what there is."""
+    """Takes pictures of a process. `caches`, `runners` and `clusters` give what there is."""
 
     def __init__(
         self,
         clock: Clock,
         vitals: Vitals,
-        cache: Callable[[], Cache | None],
+        caches: Callable[[], Iterable[Cache]],
         runners: Callable[[], Iterable[ControllerRunner]],
+        clusters: Callable[[], Sequence[ClusterView]],
     ) -> None:
         self._clock = clock
         self._vitals = vitals
-        self._cache = cache
+        self._caches = caches
         self._runners = runners
+        self._clusters = clusters
 
     def picture(self) -> Picture:
-        cache = self._cache()
+        now = self._clock.monotonic()
         return Picture(
             loop_late=round(self._vitals.lag(), 3),
             loop_latest=round(self._vitals.longest_lag(), 3),
             controllers=[_controller(runner) for runner in self._runners()],
-            informers=[_informer(each, self._clock.monotonic()) for each in cache.informers] if cache else [],
+            clusters=self._clusters(),
+            informers=[_informer(each, now) for cache in self._caches() for each in cache.informers],
             tasks=_tasks(),
         )
 

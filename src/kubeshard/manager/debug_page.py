@@ -63,6 +63,16 @@ def _lines(picture: Picture) -> Iterator[str]:
     for controller in picture.controllers:
         yield ""
         yield from _controller(controller)
+    if picture.clusters:
+        yield ""
+        yield "clusters"
+        yield from _table(
+            ("NAME", "SERVER", "STATE"),
+            [
+                (each.name, each.server, ", ".join(filter(None, (each.state, each.error))))
+                for each in picture.clusters
+            ],
+        )
     yield ""
     yield "informers"
     yield from _table(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -36,6 +36,7 @@ from kubeshard.controller.syncing import (
     until_answered,
     until_filled,
 )
+from kubeshard.core.clusters import HOME
 from kubeshard.core.errors import Forbidden, Unauthorized
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
@@ -72,17 +73,21 @@ async def until_known(informers: Sequence[Informer[Any]], owning: Sequence[Contr
     _log.info(said, informers=filled, of=len(informers))
 
 
-class Kinds(Collector):
-    """`cache` and `runners` give what there is now; there may be no cache yet. `run` writes the log."""
+class Kinds:
+    """Those of one cluster. `cache` and `runners` give what there is now; there may be no cache yet. `run` writes the
+    log.
+    """
 
     def __init__(
         self,
         cache: Callable[[], Cache | None],
         runners: Callable[[], Sequence[ControllerRunner]],
         clock: Clock,
+        cluster: str = HOME,
     ) -> None:
         self._cache = cache
-        self._runners = runners
+        self.runners = runners
+        self._log = _log.bind(cluster=cluster) if cluster else _log
         self._clock = clock
         self._since: dict[Informer[Any], float] = {}
         """When each informer that is not live was first seen so."""
@@ -103,16 +108,16 @@ class Kinds(Collector):
         """Readiness: which kinds the process has not read yet though the server has them."""
         if self._cache() is None:
             return "not started"
-        behind = [str(each) for each in self._informers() if not each.has_synced and is_served(each)]
+        behind = [str(each) for each in self.informers() if not each.has_synced and is_served(each)]
         return f"not synced: {', '.join(behind)}" if behind else None
 
     def notes(self) -> Iterator[str]:
         """Readiness in detail: what does not work, though the process is ready."""
-        for runner in self._runners():
+        for runner in self.runners():
             if missing := runner.waits_for():
                 why = ", ".join(f"{kind} ({found.cause})" for kind, found in missing.items())
                 yield f"controller {runner.name} waits for {why}"
-        for informer in self._informers():
+        for informer in self.informers():
             if informer.last_error is not None:
                 yield f"{informer} cannot be listed or watched ({type(informer.last_error).__name__})"
         now = self._clock.monotonic()
@@ -122,39 +127,16 @@ class Kinds(Collector):
                 f"{handler.waiting} objects wait for it"
             )
 
-    def collect(self) -> Iterator[Metric]:
-        waiting = GaugeMetricFamily(
-            "kubeshard_controller_waiting",
-            "Whether the controller waits for the kind.",
-            labels=("controller", "kind"),
-        )
-        for runner in self._runners():
-            missing = runner.waits_for()
-            for kind in dict.fromkeys(map(str, runner.informers)):
-                waiting.add_metric((runner.name, kind), float(kind in missing))
-        yield waiting
-        undecodable = GaugeMetricFamily(
-            "kubeshard_informer_undecodable_objects",
-            "Cached objects that do not fit their class: nobody reads or reconciles them.",
-            labels=("kind",),
-        )
-        counts: Counter[str] = Counter()
-        for informer in self._informers():
-            counts[str(informer)] += len(informer.store.undecodable)
-        for kind, count in counts.items():
-            undecodable.add_metric((kind,), count)
-        yield undecodable
-
     # The log
 
-    def _informers(self) -> Sequence[Informer[Any]]:
+    def informers(self) -> Sequence[Informer[Any]]:
         cache = self._cache()
         return cache.informers if cache else ()
 
     def _look(self) -> None:
         now = self._clock.monotonic()
         self._tell_hanging(now)
-        informers = self._informers()
+        informers = self.informers()
         troubles = {each: found for each in informers if (found := trouble(each, now))}
         self._since = {each: self._since.get(each, now) for each in troubles}
         self._tell_outage(troubles, now, everything=len(troubles) == len(informers))
@@ -163,7 +145,9 @@ class Kinds(Collector):
         for informer in [each for each in self._told if each not in troubles and not _refused(each)]:
             del self._told[informer]
             if not self._outage:
-                _log.info("A kind can be read again", kind=str(informer), controllers=self._users(informer))
+                self._log.info(
+                    "A kind can be read again", kind=str(informer), controllers=self._users(informer)
+                )
 
     def _tell_outage(self, troubles: dict[Informer[Any], Trouble], now: float, *, everything: bool) -> None:
         outage = (
@@ -175,9 +159,9 @@ class Kinds(Collector):
         if outage and not self._outage:
             error = next(found.error for found in troubles.values() if found.cause == "unavailable")
             advice = "check its address, the network, and the certificate authority of the kubeconfig; nothing is lost"
-            _log.warning("The API server does not answer; waiting for it", error=error, advice=advice)
+            self._log.warning("The API server does not answer; waiting for it", error=error, advice=advice)
         if self._outage and not outage:
-            _log.info("The API server answers again")
+            self._log.info("The API server answers again")
             self._quiet_until = now + RECOVERY
         self._outage = outage
 
@@ -189,7 +173,7 @@ class Kinds(Collector):
         ):
             return
         self._told[informer] = found.cause
-        _log.warning(
+        self._log.warning(
             "A kind cannot be read; what needs it waits",
             kind=str(informer),
             cause=found.cause,
@@ -200,7 +184,7 @@ class Kinds(Collector):
 
     def _overdue(self, now: float) -> Iterator[tuple[Informer[Any], Registration[Any], float]]:
         """Handlers that do not return, and since when they have been called."""
-        for informer in self._informers():
+        for informer in self.informers():
             for handler in informer.handlers:
                 if handler.busy_since is not None and now - handler.busy_since >= HANDLER_PATIENCE:
                     yield informer, handler, handler.busy_since
@@ -210,7 +194,7 @@ class Kinds(Collector):
         for informer, handler, since in self._overdue(now):
             hanging.add((handler, since))
             if (handler, since) not in self._hanging:
-                _log.warning(
+                self._log.warning(
                     "A handler does not return; it alone hears nothing more",
                     kind=str(informer),
                     handler=handler.name,
@@ -220,8 +204,39 @@ class Kinds(Collector):
 
     def _users(self, informer: Informer[Any]) -> str:
         """The controllers that read it; where none says so, all may."""
-        names = [runner.name for runner in self._runners() if informer in runner.informers]
+        names = [runner.name for runner in self.runners() if informer in runner.informers]
         return ", ".join(names) or "all"
+
+
+class KindMetrics(Collector):
+    """`kinds` gives those of all clusters."""
+
+    def __init__(self, kinds: Callable[[], Iterable[Kinds]]) -> None:
+        self._kinds = kinds
+
+    def collect(self) -> Iterator[Metric]:
+        waiting = GaugeMetricFamily(
+            "kubeshard_controller_waiting",
+            "Whether the controller waits for the kind.",
+            labels=("controller", "kind"),
+        )
+        for kinds in self._kinds():
+            for runner in kinds.runners():
+                missing = runner.waits_for()
+                for kind in dict.fromkeys(map(str, runner.informers)):
+                    waiting.add_metric((runner.name, kind), float(kind in missing))
+        yield waiting
+        undecodable = GaugeMetricFamily(
+            "kubeshard_informer_undecodable_objects",
+            "Cached objects that do not fit their class: nobody reads or reconciles them.",
+            labels=("kind",),
+        )
+        counts: Counter[str] = Counter()
+        for informer in (each for kinds in self._kinds() for each in kinds.informers()):
+            counts[str(informer)] += len(informer.store.undecodable)
+        for kind, count in counts.items():
+            undecodable.add_metric((kind,), count)
+        yield undecodable
 
 
 def _refused(informer: Informer[Any]) -> bool:

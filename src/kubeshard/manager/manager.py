@@ -25,6 +25,7 @@ Who stops whom:
 | a kind is not served, forbidden or silent, at the start or later | the controllers that read it, until it is there |
 | a served main kind is silent, a worker hangs, or the loop does not turn | the shard: its Lease is not renewed |
 | the API server does not answer | what needs it; the process waits, and is alive |
+| another cluster than the home one does not answer, or refuses us | the controllers that work there |
 | a right to work is lost | all work, at once, without grace, and then the process |
 | a part fails: a runnable, a source, a server | the process, in order |
 
@@ -40,7 +41,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import ssl
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -59,17 +60,20 @@ from kubeshard.controller.controller import Controller
 from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.every_kind import EveryKind
 from kubeshard.controller.syncing import until_filled
-from kubeshard.controller.watch import narrowed
+from kubeshard.core.clusters import HOME
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.manager.arguments import check_arguments
 from kubeshard.manager.cache_metrics import CacheMetrics
+from kubeshard.manager.caching import Caching
 from kubeshard.manager.debug import Debug, Picture
 from kubeshard.manager.debug_page import DebugAccess
 from kubeshard.manager.dynamic import DynamicControllers, split
 from kubeshard.manager.ending import end_of, single
+from kubeshard.manager.fleet import ClusterSource, Fleet
 from kubeshard.manager.health import Check
-from kubeshard.manager.kinds import Kinds, until_known
+from kubeshard.manager.kinds import KindMetrics, Kinds, until_known
 from kubeshard.manager.leader_election import LeaderElection, LeaderElector
 from kubeshard.manager.membership import Membership
 from kubeshard.manager.metrics import Metrics
@@ -88,11 +92,13 @@ _log = get_logger("kubeshard.manager")
 
 
 class Manager:
-    """Runs controllers, and what goes with them, against one cluster.
+    """Runs controllers, and what goes with them, against one cluster or several.
 
-    `client`: default, and where a configuration is given, one of the manager's own. `cache`: default one in `scopes`
-    (per kind) and `default_scope`, with `transforms` and the hook `on_watch_error` (`Cache`). `leader_election`:
-    controllers and runnables that need leadership run in one process at a time; without, they run in each.
+    `client`, of the home cluster: default, and where a configuration is given, one of the manager's own. `clusters`:
+    others by name, as clients, configurations, or contexts of the kubeconfig (`kubeshard.manager.fleet`). `cache`:
+    default one in `scopes` (per kind) and `default_scope`, with `transforms` and the hook `on_watch_error` (`Cache`),
+    which are those of all clusters. `leader_election`: controllers and runnables that need leadership run in one
+    process at a time; without, they run in each.
     `leader_fence`: for clients of the program's own with which only the leader may write
     (`client.fenced(leader_fence)`); reconcilers have one. `sharding`: the process is a shard of a ring; controllers of
     the ring's kinds work on its share. `servers`: webhook servers and the like.
@@ -114,6 +120,7 @@ class Manager:
         controllers: Sequence[Controller[Any] | EveryKind] = (),
         *,
         client: Client | ClusterConfig | None = None,
+        clusters: Mapping[str, ClusterSource] | None = None,
         cache: Cache | None = None,
         scopes: Mapping[GroupKind | Kind, Scope] | None = None,
         default_scope: Scope | None = None,
@@ -135,21 +142,13 @@ class Manager:
         registry: CollectorRegistry | None = None,
         world: World = REAL_WORLD,
     ) -> None:
-        if leader_election is not None and not isinstance(leader_election, LeaderElection):
-            raise TypeError("leader_election takes a LeaderElection(name=..., namespace=...)")
-        if isinstance(sharding, str):
-            raise TypeError(f"sharding takes a Sharding: Sharding({sharding!r})")
-        for name, parts in (("servers", servers), ("runnables", runnables)):
-            if not isinstance(parts, Iterable):
-                raise TypeError(f"{name} takes a list: {name}=[{type(parts).__name__}(...)]")
+        check_arguments(leader_election, sharding, servers=servers, runnables=runnables)
         if cache is not None and (sharding or scopes or default_scope or transforms or on_watch_error):
             raise ValueError("a given cache has its settings already: give a cache, or what makes one")
         self.metrics = Metrics(registry)
         self._given_client = client
         self._given_cache = cache
-        self._scopes = dict(scopes or {})
-        self._default_scope = default_scope
-        self._make_cache = partial(Cache, transforms=transforms, on_watch_error=on_watch_error)
+        self._caching = Caching(dict(scopes or {}), default_scope, transforms, on_watch_error)
         self._election = leader_election
         self._sharding = sharding
         self._runnables = tuple(runnables)
@@ -157,7 +156,7 @@ class Manager:
         self._world = client.world if isinstance(client, Client) else world
         self._stop = Stop(graceful_timeout)
         self._cache: Cache | None = None
-        self.metrics.registry.register(CacheMetrics(lambda: self._cache, self._world.clock))
+        self.metrics.registry.register(CacheMetrics(self._caches, self._world.clock))
         self._elector: LeaderElector | None = None
         self._leader_fence = leader_fence or LeaderFence()
         fixed, self._every = split(controllers)
@@ -166,9 +165,19 @@ class Manager:
         hearing = Hearing(clock)
         self._vitals = Vitals(clock, lambda: hearing.of(runner.primary for runner in staff.main), staff.due)
         self.metrics.watch_loop(self._vitals.longest_lag)
-        self._kinds = Kinds(lambda: self._cache, lambda: staff.runners, clock)
-        self.metrics.registry.register(self._kinds)
-        self._debug = Debug(clock, self._vitals, lambda: self._cache, lambda: staff.runners)
+        self._kinds = Kinds(lambda: self._cache, partial(staff.runners_in, HOME), clock)
+        self._fleet = fleet = Fleet(
+            clusters or {},
+            staff,
+            world=self._world,
+            metrics=self.metrics,
+            make_cache=self._cache_of,
+            assemble=self._clusters_of,
+            failed=self._end,
+        )
+        for collector in (KindMetrics(lambda: [self._kinds, *fleet.kinds()]), fleet):
+            self.metrics.registry.register(collector)
+        self._debug = Debug(clock, self._vitals, self._caches, lambda: staff.runners, fleet.views)
         election: dict[str, Check] = {"leader-election": self._hung} if leader_election or sharding else {}
         self._pages = StatusPages(
             health_address=health_address,
@@ -182,7 +191,7 @@ class Manager:
                 **unready_checks(self._servers),
                 **(readiness or {}),
             },
-            notes=self._kinds.notes,
+            notes=lambda: (*self._kinds.notes(), *fleet.notes()),
             picture=self.picture,
             metrics=self.metrics,
         )
@@ -209,6 +218,20 @@ class Manager:
         Raises KeyError, ValueError for a controller of a ring: its shard would keep objects that nobody works on.
         """
         await self._staff.remove(name)
+
+    def add_cluster(self, name: str, cluster: ClusterSource) -> None:
+        """One more cluster, as in `clusters`. While the manager runs, controllers that work in it begin at once. To be
+        called in the loop's thread.
+
+        Raises ValueError for a name that is taken or none, ConfigurationError; then nothing has changed.
+        """
+        self._fleet.add(name, cluster)
+
+    async def remove_cluster(self, name: str) -> None:
+        """Takes a cluster away: no further run begins there, and this returns when those under way have ended, however
+        long that takes; cancelled, it cancels them. Raises KeyError.
+        """
+        await self._fleet.remove(name)
 
     # Running
 
@@ -269,18 +292,21 @@ class Manager:
             await self._pages.open(stack, client)
             for server in self._servers:
                 await stack.enter_async_context(beside("server", serving(server, client), self._end))
+            await stack.enter_async_context(self._fleet.connected())
             if self._sharding is not None:
-                await self._sharding.prepare(client, self._staff.controllers)
+                await self._sharding.prepare(client, self._staff.controllers, self._fleet.clients)
             shared = self._given_cache.informers if self._given_cache else ()
             cluster = self._assemble(client, events)
             await stack.enter_async_context(cluster.cache.running())
             await stack.enter_async_context(beside("kinds", self._kinds.run(), self._end))
+            await stack.enter_async_context(self._fleet.running())
             await until_filled(shared)
             await until_known(cluster.cache.informers, self._staff.main)
             if self._sharding is None:
                 await self._work(())
             else:
-                held = self._sharding.held(self._vitals.unfit, cluster.cache)
+                caches = {cache.cluster: cache for cache in self._caches()}
+                held = self._sharding.held(self._vitals.unfit, caches)
                 async with holding(held, "membership", self._stop.ending) as tenure:
                     if await self._work((tenure.gate,)):
                         tenure.stopped_cleanly()
@@ -297,12 +323,10 @@ class Manager:
     def grants(self) -> Iterator[Grant]:
         """What RBAC has to allow (`kubeshard.manager.roles`)."""
         parts = (self._election, self._sharding, *self._servers, *self._every)
-        scopes, default = self._scopes, self._default_scope
+        scopes, default = self._caching.scopes, self._caching.default_scope
         yield from manager_grants(
             self._staff.controllers, parts, scopes, default, metrics_auth=self._pages.metrics_auth
         )
-
-    # Starting, in order
 
     async def _connect(self, stack: AsyncExitStack) -> Client:
         if isinstance(self._given_client, Client):
@@ -316,19 +340,12 @@ class Manager:
 
     def _assemble(self, client: Client, events: EventRecorder) -> Cluster:
         """Cache, controllers and shifts; nothing of them runs yet."""
-        scopes, default, writing = dict(self._scopes), self._default_scope, client
         if self._sharding is not None:
-            for kind, share in self._sharding.scopes().items():
-                scopes[kind] = narrowed(scopes.get(kind) or default or Scope(), share)
-            writing = self._sharding.client(client)
             self._election = self._election or self._sharding.election
-        self._cache = self._given_cache or self._make_cache(client, scopes=scopes, default_scope=default)
-        cluster = leading = Cluster(writing, self._cache, events)
+        self._cache = self._given_cache or self._cache_of(client, HOME)
         if self._election is not None:
             self._elector = LeaderElector(client, self._election, self.metrics)
-            fence = self._leader_fence
-            fenced = client.fenced(fence) if self._sharding is None else writing.checked(fence.check)
-            leading = dataclasses.replace(cluster, client=fenced)
+        cluster, leading = self._clusters_of(client, self._cache, events)
         self._staff.begin(cluster, leading, election=self._election is not None)
         works = self._sharding.beside(events, self.metrics, self._vitals.unfit) if self._sharding else ()
         runnables = self._runnables
@@ -338,7 +355,22 @@ class Manager:
         self._staff.employ(runnables, works)
         return cluster
 
-    # Working
+    def _cache_of(self, client: Client, cluster: str) -> Cache:
+        return self._caching.cache(client, cluster, self._sharding.scopes(cluster) if self._sharding else {})
+
+    def _clusters_of(self, client: Client, cache: Cache, events: EventRecorder) -> tuple[Cluster, Cluster]:
+        """A cluster as those see it who need no leadership, and who do."""
+        fleet, leading_fleet = self._staff.fleets
+        writing = client if self._sharding is None else self._sharding.client(client, cache.cluster)
+        cluster = leading = Cluster(writing, cache, events, fleet=fleet)
+        if self._election is not None:
+            fence = self._leader_fence
+            fenced = client.fenced(fence) if self._sharding is None else writing.checked(fence.check)
+            leading = dataclasses.replace(cluster, client=fenced, fleet=leading_fleet)
+        return cluster, leading
+
+    def _caches(self) -> Sequence[Cache]:
+        return ([self._cache] if self._cache else []) + self._fleet.caches
 
     async def _work(self, gates: Sequence[Gate]) -> bool:
         """Both shifts, until the stop. Whether everything ended by itself."""
@@ -362,8 +394,6 @@ class Manager:
             if clean:
                 leadership.stopped_cleanly()
         return clean
-
-    # Health
 
     def _hung(self) -> str | None:
         return "leads, but does not renew" if self._elector and self._elector.hung() else None

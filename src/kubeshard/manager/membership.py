@@ -56,17 +56,19 @@ class Right(Protocol):
 class Membership(Protocol):
     """A process's part in a ring of shards. Called in the order of the methods."""
 
-    async def prepare(self, client: Client, controllers: Sequence[Controller[Any]]) -> None:
-        """Learns what the ring shards, waiting for it if need be. Raises ConfigurationError for what cannot
-        work.
+    async def prepare(
+        self, client: Client, controllers: Sequence[Controller[Any]], clusters: Mapping[str, Client]
+    ) -> None:
+        """Learns what the ring shards, waiting for it if need be. `clusters`: those beside the one of `client`. Raises
+        ConfigurationError for what cannot work.
         """
         ...
 
-    def scopes(self) -> Mapping[GroupKind, Scope]:
+    def scopes(self, cluster: str) -> Mapping[GroupKind, Scope]:
         """The kinds of which this process caches its own share only."""
         ...
 
-    def client(self, client: Client) -> Client:
+    def client(self, client: Client, cluster: str) -> Client:
         """The client for controllers: what it writes is fenced."""
         ...
 
@@ -75,9 +77,9 @@ class Membership(Protocol):
         """The one for controllers that need leadership, in a manager without an election of its own."""
         ...
 
-    def wrap(self, controller: Controller[Any]) -> Controller[Any] | None:
-        """The controller as a shard runs it; the very same one if its primary kind is not sharded by the
-        ring. None: it does not run in this process.
+    def wrap(self, controller: Controller[Any], cluster: str) -> Controller[Any] | None:
+        """The controller as a shard runs it in that cluster; the very same one if its primary kind is not sharded there
+        by the ring. None: it does not run in this process.
         """
         ...
 
@@ -87,8 +89,8 @@ class Membership(Protocol):
         """
         ...
 
-    def held(self, health: HealthGate, cache: Cache) -> AbstractAsyncContextManager[Right]:
-        """Enters when the right to work on what `cache` shows is acquired, however long that takes. The Lease is
-        renewed only while `health` gives None.
+    def held(self, health: HealthGate, caches: Mapping[str, Cache]) -> AbstractAsyncContextManager[Right]:
+        """Enters when the right to work on what `caches`, by cluster, show is acquired, however long that takes. The
+        Lease is renewed only while `health` gives None.
         """
         ...

@@ -12,9 +12,9 @@
 | leader election, sharding, webhooks | what their documents say |
 | `metrics_auth` | create of tokenreviews and subjectaccessreviews |
 
-A watch in some namespaces needs roles in these only. An entry of `reads` or `writes` may be a `Grant`, which is taken
-as it is. Guaranteed: what kubeshard itself does for these declarations is allowed. Not guaranteed: what the author's
-code does beyond them: it has to be declared.
+Controllers of several clusters need the same in each of them. A watch in some namespaces needs roles in these only. An
+entry of `reads` or `writes` may be a `Grant`, which is taken as it is. Guaranteed: what kubeshard itself does for these
+declarations is allowed. Not guaranteed: what the author's code does beyond them: it has to be declared.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def manager_grants(
 def controller_grants(controller: Controller[Any], scope_of: ScopeOf) -> Iterator[Grant]:
     """Of one controller."""
     primary = controller.primary_watch
-    for watch in controller.watches:
+    for watch in (*controller.watches, *controller.crossing_watches):
         yield from _in(watch, scope_of, Grant.on(watch.target, *READ))
     cls, generates = primary.form.type, isinstance(controller.reconciler, Generator)
     if "status" in cls.__struct_fields__:

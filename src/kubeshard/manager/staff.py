@@ -1,22 +1,33 @@
 """Who works in a process: its controllers and runnables, each in the shift that its rights allow.
 
-`always` works whenever the process may work at all, `elected` once it leads. What is engaged before the cluster is
-known begins with its shift; what is engaged later begins at once.
+`always` works whenever the process may work at all, `elected` once it leads. What is engaged before the home cluster is
+known begins with its shift; what is engaged later begins at once. A controller has workers of its own in each cluster
+in which it works, so none of them waits for another's cluster.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.controller import Controller, check_controllers
+from kubeshard.controller.outposts import Outpost
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.watch import check_classes
+from kubeshard.core.clusters import located
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.manager.membership import Membership
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.runnable import Runnable, RunnableWork, Shift, Stop, Work
+
+
+class _Hired(NamedTuple):
+    part: ControllerRunner | Outpost
+    shift: Shift
+    sharded: bool = False
 
 
 class Staff:
@@ -40,24 +51,43 @@ class Staff:
         """Those of what the ring shards."""
         self.always = Shift("always", stop)
         self.elected = Shift("elected", stop)
+        self.fleets: tuple[dict[str, Cluster], dict[str, Cluster]] = ({}, {})
+        """The clusters that are there, by name, as those see them who need no leadership, and who do."""
+        self._hired: list[_Hired] = []
+        self._leaving: set[str] = set()
+        """Controllers whose removal is under way."""
         self._sharding = sharding
         self._metrics = metrics
-        self._clusters: tuple[Cluster, Cluster] | None = None
         self._election = False
 
     def begin(self, cluster: Cluster, leading: Cluster, *, election: bool) -> None:
-        """The clusters are known, as those see them who need no leadership, and who do. Nothing of it runs before the
-        shifts do.
-        """
-        self._clusters, self._election = (cluster, leading), election
-        for controller in self.controllers:
-            self._employ(controller)
+        """The home cluster is known. Nothing runs before the shifts do."""
+        self._election = election
+        self.engage(cluster, leading)
+
+    def engage(self, cluster: Cluster, leading: Cluster) -> None:
+        """A cluster has come. Raises ConfigurationError; then nothing has changed."""
+        for fleet, each in zip(self.fleets, (cluster, leading), strict=True):
+            fleet[cluster.name] = each
+        try:
+            self._employ(
+                (controller, cluster.name)
+                for controller in self.controllers
+                if controller.name not in self._leaving
+            )
+        except BaseException:
+            self._forget(cluster.name)
+            raise
+
+    async def disengage(self, cluster: str) -> None:
+        """A cluster goes. Returns when all runs there have ended; cancelled, it cancels them."""
+        self._forget(cluster)
+        await self._dismiss(each for each in self._hired if each.part.cluster == cluster)
 
     def add(self, controller: Controller[Any]) -> None:
         """Raises as the class; then nothing has changed."""
         _check([*self.controllers, controller])
-        if self._clusters is not None:
-            self._employ(controller)
+        self._employ((controller, cluster) for cluster in self.fleets[0])
         self.controllers.append(controller)
 
     async def remove(self, name: str) -> None:
@@ -67,23 +97,19 @@ class Staff:
         (controller,) = [each for each in self.controllers if each.name == name] or (None,)
         if controller is None:
             raise KeyError(name)
-        runner = next((each for each in self.runners if each.name == name), None)
-        if runner in self.main:
+        if any(runner.controller.name == name for runner in self.main):
             raise ValueError(
                 f"controller {name} is one of a ring: without it this shard would keep objects that nobody works on"
             )
-        if runner is None:
-            self.controllers.remove(controller)
-            return
+        self._leaving.add(name)
         try:
-            await self.always.remove(runner)
-            await self.elected.remove(runner)
+            await self._dismiss(each for each in self._hired if _controller_of(each.part).name == name)
         finally:
-            if runner in self.runners:  # else another removal, which waited for the same end, was here before
-                self.runners.remove(runner)
+            self._leaving.discard(name)
+            if (
+                controller in self.controllers
+            ):  # else another removal, which waited for the same, was here before
                 self.controllers.remove(controller)
-                self._metrics.unwatch_queue(runner.queue)
-                await runner.close()
 
     def employ(self, runnables: Iterable[Runnable], works: Iterable[Work]) -> None:
         """What is no controller; `works` need no leadership."""
@@ -93,22 +119,100 @@ class Staff:
         for work in works:
             self.always.add(work)
 
+    def runners_in(self, cluster: str) -> list[ControllerRunner]:
+        return [runner for runner in self.runners if runner.cluster == cluster]
+
     def due(self) -> Iterable[tuple[str, float | None]]:
         """When (monotonic) the first of each controller's runs has to have ended."""
         return ((runner.name, runner.overdue_since) for runner in self.runners)
 
-    def _employ(self, controller: Controller[Any]) -> None:
-        wrapped = controller if self._sharding is None else self._sharding.wrap(controller)
+    def _employ(self, wanted: Iterable[tuple[Controller[Any], str]]) -> None:
+        """Workers for controllers in clusters, and outposts for all that hear of other clusters. Raises; then nothing
+        has changed.
+        """
+        made: list[_Hired] = []
+        try:
+            for controller, cluster in wanted:
+                if cluster in controller.clusters and (hired := self._made(controller, cluster)):
+                    made.append(hired)
+            for hired in [*self._hired, *made]:
+                made += self._outposts(hired)
+        except BaseException:
+            for hired in made:
+                hired.part.discard()
+            raise
+        self._hired += made
+        for part, shift, sharded in made:
+            if isinstance(part, ControllerRunner):
+                self.runners.append(part)
+                self._metrics.watch_queue(part.queue)
+                if sharded:
+                    self.main.append(part)
+            shift.add(part)
+
+    def _made(self, controller: Controller[Any], cluster: str) -> _Hired | None:
+        wrapped = controller if self._sharding is None else self._sharding.wrap(controller, cluster)
         if wrapped is None:
-            return
-        assert self._clusters is not None
+            return None
         sharded = wrapped is not controller
         gated = self._gated(controller.needs_leadership and not sharded, controller.name)
-        runner = measured(wrapped, self._clusters[gated], self._metrics)
-        self.runners.append(runner)
-        if sharded:
-            self.main.append(runner)
-        (self.elected if gated else self.always).add(runner)
+        runner = _measured(wrapped, self.fleets[gated][cluster], self._metrics)
+        runner.elsewhere = partial(self._colleague, controller.name)
+        return _Hired(runner, self.elected if gated else self.always, sharded)
+
+    def _outposts(self, hired: _Hired) -> Iterable[_Hired]:
+        """Those that it lacks."""
+        runner = hired.part
+        if not isinstance(runner, ControllerRunner) or not runner.controller.crossing_watches:
+            return
+        there = [
+            each.part.cluster
+            for each in self._hired
+            if isinstance(each.part, Outpost) and each.part.runner is runner
+        ]
+        fleet = self.fleets[hired.shift is self.elected]
+        for name, cluster in fleet.items():
+            if name not in there and any(
+                name in (w.clusters or ()) for w in runner.controller.crossing_watches
+            ):
+                yield _Hired(Outpost(runner, cluster), hired.shift)
+
+    def _colleague(self, controller: str, cluster: str) -> ControllerRunner | None:
+        """The controller's workers in the cluster."""
+        return next((each for each in self.runners_in(cluster) if each.controller.name == controller), None)
+
+    async def _dismiss(self, hired: Iterable[_Hired]) -> None:
+        """Returns when all of them, and the outposts of those that are controllers, have ended. Cancelled, it ends them
+        at once.
+        """
+        leaving = list(hired)
+        runners = [each.part for each in leaving]
+        leaving += [
+            each
+            for each in self._hired
+            if isinstance(each.part, Outpost) and each.part.runner in runners and each not in leaving
+        ]
+        async with asyncio.TaskGroup() as tasks:
+            for each in leaving:
+                tasks.create_task(self._end(each), name=f"{each.part.name} leaves")
+
+    async def _end(self, hired: _Hired) -> None:
+        part, shift, _ = hired
+        try:
+            await shift.remove(part)
+        finally:
+            if hired in self._hired:  # else another removal, which waited for the same end, was here before
+                self._hired.remove(hired)
+                if isinstance(part, ControllerRunner):
+                    self.runners.remove(part)
+                    self._metrics.unwatch_queue(part.queue)
+                    if part in self.main:
+                        self.main.remove(part)
+                await part.close()
+
+    def _forget(self, cluster: str) -> None:
+        for fleet in self.fleets:
+            fleet.pop(cluster, None)
 
     def _gated(self, needs_leadership: bool, name: str) -> bool:
         """Whether it has to wait for leadership."""
@@ -123,16 +227,27 @@ class Staff:
 
 def measured(controller: Controller[Any], cluster: Cluster, metrics: Metrics) -> ControllerRunner:
     """The controller's workers, which tell of themselves in `metrics`."""
-    runner = ControllerRunner(
-        controller,
-        cluster,
-        metrics=metrics.controller(controller.name, controller.workers),
-        queue_metrics=metrics.queue(controller.name),
-    )
+    runner = _measured(controller, cluster, metrics)
     metrics.watch_queue(runner.queue)
     return runner
 
 
+def _measured(controller: Controller[Any], cluster: Cluster, metrics: Metrics) -> ControllerRunner:
+    name = located(controller.name, cluster.name)
+    return ControllerRunner(
+        controller,
+        cluster,
+        metrics=metrics.controller(name, controller.workers),
+        queue_metrics=metrics.queue(name),
+    )
+
+
+def _controller_of(part: ControllerRunner | Outpost) -> Controller[Any]:
+    return part.controller if isinstance(part, ControllerRunner) else part.runner.controller
+
+
 def _check(controllers: Sequence[Controller[Any]]) -> None:
     check_controllers(controllers)
-    check_classes(watch for controller in controllers for watch in controller.watches)
+    check_classes(
+        watch for controller in controllers for watch in (*controller.watches, *controller.crossing_watches)
+    )

@@ -20,6 +20,7 @@ from typing import Any
 
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
 from kubeshard.cache.informer import Informer
+from kubeshard.core.clusters import HOME
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta
 from kubeshard.core.versions import at_least, newest
@@ -109,6 +110,7 @@ class Arrivals:
 
     def pending(self, key: Key) -> str | None:
         """The version at which the object arrived, None when a run has read live since."""
+        key = key.at(HOME)  # what is heard of an object does not name the cluster, which is one
         self._look_at(key)
         return self._versions.get(key)
 
@@ -116,6 +118,7 @@ class Arrivals:
         """A run that read live has succeeded; unless the object arrived once more meanwhile, the cache will
         do.
         """
+        key = key.at(HOME)
         if self._versions.get(key) == version:
             del self._versions[key]
 

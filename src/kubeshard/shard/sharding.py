@@ -35,10 +35,8 @@ from kubeshard.client.client import Client
 from kubeshard.controller.context import EventSink
 from kubeshard.controller.controller import Controller
 from kubeshard.core.builtin import Lease, Namespace
-from kubeshard.core.errors import (
-    ConfigurationError,
-    NotOurs,
-)
+from kubeshard.core.clusters import HOME
+from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.grants import OWN, READ, Grant
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.namespaces import ALL, All
@@ -82,7 +80,8 @@ class Sharding:
     spares the process from reading the ControllerRing. `takeover`: when a Lease that a
     sharder took is taken back. `keep_lease_on_stop`: do not give the Lease back, so that a restart under the
     same name, within the Lease's time, finds its objects still its own (StatefulSets).
-    `pod_name_required`: the ring has admission policies.
+    `pod_name_required`: the ring has admission policies. `objects_in`: the one of the manager's other clusters that has
+    the ring's objects; Leases and ControllerRing are at home in any case.
 
     Raises ConfigurationError for names that cannot work, here or in `prepare`.
     """
@@ -100,6 +99,7 @@ class Sharding:
         takeover: Takeover = Takeover.AFTER_RECORD,
         keep_lease_on_stop: bool = False,
         pod_name_required: bool = False,
+        objects_in: str = HOME,
     ) -> None:
         check_ring_name(ring)
         if name is not None:
@@ -121,11 +121,23 @@ class Sharding:
         self._takeover = takeover
         self._keep_lease_on_stop = keep_lease_on_stop
         self._pod_name_required = pod_name_required
+        self._objects_in = objects_in
         self._prepared: _Prepared | None = None
         self._tenure: ShardTenure | None = None
 
-    async def prepare(self, client: Client, controllers: Sequence[Controller[Any]]) -> None:
+    async def prepare(
+        self,
+        client: Client,
+        controllers: Sequence[Controller[Any]],
+        clusters: Mapping[str, Client] | None = None,
+    ) -> None:
         """Reads the ring, waiting for it if need be. Raises ConfigurationError."""
+        objects = {HOME: client, **(clusters or {})}.get(self._objects_in)
+        if objects is None:
+            raise ConfigurationError(
+                f"sharding: objects_in={self._objects_in!r} is no cluster of the manager: name it in its `clusters`"
+            )
+        controllers = [each for each in controllers if self._objects_in in each.clusters]
         shard = identify(
             self.ring,
             self._name,
@@ -136,8 +148,8 @@ class Sharding:
         resources = await find_resources(
             client, self.ring, controllers, self._given, shares_out=self.mode != "shard"
         )
-        kinds = await find_kinds(client, self.ring, resources, controllers)
-        self._prepared = _Prepared(shard, resources, kinds, client, self._declared(controllers))
+        kinds = await find_kinds(objects, self.ring, resources, controllers)
+        self._prepared = _Prepared(shard, resources, kinds, client, objects, self._declared(controllers))
         if self._is_shard:
             self._prepared.warn_about_idle_resources(controllers)
         else:
@@ -169,18 +181,21 @@ class Sharding:
         if self._given is None:
             yield Grant.on(ControllerRing, *READ)
 
-    def scopes(self) -> Mapping[GroupKind, Scope]:
-        """All kinds of the ring, main and controlled, filtered by the shard label."""
-        if not self._is_shard:
+    def scopes(self, cluster: str) -> Mapping[GroupKind, Scope]:
+        """All kinds of the ring, main and controlled, filtered by the shard label, in the cluster of the objects."""
+        if not self._is_shard or cluster != self._objects_in:
             return {}
         mine = Scope(labels=Selector.equals(self.shard.label, self.shard.name))
         return dict.fromkeys(self._ready.kinds, mine)
 
-    def client(self, client: Client) -> Client:
-        """`client` with fenced writes, each of which is over within `LeaseTiming.request_bound`."""
+    def client(self, client: Client, cluster: str) -> Client:
+        """`client` with fenced writes, each of which is over within `LeaseTiming.request_bound`. In another cluster
+        than that of the objects no write begins without the Lease; no object there carries the shard's name.
+        """
         if not self._is_shard:
             return client.with_timeout(self._timing.request_bound)
-        fence = ShardFence(self.shard, self._ready.resources, self._check)
+        sharded = self._ready.resources if cluster == self._objects_in else ()
+        fence = ShardFence(self.shard, sharded, self._check)
         return client.with_timeout(self._timing.request_bound).fenced(fence)
 
     @property
@@ -203,6 +218,8 @@ class Sharding:
                 self._ready.declared,
                 self._ready.client,
                 self._election(f"sharder-{self.ring}"),
+                objects=self._ready.objects,
+                objects_in=self._objects_in,
                 events=events,
                 metrics=metrics,
                 health=health,
@@ -210,13 +227,13 @@ class Sharding:
             ),
         )
 
-    def wrap(self, controller: Controller[Any]) -> Controller[Any] | None:
+    def wrap(self, controller: Controller[Any], cluster: str) -> Controller[Any] | None:
         """A controller of a main kind with predicate and wrapper; of a controlled kind, which is moved but never
         drained, with the wrapper; others as they are. None of the ring's in a process that is no shard.
         """
         primary, resources = controller.primary_watch, self._ready.resources
         resource = primary.form.kind.group_resource
-        if resource not in resources:
+        if resource not in resources or cluster != self._objects_in:
             return controller
         if not self._is_shard:
             return None
@@ -226,7 +243,7 @@ class Sharding:
         return controller.guarded(handovers.sharded, undecodable=handovers.draining)
 
     @asynccontextmanager
-    async def held(self, health: HealthGate, cache: Cache) -> AsyncIterator[Right]:
+    async def held(self, health: HealthGate, caches: Mapping[str, Cache]) -> AsyncIterator[Right]:
         """The Lease, for the time of the block, with all objects that carry the shard's name made sure of. See
         `ShardLease.held` and `reclaim`. A process that is no shard needs none.
         """
@@ -245,11 +262,11 @@ class Sharding:
 
         def rewound() -> None:
             with suppress(RuntimeError):  # the loop is closed: nobody reads the cache any more
-                loop.call_soon_threadsafe(cache.distrust)
+                loop.call_soon_threadsafe(caches[HOME].distrust)
 
         async with lease.held(health, rewound) as tenure:
             self._tenure = tenure
-            await self._reclaim(prepared, tenure, cache)
+            await self._reclaim(prepared, tenure, caches[self._objects_in])
             yield tenure
 
     async def _reclaim(self, prepared: _Prepared, tenure: ShardTenure, cache: Cache) -> None:
@@ -258,9 +275,8 @@ class Sharding:
             return
         try:
             async with asyncio.TaskGroup() as tasks:
-                reclaiming = tasks.create_task(
-                    reclaim(self.client(prepared.client), prepared.shard, prepared.places(cache))
-                )
+                client = self.client(prepared.objects, self._objects_in)
+                reclaiming = tasks.create_task(reclaim(client, prepared.shard, prepared.places(cache)))
                 losing = tasks.create_task(tenure.lost())
                 await asyncio.wait((reclaiming, losing), return_when=asyncio.FIRST_COMPLETED)
                 lost = losing.done()
@@ -327,6 +343,7 @@ class _Prepared:
         resources: RingResources,
         kinds: Mapping[GroupKind, Kind],
         client: Client,
+        objects: Client,
         declared: ControllerRing | None,
     ) -> None:
         self.shard = shard
@@ -341,6 +358,8 @@ class _Prepared:
             client.world.clock,
         )
         self.client = client
+        self.objects = objects
+        """That of the cluster in which the ring's objects are."""
 
     def places(self, cache: Cache) -> list[tuple[Kind, str | All]]:
         """Where this process sees objects of the ring."""

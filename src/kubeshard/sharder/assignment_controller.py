@@ -69,11 +69,14 @@ def assignments(
     client: Client,
     cache: Cache,
     config: SharderControllerConfig,
+    leases: Client | None = None,
 ) -> Assignments:
-    """What a leader needs for one term. `client` writes only while this process leads."""
+    """What a leader needs for one term. `client` writes only while this process leads, and `cache` has the Namespaces:
+    both of the cluster with the objects. `leases`: of the one with the Leases, if that is another.
+    """
     clock, rng, moves = client.world.clock, client.world.rng, config.concurrent_moves
     permissions = Permissions(client, clock)
-    mover = Mover(client, dead=DeadShards(client, observer, clock).proven, clock=clock, rng=rng)
+    mover = Mover(client, dead=DeadShards(leases or client, observer, clock).proven, clock=clock, rng=rng)
     resync = Resync(client, kinds, mover, permissions, concurrent_moves=moves, clock=clock)
     unassigned = UnassignedWatches(
         client, kinds, mover, permissions, concurrent_moves=moves, clock=clock, rng=rng

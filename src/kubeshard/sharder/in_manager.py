@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from kubeshard.cache.cache import Cache
@@ -75,6 +75,8 @@ def default_selector() -> LabelSelector:
 class InManagerSharder:
     """A candidate (`kubeshard.manager.runnable.Work`), run once. `declared` is the ring while there is no
     ControllerRing; None: then there is nothing to do. `looks_for_ring` False: `declared` counts, whatever there is.
+    `client` is of the cluster with Leases and ControllerRing, `objects` of the one with the ring's objects and their
+    Namespaces, which logs call `objects_in`.
     """
 
     name = "sharder"
@@ -86,33 +88,37 @@ class InManagerSharder:
         client: Client,
         election: LeaderElection,
         *,
+        objects: Client,
+        objects_in: str,
         events: EventSink,
         metrics: Metrics,
         health: HealthGate,
         looks_for_ring: bool = True,
     ) -> None:
         self._client = client.with_user_agent("sharder").with_field_manager("sharder")
+        self._objects = objects.with_user_agent("sharder").with_field_manager("sharder")
         self._election = election
         self._events = events
         self._metrics = metrics
         self._health = health
         self._clock = client.world.clock
         self._cache = cache = Cache(self._client)
+        self._places = places = Cache(self._objects, cluster=objects_in) if objects_in else cache
         self._observer = LeaseObserver(self._client, self._clock)
-        self._kinds = ResourceKinds(self._client)
-        namespaces = cache.declare(Namespace)
+        self._kinds = ResourceKinds(self._objects)
+        namespaces = places.declare(Namespace)
         self._rings = Rings(
             Surroundings(
                 shards=self._observer,
                 kinds=self._kinds,
-                namespace=lambda name: namespaces.store.get(Key("", name)) or cache.get(Namespace, name),
+                namespace=lambda name: namespaces.store.get(Key("", name)) or places.get(Namespace, name),
                 metrics=SharderMetrics(metrics.registry),
                 clock=self._clock,
                 default_selector=default_selector(),
             )
         )
         self._observer.declare(cache)
-        self._rings.declare_namespaces(cache)
+        self._rings.declare_namespaces(places)
         self._source = _RingSource(ring, declared, self._rings, cache if looks_for_ring else None)
         metrics.registry.register(StateCollector(cache))
         self._needed: Sequence[Informer[Any]] = (namespaces, cache.declare(Lease, SHARD_LEASES))
@@ -125,7 +131,8 @@ class InManagerSharder:
     async def run(self, gates: Sequence[Gate] = ()) -> None:
         """Until cancelled, or drained."""
         try:
-            async with self._cache.running(), asyncio.TaskGroup() as tasks:
+            apart = self._places.running() if self._places is not self._cache else nullcontext()
+            async with self._cache.running(), apart, asyncio.TaskGroup() as tasks:
                 observing = tasks.create_task(self._observer.run(), name="lease observer")
                 campaign = tasks.create_task(self._campaign(gates), name="campaign")
                 await self._stopping.wait()
@@ -191,7 +198,10 @@ class InManagerSharder:
         controller = lease_controller(self._rings, self._observer, self._clock)
         runner = measured(controller, Cluster(client, self._cache, self._events), self._metrics)
         config = SharderControllerConfig()
-        parts = assignments(self._rings, self._observer, self._kinds, client, self._cache, config)
+        objects = self._objects.fenced(self._fence)
+        parts = assignments(
+            self._rings, self._observer, self._kinds, objects, self._places, config, leases=client
+        )
         return Shift("sharder", stop, [runner, _Assigning(parts, self._rings, self._observer)])
 
 

@@ -1,0 +1,52 @@
+"""Other clusters than that of the reconciled object, as a reconcile sees them.
+
+Guaranteed: a write counts as the run's, so an object is busy until its outcome is known; it is refused where a write at
+home would be, because this process does not lead or has lost its shard's Lease; its fields belong to the controller.
+Not guaranteed: that reads include what the controller wrote there. What must not be missed is read with the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from kubeshard.cache.cache import Cache
+from kubeshard.client.client import Client
+from kubeshard.controller.in_flight import CurrentRun
+from kubeshard.core.errors import NoSuchCluster
+
+
+class Elsewhere(NamedTuple):
+    """A cluster of the manager. `cache` has what its controllers watch there."""
+
+    client: Client
+    cache: Cache
+
+
+class _Place(Protocol):
+    @property
+    def client(self) -> Client: ...
+
+    @property
+    def cache(self) -> Cache: ...
+
+
+class Surroundings:
+    """The clusters of a manager, for one controller."""
+
+    def __init__(self, fleet: Mapping[str, _Place], field_manager: str) -> None:
+        self._fleet = fleet
+        self._field_manager = field_manager
+        self._seen: dict[str, tuple[_Place, Elsewhere]] = {}
+
+    def at(self, cluster: str) -> Elsewhere:
+        """Raises NoSuchCluster."""
+        place = self._fleet.get(cluster)
+        if place is None:
+            there = ", ".join(repr(name) for name in self._fleet)
+            raise NoSuchCluster(f"there is no cluster {cluster!r}, but {there}")
+        known = self._seen.get(cluster)
+        if known is None or known[0] is not place:
+            client = place.client.with_field_manager(self._field_manager).entered_in(CurrentRun())
+            known = self._seen[cluster] = place, Elsewhere(client, place.cache)
+        return known[1]

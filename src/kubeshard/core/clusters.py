@@ -1,0 +1,63 @@
+"""In which of a manager's clusters a controller works, and of which of them a watch hears.
+
+A manager has one home cluster, in which its Leases are, and any number of others by name. They come and go, so what is
+said here is about names: of clusters that are there, and of those that come.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Any
+
+HOME = ""
+"""The name of the home cluster."""
+
+_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,61}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Clusters(Container[str]):
+    """All but the home cluster, and that one too if `home` is true."""
+
+    home: bool
+
+    def __contains__(self, name: object) -> bool:
+        return self.home or name != HOME
+
+    def __repr__(self) -> str:
+        return "EVERY_CLUSTER" if self.home else "OTHER_CLUSTERS"
+
+
+EVERY_CLUSTER: Container[str] = _Clusters(home=True)
+"""The home cluster and all others, whenever they come."""
+
+OTHER_CLUSTERS: Container[str] = _Clusters(home=False)
+"""All clusters but the home one."""
+
+
+def check_clusters(whose: str, clusters: Any) -> None:
+    """Raises TypeError for what says nothing about names."""
+    if isinstance(clusters, str) or not isinstance(clusters, Container):
+        raise TypeError(f"{whose}: clusters takes a list of names, EVERY_CLUSTER or OTHER_CLUSTERS")
+
+
+def check_cluster_name(name: str) -> None:
+    """Raises ValueError."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"cluster name {name!r}: lower case letters, digits, '-' and '.', at most 63")
+
+
+def named(clusters: Container[str]) -> tuple[str, ...]:
+    """Those that are listed by name, without the home cluster."""
+    return (
+        tuple(name for name in clusters if name)
+        if isinstance(clusters, list | tuple | set | frozenset)
+        else ()
+    )
+
+
+def located(name: str, cluster: str) -> str:
+    """What is called `name` in every cluster, as logs and metrics tell it apart."""
+    return f"{name}@{cluster}" if cluster else name

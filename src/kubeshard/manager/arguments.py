@@ -1,0 +1,19 @@
+"""What is wrong with the arguments of a manager, said before anything begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kubeshard.manager.leader_election import LeaderElection
+
+
+def check_arguments(leader_election: Any, sharding: Any, **lists: Any) -> None:
+    """Raises TypeError."""
+    if leader_election is not None and not isinstance(leader_election, LeaderElection):
+        raise TypeError("leader_election takes a LeaderElection(name=..., namespace=...)")
+    if isinstance(sharding, str):
+        raise TypeError(f"sharding takes a Sharding: Sharding({sharding!r})")
+    for name, parts in lists.items():
+        if not isinstance(parts, Iterable):
+            raise TypeError(f"{name} takes a list: {name}=[{type(parts).__name__}(...)]")

@@ -1,0 +1,39 @@
+"""How the caches of a manager are made: one for each cluster, all with the same settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kubeshard.cache.cache import Cache
+from kubeshard.cache.informer import OnError
+from kubeshard.cache.scope import Scope
+from kubeshard.cache.transforms import Transform
+from kubeshard.client.client import Client
+from kubeshard.controller.watch import narrowed
+from kubeshard.core.kinds import GroupKind, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Caching:
+    """As `Cache` describes them."""
+
+    scopes: Mapping[GroupKind | Kind, Scope]
+    default_scope: Scope | None
+    transforms: Mapping[GroupKind | Kind, Transform[Any]] | None
+    on_watch_error: OnError | None
+
+    def cache(self, client: Client, cluster: str, shares: Mapping[GroupKind, Scope]) -> Cache:
+        """`shares`: of which kinds this process sees a part only."""
+        scopes = dict(self.scopes)
+        for kind, share in shares.items():
+            scopes[kind] = narrowed(scopes.get(kind) or self.default_scope or Scope(), share)
+        return Cache(
+            client,
+            scopes=scopes,
+            default_scope=self.default_scope,
+            transforms=self.transforms,
+            on_watch_error=self.on_watch_error,
+            cluster=cluster,
+        )

@@ -1,0 +1,265 @@
+"""The other clusters of a manager, beside the one in which its Leases are.
+
+Each has a client, a cache, events and a task of its own. Guaranteed: none waits for another, and nothing at home waits
+for any of them, neither at the start nor later nor at the end, save for runs that may still write there. A cluster that
+does not answer, or refuses the credentials, costs the controllers that work in it their work, until it does. That is no
+reason for the process to be unready, but told: in the log, beside readiness, on the debug page and as
+
+| metric | |
+|---|---|
+| `kubeshard_cluster_up{cluster}` | 0 while nothing of the cluster can be read: it does not answer, or refuses us |
+
+Not guaranteed: a bound for clusters that share the process's event loop, memory and file descriptors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kubeshard.cache.cache import Cache
+from kubeshard.client.client import Client
+from kubeshard.client.config import ClusterConfig
+from kubeshard.client.loading import read_config
+from kubeshard.controller.cluster import Cluster
+from kubeshard.controller.events import EventRecorder
+from kubeshard.controller.syncing import Trouble, trouble
+from kubeshard.core.clusters import check_cluster_name, named
+from kubeshard.manager.debug import ClusterView
+from kubeshard.manager.kinds import Kinds
+from kubeshard.manager.metrics import Metrics
+from kubeshard.manager.staff import Staff
+from kubeshard.runtime.logs import error_line, get_logger
+from kubeshard.runtime.world import World
+
+ClusterSource = Client | ClusterConfig | str
+"""A client, of which the caller takes care; a configuration; or a context of the kubeconfig."""
+
+Assemble = Callable[[Client, Cache, EventRecorder], tuple[Cluster, Cluster]]
+"""Makes of a cluster's parts what controllers see: those that need no leadership, and those that do."""
+
+SILENT = ("unanswered", "unavailable", "refused")
+"""Causes that are about the cluster, and not about a kind."""
+
+_log = get_logger("kubeshard.manager")
+
+
+class Fleet(Collector):
+    """Raises ValueError for a name that is none, TypeError for what is no `ClusterSource`. `failed` hears of bugs."""
+
+    def __init__(
+        self,
+        given: Mapping[str, ClusterSource],
+        staff: Staff,
+        *,
+        world: World,
+        metrics: Metrics,
+        make_cache: Callable[[Client, str], Cache],
+        assemble: Assemble,
+        failed: Callable[[BaseException | None], None],
+    ) -> None:
+        self._waiting: dict[str, ClusterSource] = {}
+        """Those that are known before the start."""
+        self.clients: dict[str, Client] = {}
+        """Of those that have been connected."""
+        self._own: set[str] = set()
+        """Those with a client that is ours."""
+        self._members: dict[str, _Member] = {}
+        self._staff = staff
+        self._world = world
+        self._metrics = metrics
+        self._make_cache = make_cache
+        self._assemble = assemble
+        self._failed = failed
+        self._runs = False
+        for name, source in given.items():
+            self.add(name, source)
+
+    @property
+    def caches(self) -> list[Cache]:
+        return [member.cache for member in self._members.values()]
+
+    def add(self, name: str, source: ClusterSource) -> None:
+        """While the fleet runs the cluster is engaged at once. Raises as the class, ValueError for a name that is
+        taken, ConfigurationError; then nothing has changed.
+        """
+        check_cluster_name(name)
+        if not isinstance(source, ClusterSource):
+            raise TypeError(
+                f"cluster {name}: {source!r} is no Client, no ClusterConfig and no context of the kubeconfig"
+            )
+        if name in self._waiting or name in self._members:
+            raise ValueError(f"there is a cluster {name} already")
+        self._waiting[name] = source
+        if self._runs:
+            try:
+                self._engage(name)
+            except BaseException:
+                self._forget(name)
+                raise
+
+    async def remove(self, name: str) -> None:
+        """Returns when the runs there have ended; cancelled, it cancels them, and the cluster goes all the same. Raises
+        KeyError, ValueError for the one in which the objects of a ring are.
+        """
+        if name in self._waiting:
+            self._forget(name)
+            return
+        member = self._members[name]
+        if any(runner.cluster == name for runner in self._staff.main):
+            raise ValueError(f"the objects of a ring are in cluster {name}: this shard would keep them")
+        if member.leaves:
+            await asyncio.wait([member.task])
+            return
+        member.leaves = True
+        try:
+            await self._staff.disengage(name)
+        finally:
+            member.task.cancel()
+            await asyncio.wait([member.task])
+            if name in self._own:
+                await self.clients[name].close()
+            self._forget(name)
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[None]:
+        """There is a client of each cluster until the block ends; nothing is sent yet. Raises ConfigurationError."""
+        for name in self._waiting:
+            self._connect(name)
+        try:
+            yield
+        finally:
+            await asyncio.gather(*(self.clients[name].close() for name in self._own))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """The clusters are there until the block ends. Raises ConfigurationError."""
+        self._runs = True
+        try:
+            for name in list(self._waiting):
+                self._engage(name)
+            self._warn_of_unknown_names()
+            yield
+        finally:
+            self._runs = False
+            tasks = [member.task for member in self._members.values()]
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)
+            self._members.clear()
+
+    def _engage(self, name: str) -> None:
+        client = self._connect(name)
+        cache = self._make_cache(client, name)
+        events = EventRecorder(client, "manager", self._world.host.name(), clock=client.world.clock)
+        kinds = Kinds(lambda: cache, partial(self._staff.runners_in, name), client.world.clock, name)
+        member = _Member(name, client, cache, events, kinds)
+        self._staff.engage(*self._assemble(client, cache, events))
+        self._members[name] = member
+        del self._waiting[name]
+        member.task = asyncio.create_task(self._run(member), name=f"cluster {name}")
+
+    def _connect(self, name: str) -> Client:
+        if name not in self.clients:
+            source = self._waiting[name]
+            if isinstance(source, str):
+                source = read_config(None, source)
+            if isinstance(source, ClusterConfig):
+                source = Client(source, world=self._world)
+                self._own.add(name)
+            self.clients[name] = source
+        return self.clients[name]
+
+    def _forget(self, name: str) -> None:
+        self._waiting.pop(name, None)
+        self._members.pop(name, None)
+        self.clients.pop(name, None)
+        self._own.discard(name)
+
+    async def _run(self, member: _Member) -> None:
+        try:
+            await member.run(self._metrics)
+        except Exception as error:
+            _log.error("Failed; stopping", name=f"cluster {member.name}", error=error)
+            self._failed(error)
+
+    def _warn_of_unknown_names(self) -> None:
+        for controller in self._staff.controllers:
+            watches = controller.crossing_watches
+            for clusters in (controller.clusters, *(each.clusters or () for each in watches)):
+                if unknown := [name for name in named(clusters) if name not in self._members]:
+                    _log.warning(
+                        "A controller names clusters that the manager does not have; it works there if they come",
+                        controller=controller.name,
+                        clusters=", ".join(unknown),
+                    )
+
+    # For the pages
+
+    def notes(self) -> Iterator[str]:
+        """What does not work, beside readiness."""
+        for member in self._members.values():
+            if found := member.trouble():
+                yield f"cluster {member.name} cannot be read ({found.cause})"
+            yield from member.kinds.notes()
+
+    def views(self) -> list[ClusterView]:
+        return [member.view() for member in self._members.values()]
+
+    def kinds(self) -> list[Kinds]:
+        return [member.kinds for member in self._members.values()]
+
+    def collect(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily(
+            "kubeshard_cluster_up",
+            "Whether something can be read of one of the manager's other clusters.",
+            labels=("cluster",),
+        )
+        for member in self._members.values():
+            up.add_metric((member.name,), float(member.trouble() is None))
+        yield up
+
+
+class _Member:
+    def __init__(self, name: str, client: Client, cache: Cache, events: EventRecorder, kinds: Kinds) -> None:
+        self.name = name
+        self.cache = cache
+        self.kinds = kinds
+        self.leaves = False
+        self.task: asyncio.Task[None]
+        self._client = client
+        self._events = events
+
+    async def run(self, metrics: Metrics) -> None:
+        """Until cancelled."""
+        async with AsyncExitStack() as stack:
+            self._client.observers.append(metrics.request)
+            stack.callback(self._client.observers.remove, metrics.request)
+            await stack.enter_async_context(self._events.running())
+            await stack.enter_async_context(self.cache.running())
+            await self.kinds.run()
+
+    def trouble(self) -> Trouble | None:
+        """Why nothing can be read of the cluster, if that is so."""
+        now = self._client.world.clock.monotonic()
+        found = [trouble(each, now) for each in self.cache.informers]
+        silent = [each for each in found if each is not None and each.cause in SILENT]
+        if not silent or len(silent) < len(found):
+            return None
+        return max(silent, key=lambda each: each.error is not None)
+
+    def view(self) -> ClusterView:
+        found = self.trouble()
+        error = "" if found is None or found.error is None else error_line(found.error)
+        return ClusterView(
+            name=self.name,
+            server=self._client.config.server,
+            state="leaving" if self.leaves else "up" if found is None else found.cause,
+            error=error,
+        )

@@ -1,0 +1,408 @@
+"""One manager works in several clusters, on the embedded server's rules and virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from clusters import DEFAULT, Places, Seen
+
+from kubeshard import EVERY_CLUSTER, HOME, OTHER_CLUSTERS, errors, never
+from kubeshard.controller import ChannelSource, Context, Controller, Index, Watch
+from kubeshard.controller.mapping import Reader
+from kubeshard.core import ConfigMap, Key, ObjectMeta, OwnerReference, Secret, controller_reference
+from kubeshard.manager import LeaderElection, Manager
+from kubeshard.manager.debug_page import as_text
+from kubeshard.testing.virtual_time import virtual_time
+
+NO_PAGES: dict[str, Any] = {"metrics_address": None, "health_address": None}
+
+
+def controller(act: Any, primary: Any = ConfigMap, name: str = "maps", **options: Any) -> Controller[Any]:
+    return Controller(name=name, reconciler=act, primary=primary, **{"clusters": EVERY_CLUSTER, **options})
+
+
+def key(name: str, cluster: str = HOME) -> Key:
+    return Key(DEFAULT, name).at(cluster)
+
+
+@virtual_time
+async def test_objects_of_one_name_in_several_clusters_are_as_many_keys() -> None:
+    seen = Seen()
+    async with Places("eu", "us") as places:
+        for place in places.by_name.values():
+            await place.put("one")
+        async with places.manager(controller(seen)):
+            await asyncio.sleep(5)
+            assert sorted(seen.ended) == [key("one"), key("one", "eu"), key("one", "us")]
+
+
+@virtual_time
+async def test_a_controller_works_where_it_says_and_by_default_at_home() -> None:
+    at_home, others, named = Seen(), Seen(), Seen()
+    async with Places("eu", "us") as places:
+        for place in places.by_name.values():
+            await place.put("one")
+        async with places.manager(
+            Controller(name="home", reconciler=at_home, primary=ConfigMap),
+            controller(others, name="others", clusters=OTHER_CLUSTERS),
+            controller(named, name="named", clusters=[HOME, "us"]),
+        ):
+            await asyncio.sleep(5)
+            assert sorted(at_home.ended) == [key("one")]
+            assert sorted(others.ended) == [key("one", "eu"), key("one", "us")]
+            assert sorted(named.ended) == [key("one"), key("one", "us")]
+
+
+@virtual_time
+async def test_reads_writes_and_events_are_of_the_cluster_of_the_object() -> None:
+    clusters: list[str] = []
+
+    async def copy(ctx: Context, obj: ConfigMap) -> None:
+        if not obj.metadata.name.startswith("original"):
+            return
+        clusters.append(ctx.cluster)
+        assert await ctx.get(ConfigMap, obj.metadata.name) is obj
+        await ctx.apply(
+            Secret(metadata=ObjectMeta(name=f"copy-of-{ctx.cluster or 'home'}", namespace=DEFAULT))
+        )
+        ctx.event(obj, "Normal", "Copied", "there is a copy now")
+
+    async with Places("eu") as places:
+        for place in places.by_name.values():
+            await place.put("original")
+        async with places.manager(controller(copy, owns=[Secret])):
+            await asyncio.sleep(20)
+        assert sorted(set(clusters)) == ["", "eu"]
+        for name, place in places.by_name.items():
+            copies = [each.metadata.name for each in await place.client.list_all(Secret, DEFAULT)]
+            assert copies == [f"copy-of-{name}"]
+            answer = await place.client.raw("GET", "/apis/events.k8s.io/v1/namespaces/default/events")
+            assert answer.body.count(b'"reason":"Copied"') == 1
+
+
+@virtual_time
+async def test_what_is_owned_triggers_its_owner_in_its_own_cluster_only() -> None:
+    seen = Seen()
+    async with Places("eu") as places:
+        owners = {
+            name: await place.client.create(Secret(metadata=ObjectMeta(name="owner", namespace=DEFAULT)))
+            for name, place in places.by_name.items()
+        }
+        async with places.manager(controller(seen, Secret, owns=[ConfigMap])):
+            await asyncio.sleep(5)
+            seen.ended.clear()
+            reference: OwnerReference = controller_reference(owners["eu"])
+            await places["eu"].put("child", owner_references=(reference,))
+            await asyncio.sleep(5)
+            assert seen.ended == [key("owner", "eu")]
+
+
+def to_its_app(_: Reader, obj: ConfigMap) -> Iterable[Key]:
+    if obj.metadata.has_label("app"):
+        yield Key(DEFAULT, obj.metadata.label("app"))
+
+
+@virtual_time
+async def test_a_watch_of_other_clusters_triggers_where_the_primary_objects_are_and_there_they_are_read() -> (
+    None
+):
+    found: dict[str, list[str]] = {}
+
+    async def gather(ctx: Context, obj: Secret) -> None:
+        cached = [ctx.at(name).cache.get(ConfigMap, "part", DEFAULT) for name in ("eu", "us")]
+        found[obj.metadata.name] = [each.metadata.label("app") if each else "" for each in cached]
+
+    async with Places("eu", "us") as places:
+        await places.home.client.create(Secret(metadata=ObjectMeta(name="app", namespace=DEFAULT)))
+        parts = Watch(ConfigMap, to=to_its_app, clusters=OTHER_CLUSTERS)
+        async with places.manager(controller(gather, Secret, maps=[parts], clusters=[HOME])):
+            await asyncio.sleep(5)
+            assert found == {"app": ["", ""]}
+            for name in ("eu", "us"):
+                await places[name].put("part", labels={"app": "app"})
+                await asyncio.sleep(5)
+            assert found == {"app": ["app", "app"]}
+            assert not [each for each in await places.home.names() if each == "part"]
+
+
+@virtual_time
+async def test_a_run_writes_in_other_clusters_as_the_controller() -> None:
+    async def spread(ctx: Context, obj: Secret) -> None:
+        metadata = ObjectMeta(name="spread", namespace=DEFAULT)
+        await ctx.at("eu").client.apply(ConfigMap(metadata=metadata, data={"by": obj.metadata.name}))
+
+    async with Places("eu") as places:
+        await places.home.client.create(Secret(metadata=ObjectMeta(name="app", namespace=DEFAULT)))
+        async with places.manager(controller(spread, Secret, name="spreader", clusters=[HOME])):
+            await asyncio.sleep(5)
+        answer = await places["eu"].client.raw("GET", "/api/v1/namespaces/default/configmaps/spread")
+        assert b'"manager":"spreader-controller"' in answer.body
+        assert "spread" not in await places.home.names()
+
+
+@virtual_time
+async def test_a_cluster_that_is_not_there_is_an_error_that_says_which_are() -> None:
+    errors_: list[str] = []
+
+    async def look(ctx: Context, obj: ConfigMap) -> None:
+        try:
+            ctx.at("mars")
+        except errors.NoSuchCluster as error:
+            errors_.append(str(error))
+
+    async with Places("eu") as places:
+        await places.home.put("one")
+        async with places.manager(controller(look, clusters=[HOME])):
+            await asyncio.sleep(5)
+    assert set(errors_) == {"there is no cluster 'mars', but '', 'eu'"}
+
+
+@virtual_time
+async def test_a_key_with_a_cluster_is_of_that_cluster_whoever_gives_it() -> None:
+    """Themes at home concern the objects of both clusters; a source, which runs at home, triggers anywhere."""
+    seen, source = Seen(), ChannelSource()
+
+    def everywhere(_: Reader, theme: Secret) -> Iterable[Key]:
+        return [key("one", "eu"), key("one")]
+
+    async with Places("eu") as places:
+        for place in places.by_name.values():
+            await place.put("one")
+        async with places.manager(
+            controller(seen, maps=[Watch(Secret, to=everywhere, when=never)], sources=[source]),
+            controller(Seen(), Secret, name="themes"),
+        ) as process:
+            await asyncio.sleep(5)
+            seen.ended.clear()
+            source.trigger(key("one", "eu"), "by hand")
+            source.trigger(key("one", "mars"), "nobody is there")
+            await asyncio.sleep(1)
+            assert seen.ended == [key("one", "eu")]
+            assert not process.task.done()
+
+
+@virtual_time
+async def test_a_map_function_may_name_other_clusters() -> None:
+    seen = Seen()
+
+    def everywhere(_: Reader, theme: Secret) -> Iterable[Key]:
+        return [key("one", "eu"), key("one")]
+
+    async with Places("eu") as places:
+        for place in places.by_name.values():
+            await place.put("one")
+        async with places.manager(controller(seen, maps=[Watch(Secret, to=everywhere)])):
+            await asyncio.sleep(5)
+            seen.ended.clear()
+            await places.home.client.create(Secret(metadata=ObjectMeta(name="dark", namespace=DEFAULT)))
+            await asyncio.sleep(1)
+            assert sorted(seen.ended) == [key("one"), key("one", "eu")]
+            seen.ended.clear()
+            await places["eu"].client.create(Secret(metadata=ObjectMeta(name="dark", namespace=DEFAULT)))
+            await asyncio.sleep(1)
+            assert seen.ended == [key("one", "eu")], "without a cluster it is the one of the watched object"
+
+
+@virtual_time
+async def test_a_cluster_comes_and_goes_while_the_manager_runs() -> None:
+    seen = Seen(10.0)
+    async with Places("eu") as places:
+        await places["eu"].put("one")
+        async with places.manager(controller(seen), clusters={}) as process:
+            manager = process.manager
+            await asyncio.sleep(5)
+            for _ in range(3):
+                seen.began.clear()
+                seen.ended.clear()
+                manager.add_cluster("eu", places["eu"].config)
+                with pytest.raises(ValueError, match="there is a cluster eu already"):
+                    manager.add_cluster("eu", places["eu"].config)
+                await asyncio.sleep(1)
+                assert seen.began == [key("one", "eu")]
+                await manager.remove_cluster("eu")
+                assert seen.ended == [key("one", "eu")], "what runs there ends by itself"
+                with pytest.raises(KeyError):
+                    await manager.remove_cluster("eu")
+                tries = places["eu"].line.tries
+                await asyncio.sleep(60)
+                assert places["eu"].line.tries == tries, "nobody asks the cluster for anything any more"
+                assert [each.name for each in manager.picture().controllers] == ["maps"]
+
+
+@virtual_time
+async def test_a_removal_of_a_cluster_that_is_cancelled_cancels_its_runs_and_it_is_gone_all_the_same() -> (
+    None
+):
+    seen = Seen(1000.0)
+    async with Places("eu", "us") as places:
+        await places["eu"].put("one")
+        async with places.manager(controller(seen)) as process:
+            await asyncio.sleep(5)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1):
+                    await process.manager.remove_cluster("eu")
+            assert (seen.began, seen.ended) == ([key("one", "eu")], [])
+            await places["us"].put("two")
+            await asyncio.sleep(1)
+            assert seen.began[-1] == key("two", "us")
+            process.manager.add_cluster("eu", places["eu"].config)
+
+
+@virtual_time
+async def test_a_controller_that_comes_and_goes_does_so_in_every_cluster() -> None:
+    seen = Seen()
+    async with Places("eu") as places:
+        for place in places.by_name.values():
+            await place.put("one")
+        parts = Watch(Secret, to=lambda _, obj: [], clusters=EVERY_CLUSTER)
+        async with places.manager() as process:
+            await asyncio.sleep(5)
+            process.manager.add(controller(seen, maps=[parts]))
+            await asyncio.sleep(5)
+            assert sorted(seen.ended) == [key("one"), key("one", "eu")]
+            await process.manager.remove("maps")
+            assert not process.manager.picture().controllers
+            assert not process.manager.picture().informers, (
+                "those of watches in other clusters have ended, too"
+            )
+
+
+@virtual_time
+async def test_a_controller_that_cannot_work_in_one_of_the_clusters_changes_nothing_in_any() -> None:
+    by_name = Index(ConfigMap, "name", lambda obj: [obj.metadata.name])
+    other = Index(ConfigMap, "name", lambda obj: [obj.metadata.name])
+    async with Places("eu") as places:
+        there = controller(Seen(), name="there", indexes=[by_name], clusters=["eu"])
+        async with places.manager(there) as process:
+            await asyncio.sleep(5)
+            before = process.manager.picture()
+            with pytest.raises(ValueError, match="index 'name' exists"):
+                process.manager.add(controller(Seen(), indexes=[other]))
+            after = process.manager.picture()
+            assert [each.kind for each in before.informers] == [each.kind for each in after.informers]
+            assert [each.name for each in after.controllers] == ["there@eu"]
+
+
+@virtual_time
+async def test_in_every_cluster_only_the_leader_works() -> None:
+    election = [LeaderElection(name="leader", namespace=DEFAULT, identity=name) for name in "ab"]
+    first, second = Seen(), Seen()
+    async with Places("eu") as places:
+        await places["eu"].put("one")
+        async with (
+            places.manager(controller(first), leader_election=election[0]),
+        ):
+            await asyncio.sleep(30)
+            async with places.manager(controller(second), leader_election=election[1]):
+                await asyncio.sleep(120)
+                assert first.ended == [key("one", "eu")]
+                assert second.began == []
+
+
+@virtual_time
+async def test_who_does_not_lead_writes_nothing_in_any_cluster() -> None:
+    refusals: list[BaseException] = []
+    election = LeaderElection(name="leader", namespace=DEFAULT, identity="a")
+    async with Places("eu") as places:
+        await places["eu"].put("one")
+
+        async def late(ctx: Context, obj: ConfigMap) -> None:
+            if obj.metadata.name != "one":
+                return
+            places.home.line.break_off()
+            try:
+                await asyncio.sleep(600)
+            finally:
+                with pytest.raises(errors.NotOurs) as caught:
+                    await ctx.client.create(ConfigMap(metadata=ObjectMeta(name="late", namespace=DEFAULT)))
+                refusals.append(caught.value)
+
+        with pytest.raises(Exception, match="lost leadership"):
+            async with places.manager(controller(late, clusters=["eu"]), leader_election=election) as process:
+                await asyncio.wait([process.task])
+        assert len(refusals) == 1
+        assert "late" not in await places["eu"].names()
+
+
+@virtual_time
+async def test_logs_metrics_and_the_debug_page_tell_clusters_apart() -> None:
+    seen = Seen(50.0)
+    async with Places("eu") as places:
+        await places["eu"].put("one")
+        async with places.manager(controller(seen), graceful_timeout=0) as process:
+            await asyncio.sleep(5)
+            lines = "\n".join(await process.metrics())
+            assert 'controller_runtime_active_workers{controller="maps@eu"} 1.0' in lines
+            assert 'kubeshard_cluster_up{cluster="eu"} 1.0' in lines
+            assert 'kubeshard_controller_waiting{controller="maps@eu",kind="ConfigMap.v1@eu"} 0.0' in lines
+            assert 'kubeshard_cache_objects{kind="ConfigMap.v1@eu"}' in lines
+            assert 'kubeshard_cache_objects{kind="ConfigMap.v1"}' in lines
+            text = as_text(process.manager.picture())
+            assert "controller maps@eu (ConfigMap.v1)" in text
+            assert f"    {DEFAULT}/one@eu  for" in text
+            assert "  eu    http://eu  up\n" in text
+
+
+@virtual_time
+async def test_clusters_that_a_controller_names_and_the_manager_lacks_are_told_and_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seen = Seen()
+    async with Places("eu") as places:
+        await places["eu"].put("one")
+        async with places.manager(controller(seen, clusters=["eu", "mars"]), clusters={}) as process:
+            await asyncio.sleep(5)
+            told = [each.fields for each in caplog.records if "names clusters" in each.message]  # type: ignore[attr-defined]
+            assert told == [{"controller": "maps", "clusters": "eu, mars"}]
+            process.manager.add_cluster("eu", places["eu"].config)
+            await asyncio.sleep(5)
+            assert seen.ended == [key("one", "eu")]
+
+
+@virtual_time
+async def test_a_context_that_the_kubeconfig_lacks_ends_the_start_with_what_to_do(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text("apiVersion: v1\nkind: Config\n")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    async with Places() as places:
+        manager = Manager(client=places.home.config, clusters={"eu": "mars"}, world=places.world, **NO_PAGES)
+        with pytest.raises(errors.ConfigurationError, match="mars"):
+            await manager.run()
+
+
+@pytest.mark.parametrize(
+    ("clusters", "error", "said"),
+    [
+        ({"": "context"}, ValueError, "cluster name ''"),
+        ({"EU": "context"}, ValueError, "cluster name 'EU'"),
+        ({"eu": 5}, TypeError, "cluster eu: 5 is no Client, no ClusterConfig"),
+    ],
+    ids=["empty", "upper case", "number"],
+)
+def test_what_is_no_cluster_is_refused_where_it_is_given(
+    clusters: Any, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        Manager(clusters=clusters)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"clusters": "eu"}, TypeError, "controller maps: clusters takes a list"),
+        ({"clusters": 5}, TypeError, "controller maps: clusters takes a list"),
+        ({"clusters": ["eu"], "sources": [ChannelSource()]}, ValueError, "sources run at home"),
+        ({"owns": [Watch(Secret, clusters=["eu"])]}, ValueError, "is in the cluster of its primary objects"),
+        ({"maps": [Watch(Secret, clusters=["eu"])]}, ValueError, "needs a map function"),
+    ],
+    ids=["one name", "number", "sources", "owned elsewhere", "no map function"],
+)
+def test_what_a_controller_cannot_mean_is_refused_where_it_is_declared(
+    options: Any, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        controller(Seen(), **options)
