@@ -1,8 +1,6 @@
-"""The command tree, and how commands end: errors in one line (`kubeshard.manager.ending`)."""
+"""The command tree of `kubeshard`."""
 
 from __future__ import annotations
-
-import sys
 
 import click
 
@@ -10,6 +8,7 @@ from kubeshard.cli.apiserver import apiserver_command
 from kubeshard.cli.checksum import checksum_controller
 from kubeshard.cli.crd import crd
 from kubeshard.cli.demo.command import demo
+from kubeshard.cli.ending import run_program
 from kubeshard.cli.init import init
 from kubeshard.cli.options import version_option
 from kubeshard.cli.rbac import rbac
@@ -18,7 +17,6 @@ from kubeshard.cli.run import run
 from kubeshard.cli.sharder import sharder
 from kubeshard.cli.types import types_command
 from kubeshard.cli.webhosting import operator, samples
-from kubeshard.core.errors import KubeshardError
 
 
 class _InOrder(click.Group):
@@ -62,18 +60,4 @@ for _command in (
 
 def main() -> None:
     """Entry point of the command `kubeshard`."""
-    try:
-        cli.main(prog_name="kubeshard", standalone_mode=False)
-    except click.exceptions.Abort:
-        sys.exit(130)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except KubeshardError as error:
-        from kubeshard.manager.ending import ending_of
-
-        code, line = ending_of(error)
-        click.echo(line, err=True)
-        sys.exit(code)
-    except BrokenPipeError:
-        sys.exit(1)
+    run_program(cli, "kubeshard")

@@ -34,6 +34,7 @@ from msgspec import structs
 from kubeshard.core.builtin import Lease
 from kubeshard.core.names import is_label_value
 from kubeshard.core.objects import Key
+from kubeshard.core.times import parse_time
 from kubeshard.core.versions import compare
 from kubeshard.sharding.names import RING_LABEL
 from kubeshard.sharding.states import DEFAULT_DURATION, LeaseTimes, ShardState, state_of
@@ -255,6 +256,14 @@ class LeaseBook:
         for place, record in list(self._left.items()):
             if record.times(now).to_uncertain <= 0:
                 del self._left[place]
+
+
+def written_state(lease: Lease, wall: float) -> ShardState:
+    """What the Lease itself says of its shard, at `wall` seconds since the epoch: for who looks once, and has seen
+    nothing change. As right as the clock of the shard agrees with that one; no sharder decides by it.
+    """
+    renewed = parse_time(lease.spec.renew_time)
+    return _Record(lease, "", wall if renewed is None else renewed, wall).state(wall)
 
 
 def duplicates(shards: Iterable[Shard]) -> dict[str, list[Key]]:

@@ -13,12 +13,17 @@ wins a token that several hash to.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from xxhash import xxh64_intdigest
 
 TOKENS_PER_SHARD = 100
+
+
+def point_of(key: str) -> int:
+    """Where on the ring a key is."""
+    return xxh64_intdigest(key.encode())
 
 
 class HashRing:
@@ -41,10 +46,19 @@ class HashRing:
 
     def owner(self, key: str) -> str:
         """The shard that owns `key`; `""` for an empty ring."""
+        return self.owner_at(point_of(key))
+
+    def owner_at(self, point: int) -> str:
+        """The shard that owns every key at `point`; `""` for an empty ring."""
         if not self._tokens:
             return ""
-        index = bisect_left(self._tokens, xxh64_intdigest(key.encode()))
+        index = bisect_left(self._tokens, point)
         return self._owners[index if index < len(self._owners) else 0]
+
+    def successors(self, key: str) -> Iterator[str]:
+        """Every shard once: the owner of `key`, who owns it if that one leaves, and so on (up to colliding tokens)."""
+        start = bisect_left(self._tokens, point_of(key))
+        return iter(dict.fromkeys(self._owners[start:] + self._owners[:start]))
 
     def tokens(self) -> list[tuple[int, str]]:
         """Every token with its owner, ascending: what a picture of the ring is drawn from."""

@@ -1,0 +1,109 @@
+"""What the commands have in common: options, a client, and how an answer is printed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kubeshard.cli.options import Function
+
+if TYPE_CHECKING:
+    from kubeshard.client.client import Client
+    from kubeshard.survey.ring import SeenRing
+
+T = TypeVar("T")
+
+FORMATS = ("json", "yaml", "name")
+
+
+def output_option(function: Function) -> Function:
+    """`-o`, given on as `output`."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(FORMATS),
+        help="For programs; `name` is one name per line (default: text for people).",
+    )(function)
+
+
+def namespace_option(function: Function) -> Function:
+    """`-n`, given on as `namespace`."""
+    return click.option(
+        "-n", "--namespace", metavar="NAME", help="Of the object (default: that of the kubeconfig's context)."
+    )(function)
+
+
+def object_argument(function: Function) -> Function:
+    """`KIND/NAME` or `KIND NAME`, given on as `words`."""
+    return click.argument("words", metavar="KIND/NAME", nargs=-1, required=True)(function)
+
+
+def ask(kubeconfig: str | None, context: str | None, question: Callable[[Client], Awaitable[T]]) -> T:
+    """Answers a question with a client of the cluster. Raises KubeshardError."""
+    from kubeshard.manager.connecting import connected
+    from kubeshard.runtime.world import REAL_WORLD
+
+    async def answer() -> T:
+        async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
+            return await question(client.with_user_agent("kubectl-shard"))
+
+    return asyncio.run(answer())
+
+
+async def only_ring(client: Client, name: str | None) -> SeenRing:
+    """The ring of that name, or the only one that there is. Raises ConfigurationError, Unanswerable."""
+    from kubeshard.core.errors import ConfigurationError
+    from kubeshard.survey.cluster import read_cluster
+    from kubeshard.survey.errors import Unanswerable
+    from kubeshard.survey.ring import see
+
+    cluster = await read_cluster(client)
+    if name is None and len(cluster.rings) > 1:
+        raise ConfigurationError(f"there are several rings: say which, of {', '.join(cluster.rings)}")
+    if name is None and not cluster.rings:
+        raise Unanswerable("there is no ControllerRing")
+    return await see(client, cluster, name or next(iter(cluster.rings)))
+
+
+def print_value(value: object, output: str) -> None:
+    """As JSON or YAML."""
+    import msgspec
+
+    plain: Any = msgspec.to_builtins(value)
+    if output == "json":
+        click.echo(json.dumps(plain, indent=2))
+    else:
+        import yaml
+
+        click.echo(yaml.safe_dump(plain, sort_keys=False, width=120, allow_unicode=True), nl=False)
+
+
+def print_table(rows: Sequence[Sequence[object]], *, indent: str = "") -> None:
+    """Columns as wide as their widest cell; the first row is the heading."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    for row in texts:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo(f"{indent}{line}".rstrip())
+
+
+def print_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """Names and what is known under them; empty ones are left out."""
+    known = [(name, fact) for name, fact in facts if fact]
+    width = max((len(name) for name, _ in known), default=0)
+    for name, fact in known:
+        click.echo(f"  {name.ljust(width)}  {fact}")
+
+
+def seconds(age: float | None) -> str:
+    """`12s`, `3m`, `5h`, `2d`, as kubectl writes ages."""
+    if age is None:
+        return ""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if age >= 2 * size:
+            return f"{age // size:.0f}{unit}"
+    return f"{age:.0f}s"

@@ -1,0 +1,123 @@
+"""The command `plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from kubeshard.cli.kubectl.asking import ask, only_ring, output_option, print_table, print_value
+from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options
+
+if TYPE_CHECKING:
+    from kubeshard.client.client import Client
+    from kubeshard.survey.planning import Change, Plan
+    from kubeshard.survey.ring import SeenRing
+
+
+@click.command(
+    cls=Command,
+    short_help="What would move with other shards.",
+    environment=CLUSTER_VARIABLE,
+    examples=(
+        "kubectl shard plan --shards 5",
+        "kubectl shard plan webhosting-operator --remove webhosting-operator-2",
+        "# the objects themselves, one per line, as arguments of kubectl",
+        "kubectl shard plan --add shard-4 -o name",
+    ),
+)
+@click.argument("ring", metavar="[RING]", required=False)
+@click.option("--shards", metavar="NUMBER", type=click.IntRange(0, 500), help="With so many shards.")
+@click.option("--add", metavar="NAME", multiple=True, help="With a shard of this name; may be repeated.")
+@click.option("--remove", metavar="NAME", multiple=True, help="Without this shard; may be repeated.")
+@output_option
+@cluster_options
+def plan(
+    ring: str | None,
+    shards: int | None,
+    add: tuple[str, ...],
+    remove: tuple[str, ...],
+    output: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """Show what would move, and how much, if a ring had other shards. Nothing is changed.
+
+    The decisions are the sharder's: what is shown is what happens, if the shards get these names. Which names new
+    pods get is known of a StatefulSet; of a Deployment they are made up, and the numbers are those to be expected.
+    Without changes it shows what is on its way now, and children that are not with their owner, as the Go sharder
+    leaves them.
+    """
+    if shards is not None and (add or remove):
+        raise click.UsageError("give --shards, or --add and --remove")
+
+    def change_of(seen: SeenRing) -> Change:
+        from kubeshard.survey.planning import resized, with_shards
+
+        return with_shards(seen, add=add, remove=remove) if shards is None else resized(seen, shards)
+
+    if output == "name":
+        ask(kubeconfig, context, lambda client: _print_moves(client, ring, change_of))
+        return
+    found = ask(kubeconfig, context, lambda client: _planned(client, ring, change_of))
+    if output:
+        print_value(found, output)
+    else:
+        _print_plan(found)
+
+
+async def _print_moves(client: Client, name: str | None, change_of: Callable[[SeenRing], Change]) -> None:
+    from kubeshard.survey.planning import Seen, moves
+
+    ring = await only_ring(client, name)
+    async for move in moves(client, ring, change_of(ring), Seen()):
+        namespace = f" -n {move.key.namespace}" if move.key.namespace else ""
+        click.echo(f"{move.resource}/{move.key.name}{namespace}")
+
+
+async def _planned(client: Client, name: str | None, change_of: Callable[[SeenRing], Change]) -> Plan:
+    from kubeshard.survey.planning import planned
+
+    ring = await only_ring(client, name)
+    return await planned(client, ring, change_of(ring))
+
+
+def _print_plan(plan: Plan) -> None:
+    added, removed = set(plan.then) - set(plan.now), set(plan.now) - set(plan.then)
+    changes = [f"+ {name}" for name in sorted(added)] + [f"- {name}" for name in sorted(removed)]
+    click.echo(
+        f"{plan.ring}: {len(plan.now)} -> {len(plan.then)} shards{''.join(f', {each}' for each in changes)}"
+    )
+    if plan.guessed:
+        click.echo(
+            "the cluster will choose other shards than these: the numbers are what to expect, not the objects"
+        )
+    if not plan.then:
+        click.echo("without a shard nothing moves: every object keeps its label, and nobody works on it")
+        return
+    click.echo()
+    print_table(
+        [
+            ("RESOURCE", "OBJECTS", "MOVE", ""),
+            *(
+                (resource, count, plan.moving[resource], _share(plan.moving[resource], count))
+                for resource, count in plan.objects.items()
+            ),
+        ]
+    )
+    if plan.flows:
+        click.echo()
+        flows = [(each.source or "<none>", each.target, each.resource, each.objects) for each in plan.flows]
+        print_table([("FROM", "TO", "RESOURCE", "OBJECTS"), *sorted(flows)])
+    if plan.anyway:
+        click.echo(
+            f"\n{plan.anyway} of these move in any case: they are not where the present shards should have them"
+        )
+    for strays in plan.strays:
+        shown = ", ".join(strays.names) + (", ..." if strays.objects > len(strays.names) else "")
+        click.echo(f"\n{strays.resource} that are not with their owner now: {strays.objects} ({shown})")
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.0f} %" if whole else ""

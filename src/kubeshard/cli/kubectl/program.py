@@ -1,0 +1,54 @@
+"""The command tree of `kubectl shard`, and how kubectl completes it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+from click.shell_completion import ShellComplete
+
+from kubeshard.cli.ending import run_program
+from kubeshard.cli.kubectl.planning import plan
+from kubeshard.cli.kubectl.questions import status, where, why
+from kubeshard.cli.options import version_option
+
+COMPLETE = "_KUBECTL_SHARD_COMPLETE"
+
+
+class _InOrder(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(
+    cls=_InOrder,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Documentation: docs/kubectl-shard.md",
+)
+@version_option
+def shard() -> None:
+    """See into the rings of sharded controllers: who has what, why, and what would move.
+
+    Works with every sharder of the protocol, and needs no right to write, but for `drain`.
+    """
+
+
+for _command in (status, where, why, plan):
+    shard.add_command(_command)
+
+
+def main() -> None:
+    """Entry point."""
+    # What completes a command line is registered for the program, not for a word of kubectl's.
+    run_program(shard, "kubectl-shard" if COMPLETE in os.environ else "kubectl shard", complete_var=COMPLETE)
+
+
+def complete() -> None:
+    """What kubectl asks of its plugins: the words so far as arguments, the one that is begun as the last; the answer
+    is a word on each line, and that no files are meant.
+    """
+    words = sys.argv[1:] or [""]
+    for item in ShellComplete(shard, {}, "kubectl-shard", COMPLETE).get_completions(words[:-1], words[-1]):
+        click.echo(f"{item.value}\t{item.help}" if item.help else item.value)
+    click.echo(":4")

@@ -1,0 +1,263 @@
+"""The commands `status`, `where` and `why`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from kubeshard.cli.kubectl.asking import (
+    ask,
+    namespace_option,
+    object_argument,
+    output_option,
+    print_facts,
+    print_table,
+    print_value,
+    seconds,
+)
+from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options
+
+if TYPE_CHECKING:
+    from kubeshard.client.client import Client
+    from kubeshard.survey.placement import Placement
+    from kubeshard.survey.status import RingStatus
+
+
+@click.command(
+    cls=Command,
+    short_help="Rings, their shards, and what is wrong.",
+    environment=CLUSTER_VARIABLE,
+    examples=("kubectl shard status", "kubectl shard status webhosting-operator -o json"),
+)
+@click.argument("ring", metavar="[RING]", required=False)
+@output_option
+@cluster_options
+def status(ring: str | None, output: str | None, kubeconfig: str | None, context: str | None) -> None:
+    """Show rings: shards and the state of their Leases, objects of each shard, what is unassigned or being drained,
+    what is wrong, and what to do about it.
+
+    Every object of the ring is looked at once. What may not be listed is told, and ends the command with exit code 1.
+    """
+
+    async def question(client: Client) -> tuple[list[RingStatus], list[str]]:
+        from kubeshard.survey.cluster import read_cluster
+        from kubeshard.survey.status import status_of
+
+        cluster = await read_cluster(client)
+        names = [cluster.ring(ring).name] if ring else list(cluster.rings)
+        return [
+            await status_of(client, cluster, name) for name in names
+        ], [] if ring else cluster.without_ring()
+
+    found, without = ask(kubeconfig, context, question)
+    if output == "name":
+        for each in found:
+            click.echo(f"controllerring.sharding.timebertt.dev/{each.ring}")
+    elif output:
+        print_value({"rings": found, "withoutControllerRing": without}, output)
+    else:
+        _print_status(found, without)
+    if any(resource.error for each in found for resource in each.resources):
+        sys.exit(1)
+
+
+def _print_status(rings: Sequence[RingStatus], without: Sequence[str]) -> None:
+    for number, ring in enumerate(rings):
+        if number:
+            click.echo()
+        available = sum(shard.available for shard in ring.shards)
+        leases = sum(shard.state != "gone" for shard in ring.shards)
+        drains = (
+            f"{ring.draining} (oldest {seconds(ring.oldest_drain_seconds) or '?'})" if ring.draining else "0"
+        )
+        print_table(
+            [
+                ("RING", "READY", "SHARDS", "OBJECTS", "UNASSIGNED", "DRAINING"),
+                (
+                    ring.ring,
+                    ring.ready,
+                    f"{available}/{leases}",
+                    sum(each.objects for each in ring.resources),
+                    sum(each.unassigned for each in ring.resources),
+                    drains,
+                ),
+            ]
+        )
+        _print_shards(ring)
+        for trouble in ring.troubles:
+            click.echo(f"\n  ! {trouble.problem}\n    {trouble.remedy}")
+    for name in without:
+        click.echo(
+            f"{name}: shards hold Leases for it, and there is no ControllerRing: see docs/in-manager-sharding.md"
+        )
+    if not rings and not without:
+        click.echo("there is no ControllerRing")
+
+
+def _print_shards(ring: RingStatus) -> None:
+    if not ring.shards:
+        return
+    resources = [each for each in ring.resources if not each.error]
+    click.echo()
+    print_table(
+        [
+            ("SHARD", "LEASE", "RENEWED", *(each.resource.upper() for each in resources), "DRAINING"),
+            *(
+                (
+                    shard.name,
+                    _state(shard.state, shard.sharder_says),
+                    seconds(shard.renewed_seconds_ago),
+                    *(shard.objects[each.resource] for each in resources),
+                    shard.draining,
+                )
+                for shard in ring.shards
+            ),
+        ],
+        indent="  ",
+    )
+
+
+def _state(state: str, told: str) -> str:
+    return state if told in ("", state) else f"{state} (sharder: {told})"
+
+
+@click.command(
+    cls=Command,
+    short_help="The shard that has an object.",
+    environment=CLUSTER_VARIABLE,
+    examples=("kubectl shard where secret/foo -n default", "kubectl shard where website homepage"),
+)
+@object_argument
+@namespace_option
+@output_option
+@cluster_options
+def where(
+    words: tuple[str, ...],
+    namespace: str | None,
+    output: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """Show which shard has an object, and which one the hash ring names for it.
+
+    Of an object that does not exist, it shows where it would go; the exit code is 1 then.
+    """
+    found = ask(kubeconfig, context, _placements(words, namespace, family=False))
+    if output == "name":
+        for each in found:
+            if each.shard:
+                click.echo(each.shard)
+    elif output:
+        print_value({"placements": found}, output)
+    else:
+        print_table(
+            [
+                ("RING", "OBJECT", "SHARD", "LEASE", "HASH RING", ""),
+                *(
+                    (
+                        each.ring,
+                        _object(each),
+                        each.shard or "<none>",
+                        each.shard_state or "-",
+                        each.desired or "<none>",
+                        each.reason,
+                    )
+                    for each in found
+                ),
+            ]
+        )
+    _end(found)
+
+
+@click.command(
+    cls=Command,
+    short_help="Why an object is where it is.",
+    environment=CLUSTER_VARIABLE,
+    examples=("kubectl shard why secret/foo -n default", "kubectl shard why deployment/a -n team -o yaml"),
+)
+@object_argument
+@namespace_option
+@output_option
+@cluster_options
+def why(
+    words: tuple[str, ...],
+    namespace: str | None,
+    output: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """Explain why an object is on the shard that it is on, or on none: its hash key, who comes next on the hash ring,
+    what the sharder would do with it and what that waits for, its owner, and what it controls.
+    """
+    found = ask(kubeconfig, context, _placements(words, namespace, family=True))
+    if output == "name":
+        for each in found:
+            click.echo(each.reason)
+    elif output:
+        print_value({"placements": found}, output)
+    else:
+        for number, each in enumerate(found):
+            if number:
+                click.echo()
+            _explain(each)
+    _end(found)
+
+
+def _explain(found: Placement) -> None:
+    click.echo(f"{_object(found)} in ring {found.ring}")
+    owner = found.owner
+    drains = f", asked to let go {seconds(found.draining_seconds) or '?'} ago" if found.draining else ""
+    where_owner = (
+        "" if owner is None else (owner.shard or "no shard") if owner.exists else "it does not exist"
+    )
+    print_facts(
+        [
+            ("shard", f"{found.shard} ({found.shard_state}){drains}" if found.shard else "none"),
+            ("hash ring", found.desired),
+            ("hash key", f"{found.key} -> {found.point}" if found.key else ""),
+            ("next", ", ".join(found.successors)),
+            ("owner", f"{owner.kind} {owner.name}: {where_owner}" if owner else ""),
+            *(("controls", _children(child.resource, child.shards, child.error)) for child in found.children),
+            ("why", f"{found.reason}: {found.message}"),
+            ("do", found.remedy),
+        ]
+    )
+
+
+def _children(resource: str, shards: dict[str, int], error: str) -> str:
+    counts = ", ".join(f"{count} on {shard or 'no shard'}" for shard, count in shards.items())
+    return f"{resource}: {error or counts or 'none'}"
+
+
+def _placements(
+    words: Sequence[str], namespace: str | None, *, family: bool
+) -> Callable[[Client], Awaitable[list[Placement]]]:
+    async def question(client: Client) -> list[Placement]:
+        from kubeshard.survey.cluster import read_cluster
+        from kubeshard.survey.naming import rings_of, wanted
+        from kubeshard.survey.placement import placement_of
+        from kubeshard.survey.ring import see
+
+        word, name = wanted(words)
+        cluster = await read_cluster(client)
+        rings = [await see(client, cluster, ring) for ring in cluster.rings]
+        place = namespace or client.namespace
+        return [
+            await placement_of(client, ring, kind, name, place, family=family)
+            for ring, kind in await rings_of(client, rings, word)
+        ]
+
+    return question
+
+
+def _object(found: Placement) -> str:
+    return f"{found.resource} {f'{found.namespace}/' if found.namespace else ''}{found.name}"
+
+
+def _end(found: Sequence[Placement]) -> None:
+    if not any(each.exists for each in found):
+        click.echo(f"Error: {_object(found[0])} does not exist", err=True)
+        sys.exit(1)

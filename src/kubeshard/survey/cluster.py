@@ -1,0 +1,182 @@
+"""What is read of a cluster before anything is said about a ring: rings, shard Leases, namespaces, the time.
+
+RBAC: list on controllerrings, leases and namespaces; get on mutatingwebhookconfigurations, without which the namespaces
+that a ring selects by default are taken to be those of a sharder without a configuration file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple
+
+import msgspec
+
+from kubeshard.client.client import Client
+from kubeshard.core.builtin import Lease, Namespace
+from kubeshard.core.errors import ApiError, Forbidden, NotFound
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.namespaces import ALL
+from kubeshard.core.objects import Key
+from kubeshard.core.selectors import LabelSelector, Selector
+from kubeshard.core.times import parse_time
+from kubeshard.sharder.config import WebhookConfig
+from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.leases import LeaseBook, written_state
+from kubeshard.sharding.names import RING_LABEL, STATE_LABEL, SYSTEM_NAMESPACE, webhook_config_name
+from kubeshard.sharding.states import ShardState
+from kubeshard.survey.errors import Unanswerable, needing, unknown
+
+ELECTION = Key(SYSTEM_NAMESPACE, "sharder")
+"""The Lease of the leading sharder, in every installation that keeps to the usual names."""
+
+
+class Member(NamedTuple):
+    """A Lease of a ring. `state`: by the Lease's own times. `told`: as the sharder labelled it, "" before it did."""
+
+    name: str
+    namespace: str
+    state: ShardState
+    told: str
+    held: bool
+    """The shard holds its Lease: it is in the hash ring, until a sharder takes the Lease."""
+    renewed: float | None
+    """Seconds since the last renewal."""
+
+
+class Webhook(NamedTuple):
+    """A ring's MutatingWebhookConfiguration. `known`: whether it may be read."""
+
+    known: bool
+    exists: bool = False
+    trusted: bool = False
+    """It has the certificate authority that the API server needs to call it."""
+    selector: LabelSelector | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """See the module. `now`: seconds since the epoch, by the API server's clock where it tells."""
+
+    rings: Mapping[str, ControllerRing]
+    leases: tuple[Lease, ...]
+    """Of shards."""
+    namespaces: Mapping[str, Namespace]
+    now: float
+    book: LeaseBook
+
+    def ring(self, name: str) -> ControllerRing:
+        """Raises Unanswerable, with similar names."""
+        try:
+            return self.rings[name]
+        except KeyError:
+            raise unknown("ControllerRing", name, self.rings) from None
+
+    def members(self, ring: str) -> list[Member]:
+        """The Leases of a ring by name and namespace."""
+        leases = [lease for lease in self.leases if lease.metadata.label(RING_LABEL) == ring]
+        return [self._member(lease) for lease in sorted(leases, key=lambda lease: lease.key[::-1])]
+
+    def available(self, ring: str) -> tuple[str, ...]:
+        """The shards in the ring's hash ring, by the sharder's own lease book."""
+        return self.book.available(ring, self.now)
+
+    def without_ring(self) -> list[str]:
+        """Names that shards use and no ControllerRing has: rings that are sharded in the manager, or were deleted."""
+        used = {lease.metadata.label(RING_LABEL) for lease in self.leases}
+        return sorted(used - set(self.rings))
+
+    def _member(self, lease: Lease) -> Member:
+        renewed = parse_time(lease.spec.renew_time)
+        meta, holder = lease.metadata, lease.spec.holder_identity
+        return Member(
+            meta.name,
+            meta.namespace,
+            written_state(lease, self.now),
+            meta.label(STATE_LABEL),
+            bool(holder) and holder == meta.name,
+            None if renewed is None else max(0.0, self.now - renewed),
+        )
+
+
+async def read_cluster(client: Client) -> Cluster:
+    """Raises Unanswerable where the cluster has no rings to look at, MissingRight, ApiError."""
+    now = await _server_time(client)
+    try:
+        with needing("list", ControllerRing.KIND.group_resource):
+            rings = await client.list_all(ControllerRing)
+    except NotFound:
+        raise Unanswerable(
+            "the cluster has no ControllerRings: their CustomResourceDefinition is not installed, so no sharder is"
+        ) from None
+    with needing("list", Lease.KIND.group_resource):
+        leases = await client.list_all(Lease, ALL, label_selector=Selector.exists(RING_LABEL))
+    with needing("list", Namespace.KIND.group_resource):
+        namespaces = await client.list_all(Namespace)
+    book = LeaseBook()
+    for lease in leases:
+        book.observe(lease, now)
+    return Cluster(
+        rings={ring.name: ring for ring in sorted(rings, key=lambda ring: ring.name)},
+        leases=tuple(leases),
+        namespaces={namespace.metadata.name: namespace for namespace in namespaces},
+        now=now,
+        book=book,
+    )
+
+
+async def read_webhook(client: Client, ring: str) -> Webhook:
+    """Raises ApiError, but for a missing right."""
+    try:
+        found = await client.get(MutatingWebhookConfiguration, webhook_config_name(ring))
+    except Forbidden:
+        return Webhook(known=False)
+    except NotFound:
+        return Webhook(known=True)
+    entry = found.webhooks[0] if found.webhooks else {}
+    try:
+        selector = msgspec.convert(entry.get("namespaceSelector") or {}, LabelSelector)
+    except msgspec.ValidationError:
+        selector = None
+    config = entry.get("clientConfig")
+    trusted = isinstance(config, Mapping) and bool(config.get("caBundle"))
+    return Webhook(known=True, exists=True, trusted=trusted, selector=selector)
+
+
+async def read_leader(client: Client, now: float) -> str | None:
+    """Why no sharder leads, or why nobody knows; None if one leads. Raises ApiError."""
+    try:
+        lease = await client.get(Lease, ELECTION.name, ELECTION.namespace)
+    except NotFound:
+        return f"there is no Lease {ELECTION}: no sharder has ever led here"
+    except Forbidden:
+        return f"you may not get the Lease {ELECTION}, so it is not known whether a sharder leads"
+    renewed = parse_time(lease.spec.renew_time)
+    if not lease.spec.holder_identity:
+        return f"nobody holds the Lease {ELECTION}: no sharder runs"
+    if renewed is not None and now - renewed > 2 * (lease.spec.lease_duration_seconds or 15):
+        return f"{lease.spec.holder_identity} has not renewed the Lease {ELECTION} for {now - renewed:.0f} s"
+    return None
+
+
+def default_selector(webhook: Webhook) -> LabelSelector:
+    """Of rings without a namespace selector of their own."""
+    return WebhookConfig().namespace_selector if webhook.selector is None else webhook.selector
+
+
+def server_error(resource: GroupResource, error: ApiError) -> str:
+    """Why a resource could not be read."""
+    if isinstance(error, Forbidden):
+        return f"you may not list {resource}"
+    return str(error)
+
+
+async def _server_time(client: Client) -> float:
+    """By the API server's clock: that of the machine here may be wrong, and the Leases of shards would look expired."""
+    answer = await client.raw("GET", "/version")
+    try:
+        return parsedate_to_datetime(answer.headers["date"]).timestamp()
+    except (KeyError, ValueError):
+        return client.world.clock.wall()

@@ -1,0 +1,125 @@
+"""Objects of a ring, counted: one look at each, none is kept.
+
+RBAC: list on every main and controlled resource of the ring; what may not be listed is left out, and told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from kubeshard.client.client import Client
+from kubeshard.core.errors import ApiError
+from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.core.namespaces import ALL
+from kubeshard.core.objects import ObjectMeta, metadata_only
+from kubeshard.sharding.classification import RingEntry
+from kubeshard.sharding.planner import NOT_ASSIGNABLE, NOT_SELECTED, Action, Decision, RingView
+from kubeshard.survey.cluster import server_error
+from kubeshard.survey.ring import SeenRing
+
+REMEMBERED = 10
+"""Names of objects of one sort that are told."""
+
+
+@dataclass(slots=True)
+class Some:
+    """How many, and the names of the first ones."""
+
+    count: int = 0
+    names: list[str] = field(default_factory=list)
+
+    def add(self, meta: ObjectMeta) -> None:
+        self.count += 1
+        if len(self.names) < REMEMBERED:
+            self.names.append(named(meta))
+
+
+@dataclass(slots=True)
+class Counts:
+    """Of one resource. An object that is on no available shard is in none but `unassigned` or `stranded`."""
+
+    resource: GroupResource
+    main: bool
+    shards: Counter[str] = field(default_factory=Counter)
+    """By the shard that the label names, whether it lives or not."""
+    draining: Counter[str] = field(default_factory=Counter)
+    """Of these, with the drain label."""
+    unassigned: Some = field(default_factory=Some)
+    stranded: Some = field(default_factory=Some)
+    """On a shard that is not available."""
+    misplaced: Some = field(default_factory=Some)
+    """On an available shard that is not the one that the hash ring names, without waiting for a drain of theirs or of
+    their owner's.
+    """
+    refused: Some = field(default_factory=Some)
+    """They cannot be keyed."""
+    beyond: int = 0
+    """The ring has nothing to do with them: another namespace, no controller."""
+    error: str = ""
+    """Why they could not be read, or not all of them."""
+
+    @property
+    def total(self) -> int:
+        """Of the ring."""
+        return self.shards.total() + self.unassigned.count
+
+    def add(self, decision: Decision, meta: ObjectMeta, view: RingView) -> None:
+        """One object, and what the sharder would do with it."""
+        if decision.reason in (NOT_SELECTED, NOT_ASSIGNABLE):
+            self.beyond += 1
+            return
+        if decision.action is Action.REFUSED:
+            self.refused.add(meta)
+            return
+        if not decision.source:
+            self.unassigned.add(meta)
+            return
+        self.shards[decision.source] += 1
+        self.draining[decision.source] += meta.has_label(view.drain_label)
+        if decision.source not in view.available:
+            self.stranded.add(meta)
+        elif decision.action in (Action.DRAIN, Action.MOVE):
+            self.misplaced.add(meta)
+
+
+async def count(client: Client, ring: SeenRing) -> AsyncIterator[Counts]:
+    """Resource by resource, in the order of a resync. What cannot be read is told in `error`. Raises no ApiError.
+
+    Kept are, as in the sharder, the keys of main objects that have not left their shard yet.
+    """
+    leaving = set[str]()
+    for entry in ring.view.resources.entries:
+        kind = ring.kinds.get(entry.resource)
+        if kind is None:
+            yield Counts(entry.resource, entry.main, error=ring.unresolved[entry.resource])
+        else:
+            yield await _count(client, ring, entry, kind, leaving)
+
+
+async def _count(client: Client, ring: SeenRing, entry: RingEntry, kind: Kind, leaving: set[str]) -> Counts:
+    counts = Counts(entry.resource, entry.main)
+
+    def restart() -> None:
+        nonlocal counts
+        counts = Counts(entry.resource, entry.main)
+
+    try:
+        async for obj in client.list(metadata_only(kind), ALL, on_restart=restart):
+            decision = ring.decide(entry, obj.metadata, leaving=leaving)
+            if entry.main and is_leaving(decision):
+                leaving.add(decision.key)
+            counts.add(decision, obj.metadata, ring.view)
+    except ApiError as error:
+        counts.error = server_error(entry.resource, error)
+    return counts
+
+
+def is_leaving(decision: Decision) -> bool:
+    """Whether a main object is on another available shard than it should be."""
+    return decision.action in (Action.DRAIN, Action.WAIT)
+
+
+def named(meta: ObjectMeta) -> str:
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

@@ -1,0 +1,271 @@
+"""Why an object is where it is: what the sharder sees of it, what it would do next, and what keeps it from that.
+
+| reason | |
+|---|---|
+| `Placed` | it is on the shard that the hash ring names |
+| `NamespaceNotSelected`, `NoController`, `ForeignController` | the ring does not shard it |
+| `NotAssignable` | it cannot be keyed; the message says why |
+| `NoShardAvailable` | nobody could get it |
+| `Unassigned` | it has no shard although there are some |
+| `ShardGone` | its shard is not available |
+| `DrainPending` | its shard was asked to let go of it |
+| `ToBeDrained` | its shard will be asked |
+| `WaitsForOwner` | it is controlled, and its owner has to leave first |
+| `ToBeMoved` | it is controlled, and its owner is elsewhere already |
+
+RBAC: list on the resource, on its owner's where it has one, and on what the ring lists as controlled by it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from kubeshard.client.client import Client
+from kubeshard.core.errors import ApiError
+from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.core.namespaces import ALL
+from kubeshard.core.objects import ObjectMeta, PartialObject, metadata_only
+from kubeshard.core.owners import controller_of, group_kind_of
+from kubeshard.sharder.reports import PERMITTED, RESOURCES_RESOLVED
+from kubeshard.sharding.classification import RingEntry
+from kubeshard.sharding.keys import KeyRefused
+from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, hash_key
+from kubeshard.sharding.ring import point_of
+from kubeshard.survey.drains import drain_of
+from kubeshard.survey.naming import find
+from kubeshard.survey.ring import SeenRing, type_of
+
+SUCCESSORS = 3
+"""Shards that are told as the next ones."""
+
+
+class Child(msgspec.Struct, rename="camel", frozen=True):
+    """What the object controls of one resource: how many objects on which shard ("" is none)."""
+
+    resource: str
+    shards: dict[str, int]
+    error: str = ""
+
+
+class Owner(msgspec.Struct, rename="camel", frozen=True):
+    """The object's controller. `shard`: "" where it has none, or is not there."""
+
+    kind: str
+    name: str
+    shard: str
+    draining: bool
+    exists: bool
+
+
+class Placement(msgspec.Struct, rename="camel", frozen=True):
+    """An object in a ring. `key` and `point`: what is hashed, and to what (hexadecimal); "" where it is not sharded.
+    `desired`: the hash ring's choice. `successors`: who gets it after that one leaves, in this order.
+    """
+
+    ring: str
+    resource: str
+    namespace: str
+    name: str
+    exists: bool
+    main: bool
+    shard: str
+    shard_state: str
+    desired: str
+    draining: bool
+    draining_seconds: float | None
+    key: str
+    point: str
+    successors: list[str]
+    reason: str
+    message: str
+    remedy: str
+    owner: Owner | None
+    children: list[Child]
+
+
+async def placement_of(
+    client: Client, ring: SeenRing, kind: Kind, name: str, namespace: str, *, family: bool = True
+) -> Placement:
+    """Of an object that may not exist: then, of a main resource, where it would go. `family`: look at owner and
+    children, too. Raises MissingRight, ApiError.
+    """
+    entry = ring.view.resources.entry(kind.group_resource)
+    found = await find(client, kind, name, namespace)
+    meta = found.metadata if found else ObjectMeta(name=name, namespace=namespace if kind.namespaced else "")
+    decision = ring.decide(entry, meta)
+    draining = meta.has_label(ring.view.drain_label)
+    asked = None
+    if draining:
+        asked = await drain_of(client, kind, name, meta.namespace, ring.view.drain_label)
+    age = None if asked is None else max(0.0, ring.cluster.now - asked)
+    owner = await _owner(client, ring, entry, meta) if family and not entry.main else None
+    key = _key(ring, entry, kind, meta)
+    successors = [shard for shard in ring.view.hashring.successors(key) if key][1 : 1 + SUCCESSORS]
+    reason, message, remedy = _why(ring, entry, meta, decision, owner, age)
+    if found is None:
+        reason, message, remedy = "NotFound", "it does not exist", ""
+    return Placement(
+        ring=ring.name,
+        resource=str(entry.resource),
+        namespace=meta.namespace,
+        name=name,
+        exists=found is not None,
+        main=entry.main,
+        shard=decision.source,
+        shard_state=state_of(ring, decision.source),
+        desired=ring.view.hashring.owner(key) if key else "",
+        draining=draining,
+        draining_seconds=age,
+        key=key,
+        point=f"{point_of(key):016x}" if key else "",
+        successors=successors,
+        reason=reason,
+        message=message,
+        remedy=remedy,
+        owner=owner,
+        children=await _children(client, ring, entry, found) if family and found and entry.main else [],
+    )
+
+
+def state_of(ring: SeenRing, shard: str) -> str:
+    """Of the shard that a label names; "" without one."""
+    if not shard:
+        return ""
+    states = [member.state for member in ring.members if member.name == shard]
+    return str(max(states)) if states else "gone"
+
+
+def _key(ring: SeenRing, entry: RingEntry, kind: Kind, meta: ObjectMeta) -> str:
+    if not ring.view.selects(meta.namespace):
+        return ""
+    try:
+        return hash_key(ring.view, entry, type_of(kind), meta)
+    except KeyRefused:
+        return ""
+
+
+def _why(
+    ring: SeenRing,
+    entry: RingEntry,
+    meta: ObjectMeta,
+    decision: Decision,
+    owner: Owner | None,
+    age: float | None,
+) -> tuple[str, str, str]:
+    """Reason, message and remedy. The reasons are the planner's; none is guessed."""
+    source, target = decision.source, decision.target
+    if decision.reason == NOT_SELECTED:
+        return (
+            "NamespaceNotSelected",
+            f"the ring's namespaceSelector does not select the namespace {meta.namespace}",
+            "label the namespace, or change the ring's namespaceSelector",
+        )
+    if decision.action is Action.REFUSED:
+        return "NotAssignable", decision.reason, "give it a name, or a controller reference that is complete"
+    if not decision.key:
+        return _without_key(ring, entry, meta)
+    if not target:
+        return (
+            "NoShardAvailable",
+            "no shard of the ring is available",
+            "start an instance of the controller; `kubectl shard status` tells of its Leases",
+        )
+    blocked = _blocked(ring, entry.resource)
+    remedy = blocked or "the sharder does that at its next look, after five minutes at the latest"
+    if source == target and meta.has_label(ring.view.drain_label):
+        return (
+            "DrainPending",
+            f"{source} was asked to let go of it, and the hash ring gives it back to {target}",
+            "nothing: the shards of the ring changed again after the drain was asked for, or somebody set the label",
+        )
+    if source == target:
+        return "Placed", f"{source} is the shard that the hash ring names for it", ""
+    if not source:
+        return "Unassigned", f"it has no shard, and {target} should get it", remedy
+    if source not in ring.view.available:
+        gone = state_of(ring, source)
+        return "ShardGone", f"its shard {source} is {gone}, and {target} should get it", remedy
+    if decision.action is Action.WAIT:
+        since = f" {age:.0f} s ago" if age is not None else ""
+        return (
+            "DrainPending",
+            f"{source} was asked{since} to let go of it, for {target}",
+            f"if it lasts, look into the log of {source}: it lets go when the reconcile under way has ended",
+        )
+    if entry.main:
+        return "ToBeDrained", f"{source} will be asked to let go of it, for {target}", remedy
+    if owner and owner.exists and owner.shard == source:
+        return "WaitsForOwner", f"its owner is still on {source}; then it moves to {target}", remedy
+    return "ToBeMoved", f"its owner belongs to {target}, and it is on {source}", remedy
+
+
+def _without_key(ring: SeenRing, entry: RingEntry, meta: ObjectMeta) -> tuple[str, str, str]:
+    reference = controller_of(meta)
+    owners = " or ".join(sorted(str(owner) for owner in entry.owners))
+    if reference is None:
+        return (
+            "NoController",
+            f"it is sharded with its controller, and has none ({owners})",
+            "nothing, unless it should have an owner reference with controller: true",
+        )
+    kind = group_kind_of(reference)
+    return (
+        "ForeignController",
+        f"its controller is a {kind}, and the ring {ring.name} shards what {owners} control",
+        "nothing, unless the ring should list that resource",
+    )
+
+
+def _blocked(ring: SeenRing, resource: GroupResource) -> str:
+    """Why the sharder cannot do anything with the resource, as its conditions say."""
+    conditions: Sequence[tuple[str, str]] = [
+        (each.type, each.message)
+        for each in (ring.resource.status.conditions if ring.resource.status else ())
+        if each.type in (PERMITTED, RESOURCES_RESOLVED)
+        and each.status != "True"
+        and resource.resource in each.message
+    ]
+    return "; ".join(message for _, message in conditions)
+
+
+async def _owner(client: Client, ring: SeenRing, entry: RingEntry, meta: ObjectMeta) -> Owner | None:
+    """The controller, where it is of a kind of the ring."""
+    reference = controller_of(meta)
+    if reference is None:
+        return None
+    for resource in entry.owners & ring.kinds.keys():
+        kind = ring.kinds[resource]
+        if kind.group_kind == group_kind_of(reference):
+            found = await find(client, kind, reference.name, meta.namespace)
+            labels = found.metadata if found else ObjectMeta()
+            return Owner(
+                kind.kind,
+                reference.name,
+                labels.label(ring.view.shard_label),
+                labels.has_label(ring.view.drain_label),
+                found is not None,
+            )
+    return None
+
+
+async def _children(client: Client, ring: SeenRing, entry: RingEntry, owner: PartialObject) -> list[Child]:
+    children = []
+    for child, kind in ring.entries:
+        if entry.resource in child.owners:
+            children.append(await _children_of(client, ring, owner.metadata, kind))
+    return children
+
+
+async def _children_of(client: Client, ring: SeenRing, owner: ObjectMeta, kind: Kind) -> Child:
+    shards: Counter[str] = Counter()
+    try:
+        async for obj in client.list(metadata_only(kind), owner.namespace or ALL, on_restart=shards.clear):
+            reference = controller_of(obj.metadata)
+            if reference is not None and reference.uid == owner.uid:
+                shards[obj.metadata.label(ring.view.shard_label)] += 1
+    except ApiError as error:
+        return Child(str(kind.group_resource), {}, str(error))
+    return Child(str(kind.group_resource), dict(sorted(shards.items())))

@@ -1,0 +1,196 @@
+"""What would move if the shards of a ring were others, by the sharder's own planner.
+
+Guaranteed: once the ring has those shards and is settled, the objects that were there when the plan was made are where
+the plan says, and no other one of them has moved; every object is looked at once, and none is kept. Not guaranteed:
+anything about objects that come or change meanwhile, or names of shards that were guessed.
+
+RBAC: list on every main and controlled resource of the ring.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from kubeshard.client.client import Client
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.names import is_label_value
+from kubeshard.core.namespaces import ALL
+from kubeshard.core.objects import Key, ObjectMeta, metadata_only
+from kubeshard.sharding.classification import RingEntry
+from kubeshard.sharding.planner import Action, RingView
+from kubeshard.survey.counts import Some, is_leaving
+from kubeshard.survey.errors import needing, unknown
+from kubeshard.survey.ring import SeenRing
+
+
+class Change(NamedTuple):
+    """The shards that a ring has, and is to have. `guessed`: the cluster will choose other names, or others to go."""
+
+    now: tuple[str, ...]
+    then: tuple[str, ...]
+    guessed: bool
+
+    @property
+    def added(self) -> list[str]:
+        return sorted(set(self.then) - set(self.now))
+
+    @property
+    def removed(self) -> list[str]:
+        return sorted(set(self.now) - set(self.then))
+
+
+class Move(NamedTuple):
+    """An object that will be on another shard than `source` ("" is none). `anyway`: also if nothing changes."""
+
+    resource: GroupResource
+    key: Key
+    source: str
+    target: str
+    anyway: bool
+
+
+class Flow(msgspec.Struct, frozen=True):
+    """So many objects of a resource go from one shard ("" is none) to another."""
+
+    resource: str
+    source: str
+    target: str
+    objects: int
+
+
+class Strays(msgspec.Struct, frozen=True):
+    """Controlled objects that are elsewhere although their owner is in its place; the first names."""
+
+    resource: str
+    objects: int
+    names: list[str]
+
+
+class Plan(msgspec.Struct, rename="camel", frozen=True):
+    """`objects`: that the ring shards, by resource; `moving`: how many of them move; `anyway`: how many of these also
+    if nothing changes.
+    """
+
+    ring: str
+    now: list[str]
+    then: list[str]
+    guessed: bool
+    objects: dict[str, int]
+    moving: dict[str, int]
+    anyway: int
+    flows: list[Flow]
+    strays: list[Strays]
+
+
+def with_shards(ring: SeenRing, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Change:
+    """The ring with shards of these names, and without those. Raises ConfigurationError, Unanswerable."""
+    now = tuple(sorted(ring.view.available))
+    added, removed = set(add), set(remove)
+    for name in sorted(added):
+        if not is_label_value(name):
+            raise ConfigurationError(f"{name!r} is no name of a shard: it has to be a label's value")
+        if name in now:
+            raise ConfigurationError(f"{name} is a shard of {ring.name} already")
+    for name in sorted(removed - set(now)):
+        raise unknown("available shard", name, now)
+    return Change(now, tuple(sorted((set(now) | added) - removed)), guessed=False)
+
+
+def resized(ring: SeenRing, count: int) -> Change:
+    """The ring with so many shards, by the names that a StatefulSet would use; else with names that stand for those
+    that the cluster will choose, and without the youngest.
+    """
+    now = tuple(sorted(ring.view.available))
+    if (prefix := _stateful(now)) is not None:
+        ordered = sorted(now, key=lambda name: int(name.removeprefix(prefix)))
+        more = [f"{prefix}{number}" for number in range(len(now), count)]
+        return Change(now, tuple(sorted([*ordered[:count], *more])), guessed=False)
+    born = {
+        lease.metadata.name: lease.metadata.creation_timestamp or ""
+        for lease in ring.cluster.leases
+        if lease.metadata.name in ring.view.available
+    }
+    ordered = sorted(now, key=lambda name: (born.get(name, ""), name))
+    more = [f"{ring.name[:50]}-new-{number}" for number in range(1, count - len(now) + 1)]
+    return Change(now, tuple(sorted([*ordered[:count], *more])), guessed=count != len(now))
+
+
+@dataclass(slots=True)
+class Seen:
+    """What all objects of the ring are, also those that stay."""
+
+    objects: Counter[GroupResource] = field(default_factory=Counter)
+    strays: dict[GroupResource, Some] = field(default_factory=dict)
+    leaving: set[str] = field(default_factory=set)
+    """Keys of main objects that have not left their shard yet."""
+
+
+async def moves(client: Client, ring: SeenRing, change: Change, seen: Seen) -> AsyncIterator[Move]:
+    """Every object that will move; what else is seen on the way goes into `seen`. Raises MissingRight, and ApiError:
+    Gone where a list took so long that the server forgot its snapshot, and the plan has to be made anew.
+    """
+    then = ring.with_shards(change.then)
+    for entry, kind in ring.entries:
+        with needing("list", entry.resource):
+            async for obj in client.list(metadata_only(kind), ALL):
+                if (move := _move(ring, entry, obj.metadata, then, seen)) is not None:
+                    yield move
+
+
+async def planned(client: Client, ring: SeenRing, change: Change) -> Plan:
+    """Raises as `moves`."""
+    seen, flows = Seen(), Counter[tuple[str, str, str]]()
+    anyway = 0
+    async for move in moves(client, ring, change, seen):
+        flows[str(move.resource), move.source, move.target] += 1
+        anyway += move.anyway
+    moving: Counter[str] = Counter()
+    for (resource, _, _), count in flows.items():
+        moving[resource] += count
+    resources = [entry.resource for entry, _ in ring.entries]
+    return Plan(
+        ring=ring.name,
+        now=list(change.now),
+        then=list(change.then),
+        guessed=change.guessed,
+        objects={str(resource): seen.objects[resource] for resource in resources},
+        moving={str(resource): moving[str(resource)] for resource in resources},
+        anyway=anyway,
+        flows=[Flow(*flow, count) for flow, count in sorted(flows.items())],
+        strays=[Strays(str(resource), some.count, some.names) for resource, some in seen.strays.items()],
+    )
+
+
+def _move(ring: SeenRing, entry: RingEntry, meta: ObjectMeta, then: RingView, seen: Seen) -> Move | None:
+    now, later = ring.decide(entry, meta, leaving=seen.leaving), ring.decide(entry, meta, then)
+    if not later.key:
+        return None
+    seen.objects[entry.resource] += 1
+    source = now.source
+    if entry.main and is_leaving(now):
+        seen.leaving.add(now.key)
+    if not entry.main and now.action is Action.MOVE and source in ring.view.available:
+        seen.strays.setdefault(entry.resource, Some()).add(meta)
+    if not later.target or source == later.target:
+        return None
+    return Move(entry.resource, Key(meta.namespace, meta.name), source, later.target, source != now.target)
+
+
+def _stateful(names: Sequence[str]) -> str | None:
+    """What the names of a StatefulSet's pods have in common; None where they are not."""
+    matches = [_ORDINAL.fullmatch(name) for name in names]
+    if not names or not all(matches):
+        return None
+    prefixes = {match[1] for match in matches if match}
+    ordinals = sorted(int(match[2]) for match in matches if match)
+    return prefixes.pop() if len(prefixes) == 1 and ordinals == list(range(len(names))) else None
+
+
+_ORDINAL = re.compile(r"(.+-)(0|[1-9]\d{0,5})")

@@ -1,0 +1,130 @@
+"""One ring of a cluster, and the sharder's own view of it: what every decision that is told here is made with."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from prometheus_client import CollectorRegistry
+
+from kubeshard.client.client import Client
+from kubeshard.client.discovery import KindNotServed
+from kubeshard.core.errors import ApiError
+from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.sharder.kinds import ResourceKinds
+from kubeshard.sharder.metrics import SharderMetrics
+from kubeshard.sharder.ring import Ring, Surroundings
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.classification import RingEntry
+from kubeshard.sharding.planner import Decision, RingView, plan
+from kubeshard.sharding.ring import ring_of
+from kubeshard.survey.cluster import Cluster, Member, Webhook, default_selector, read_webhook
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenRing:
+    """A ring as it was when `seen` looked. `kinds`: of its resources that are served, in the order of a resync;
+    `unresolved`: why the others' are not known.
+    """
+
+    resource: ControllerRing
+    cluster: Cluster
+    webhook: Webhook
+    view: RingView
+    kinds: Mapping[GroupResource, Kind]
+    unresolved: Mapping[GroupResource, str]
+    problems: tuple[str, ...] = ()
+    """What is wrong with its specification."""
+    members: tuple[Member, ...] = field(default=())
+
+    @property
+    def name(self) -> str:
+        return self.resource.name
+
+    @property
+    def entries(self) -> list[tuple[RingEntry, Kind]]:
+        """The resources that can be read."""
+        return [
+            (entry, self.kinds[entry.resource])
+            for entry in self.view.resources.entries
+            if entry.resource in self.kinds
+        ]
+
+    def with_shards(self, shards: Iterable[str]) -> RingView:
+        """The ring as it will be seen with these shards."""
+        return replace(self.view, hashring=ring_of(tuple(sorted(set(shards)))))
+
+    def decide(
+        self,
+        entry: RingEntry,
+        meta: ObjectMeta,
+        view: RingView | None = None,
+        *,
+        leaving: Container[str] = (),
+    ) -> Decision:
+        """What the sharder's next look does with an object that it sees like this. `leaving`: the keys of main objects
+        that have not left their shard yet.
+        """
+        return plan(view or self.view, entry, type_of(self.kinds[entry.resource]), meta, draining=leaving)
+
+
+def type_of(kind: Kind) -> TypeMeta:
+    return TypeMeta(kind.api_version, kind.kind)
+
+
+async def see(client: Client, cluster: Cluster, name: str) -> SeenRing:
+    """Raises Unanswerable for a ring that does not exist, ApiError."""
+    resource = cluster.ring(name)
+    webhook = await read_webhook(client, name)
+    learner = ResourceKinds(client)
+    ring = Ring(
+        resource,
+        Surroundings(
+            shards=_Members(cluster),
+            kinds=learner,
+            namespace=cluster.namespaces.get,
+            metrics=SharderMetrics(CollectorRegistry()),
+            clock=client.world.clock,
+            default_selector=default_selector(webhook),
+        ),
+        lambda _: None,
+    )
+    kinds, unresolved = {}, {}
+    for entry in ring.resources.entries:
+        try:
+            kinds[entry.resource] = await learner.learn(entry.resource)
+        except KindNotServed as error:
+            unresolved[entry.resource] = str(error)
+        except ApiError as error:
+            unresolved[entry.resource] = (
+                f"{entry.resource.group or 'the core group'} does not answer: {error}"
+            )
+    view = ring.view
+    assert view is not None  # the CRD bounds the length of its name
+    problems = [problem.message for problem in ring.resources.problems]
+    if ring.report.selector_problem:
+        problems.append(f"namespaceSelector: {ring.report.selector_problem}")
+    return SeenRing(
+        resource=resource,
+        cluster=cluster,
+        webhook=webhook,
+        view=view,
+        kinds=kinds,
+        unresolved=unresolved,
+        problems=tuple(problems),
+        members=tuple(cluster.members(name)),
+    )
+
+
+class _Members:
+    """`kubeshard.sharder.ring.Shards` of a moment."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def available(self, ring: str) -> tuple[str, ...]:
+        return self._cluster.available(ring)
+
+    def fresh(self) -> bool:
+        return True

@@ -1,0 +1,40 @@
+"""The command, at the shared API server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from commands import KubectlShard
+from ring_cluster import RING, RingCluster
+
+from kubeshard.client import Client
+from kubeshard.core import ConfigMap, Lease, Secret
+from kubeshard.sharding import ControllerRing
+from kubeshard_apiserver.testing import KubeApi
+
+
+@pytest.fixture
+def kubectl_shard(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> KubectlShard:
+    return KubectlShard(monkeypatch, capsys)
+
+
+@pytest.fixture
+def written(kube_api: KubeApi, kubectl_shard: KubectlShard) -> Iterator[KubeApi]:
+    """A server with the ring `r`, shards a and b, which is where the command looks."""
+
+    async def begin(client: Client) -> None:
+        cluster = RingCluster(client)
+        await cluster.install()
+        await cluster.shard("a")
+        await cluster.shard("b")
+
+    async def end(client: Client) -> None:
+        for kind in (Lease, Secret, ConfigMap):
+            await client.delete_collection(kind, "team")
+        await client.delete(ControllerRing, RING)
+
+    kube_api.call(begin)
+    kubectl_shard.at(kube_api.kubeconfig)
+    yield kube_api
+    kube_api.call(end)

@@ -1,0 +1,54 @@
+"""The ring that docs/kubectl-shard.md looks at."""
+
+from __future__ import annotations
+
+from ring_cluster import RingCluster, owner_of
+
+from kubeshard.client import Client
+from kubeshard.core import Lease, LeaseSpec, ObjectMeta
+
+RING = "backups"
+SHARDS = [f"{RING}-{number}" for number in range(3)]
+
+
+async def build(client: Client) -> None:
+    """Secrets with a ConfigMap each. Of one the drain is pending, one has no shard, one child was left behind."""
+    cluster = RingCluster(client, RING)
+    await cluster.install()
+    await cluster.conditions(("Ready", "True", "ControllerRing was successfully reconciled"))
+    await client.apply(webhook())
+    for name in SHARDS:
+        await cluster.shard(name, told="ready")
+    spec = LeaseSpec(holder_identity="sharder-1", lease_duration_seconds=15)
+    await client.create(Lease(metadata=ObjectMeta(name="sharder", namespace="sharding-system"), spec=spec))
+    for number in range(12):
+        shard = owner_of(name := f"db-{number}", *SHARDS)
+        left_behind = next(each for each in SHARDS if each != shard)
+        child_on = left_behind if number == 3 else shard
+        await cluster.child(f"{name}-last", await cluster.secret(name, shard), child_on)
+    drained = await cluster.secret("moving", SHARDS[1])
+    assert owner_of("moving", *SHARDS) == SHARDS[0]
+    await cluster.child("moving-last", drained, SHARDS[1])
+    await cluster.drain("moving")
+    await cluster.secret("new")
+
+
+def webhook() -> dict[str, object]:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": f"controllerring-{RING}"},
+        "webhooks": [
+            {
+                "name": "sharder.sharding.timebertt.dev",
+                "clientConfig": {
+                    "service": {"namespace": "sharding-system", "name": "sharder"},
+                    "caBundle": "bm90IHVzZWQ=",
+                },
+                "rules": [],
+                "failurePolicy": "Ignore",
+                "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+            }
+        ],
+    }

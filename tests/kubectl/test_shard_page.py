@@ -1,0 +1,138 @@
+"""docs/kubectl-shard.md: what it shows is what is printed, and the role that it names is enough and not too much."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import page_scene
+import pytest
+import yaml
+from commands import Done, KubectlShard
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.manager.roles import roles
+from kubeshard.survey.rights import reader_grants
+from kubeshard_apiserver.testing import EmbeddedApi
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "kubectl-shard.md").read_text()
+BLOCKS = re.findall(r"^```console\n\$ kubectl shard (.*)\n([^`]*)^```", PAGE, re.M)
+RESOURCES = (GroupResource("", "secrets"), GroupResource("", "configmaps"))
+COMMANDS = (
+    ["status"],
+    ["where", "secret/db-1", "-n", "team"],
+    ["why", "configmap/db-1-last", "-n", "team"],
+    ["why", "secret/moving", "-n", "team"],
+    ["plan", "--shards", "4"],
+)
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[EmbeddedApi]:
+    api = EmbeddedApi(controllers=False, pods=False)
+    api.call(page_scene.build)
+    yield api
+    api.stop()
+
+
+def timeless(text: str) -> str:
+    """What takes a second more or less on another day is the same; so is the width of its column."""
+    return re.sub(r" +", " ", re.sub(r"\b\d+ ?s\b", "0s", text)).strip()
+
+
+def test_the_page_has_answers() -> None:
+    assert {shlex.split(command)[0] for command, _ in BLOCKS} >= {"status", "where", "why", "plan"}
+
+
+@pytest.mark.parametrize(("command", "output"), BLOCKS, ids=[command for command, _ in BLOCKS])
+def test_a_command_of_the_page_prints_what_stands_there(
+    api: EmbeddedApi, kubectl_shard: KubectlShard, command: str, output: str
+) -> None:
+    done = kubectl_shard.at(api.kubeconfig)(*shlex.split(command))
+    assert timeless(done.out + done.err) == timeless(output)
+
+
+def documented() -> list[dict[str, Any]]:
+    (block,) = re.findall(r"^```yaml\n(kind: ClusterRole[^`]*|apiVersion: rbac[^`]*)^```", PAGE, re.M)
+    return list(yaml.safe_load_all(block))
+
+
+def test_the_roles_of_the_page_are_those_that_are_rendered() -> None:
+    assert documented() == list(roles(reader_grants(RESOURCES), "ring-reader"))
+
+
+class Reader:
+    """A service account with some rules."""
+
+    def __init__(self, api: EmbeddedApi, folder: Path) -> None:
+        self._api = api
+        account = {"name": "reader", "namespace": "team"}
+        api.install({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
+        path = "/api/v1/namespaces/team/serviceaccounts/reader/token"
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        answer = api.call(lambda client: client.raw("POST", path, json.dumps(request).encode()))
+        document = yaml.safe_load(api.kubeconfig.read_text())
+        document["users"][0]["user"] = {"token": json.loads(answer.body)["status"]["token"]}
+        self.kubeconfig = folder / "reader"
+        self.kubeconfig.write_text(yaml.safe_dump(document))
+
+    def may(self, rules: list[dict[str, Any]]) -> None:
+        """Exactly this."""
+        self._api.install(*rules)
+
+
+def bound() -> list[dict[str, Any]]:
+    return list(roles(reader_grants(RESOURCES), "ring-reader", account=("team", "reader")))
+
+
+def without(rules: list[dict[str, Any]], number: int, verb: str) -> list[dict[str, Any]]:
+    """The roles with one verb of one rule, counted over all roles, less."""
+    rules, counted = json.loads(json.dumps(rules)), -1
+    for role in rules:
+        for rule in role.get("rules", ()):
+            counted += 1
+            if counted == number:
+                rule["verbs"] = [each for each in rule["verbs"] if each != verb] or ["none"]
+    return rules
+
+
+RULES = [
+    (number, verb)
+    for number, rule in enumerate([rule for role in bound() for rule in role.get("rules", ())])
+    for verb in rule["verbs"]
+]
+
+
+@pytest.fixture
+def reader(api: EmbeddedApi, tmp_path: Path) -> Reader:
+    return Reader(api, tmp_path)
+
+
+def answers(kubectl_shard: KubectlShard, kubeconfig: Path) -> list[Done]:
+    kubectl_shard.at(kubeconfig)
+    return [
+        Done(done.code, timeless(done.out), done.err)
+        for done in (kubectl_shard(*command) for command in COMMANDS)
+    ]
+
+
+def test_the_role_of_the_page_is_enough(
+    api: EmbeddedApi, kubectl_shard: KubectlShard, reader: Reader
+) -> None:
+    reader.may(bound())
+    assert answers(kubectl_shard, reader.kubeconfig) == answers(kubectl_shard, api.kubeconfig)
+
+
+@pytest.mark.parametrize(
+    ("number", "verb"), [each for each in RULES if each[1] != "watch"], ids=lambda value: str(value)
+)
+def test_no_verb_of_it_is_too_much(
+    api: EmbeddedApi, kubectl_shard: KubectlShard, reader: Reader, number: int, verb: str
+) -> None:
+    """What only a live picture needs is taken away where that is tested."""
+    reader.may(without(bound(), number, verb))
+    assert answers(kubectl_shard, reader.kubeconfig) != answers(kubectl_shard, api.kubeconfig)

@@ -1,0 +1,170 @@
+"""Why an object is where it is, told for each state that the protocol knows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from ring_cluster import RING, RingCluster, name_on, owner_of
+
+from kubeshard.core import ConfigMap, ObjectMeta, OwnerReference
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.sharding import HashRing
+from kubeshard.survey.cluster import read_cluster
+from kubeshard.survey.errors import Unanswerable
+from kubeshard.survey.naming import rings_of, wanted
+from kubeshard.survey.placement import Child, Owner, Placement, placement_of
+from kubeshard.survey.ring import see
+from kubeshard_apiserver.testing import MemoryApi
+
+
+@pytest.fixture
+async def cluster(kube_memory: MemoryApi) -> AsyncIterator[RingCluster]:
+    async with kube_memory.client() as client:
+        cluster = RingCluster(client)
+        await cluster.install()
+        yield cluster
+
+
+async def placed(cluster: RingCluster, *words: str, namespace: str = "team") -> Placement:
+    word, name = wanted(words)
+    seen = await see(cluster.client, await read_cluster(cluster.client), RING)
+    ((ring, kind),) = await rings_of(cluster.client, [seen], word)
+    return await placement_of(cluster.client, ring, kind, name, namespace)
+
+
+async def test_an_object_that_is_where_it_belongs(cluster: RingCluster) -> None:
+    for shard in ("a", "b", "c"):
+        await cluster.shard(shard)
+    name = name_on("b", "a", "b", "c")
+    owner = await cluster.secret(name, "b")
+    await cluster.child("one", owner, "b")
+    await cluster.child("two", owner, "b")
+    await cluster.child("stray", owner, "a")
+    found = await placed(cluster, f"secret/{name}")
+    assert (found.reason, found.shard, found.shard_state, found.desired) == ("Placed", "b", "ready", "b")
+    assert (found.key, len(found.point)) == (f"/Secret/team/{name}", 16)
+    assert found.children == [Child("configmaps", {"a": 1, "b": 2})]
+    first, second = found.successors
+    assert owner_of(name, "a", "c") == first
+    assert owner_of(name, second) == second
+
+
+async def test_the_successors_are_who_owns_the_key_as_shards_leave() -> None:
+    shards = [f"shard-{number}" for number in range(6)]
+    key, left = "/Secret/team/x", list(shards)
+    for shard in HashRing(shards).successors(key):
+        assert HashRing(left).owner(key) == shard
+        left.remove(shard)
+    assert not left
+
+
+async def test_an_object_in_a_namespace_that_the_ring_does_not_select(cluster: RingCluster) -> None:
+    await cluster.shard("a")
+    await cluster.secret("s", namespace="other")
+    found = await placed(cluster, "secret/s", namespace="other")
+    assert (found.reason, found.shard, found.desired, found.key) == ("NamespaceNotSelected", "", "", "")
+
+
+async def test_an_object_while_no_shard_is_available(cluster: RingCluster) -> None:
+    await cluster.shard("a", holder="shardlease-controller")
+    await cluster.secret("s")
+    found = await placed(cluster, "secret/s")
+    assert (found.reason, found.desired) == ("NoShardAvailable", "")
+
+
+async def test_an_object_that_the_sharder_missed_or_may_not_patch(cluster: RingCluster) -> None:
+    await cluster.shard("a")
+    await cluster.secret("s")
+    found = await placed(cluster, "secret/s")
+    assert (found.reason, found.desired) == ("Unassigned", "a")
+    rule = 'the sharder needs the rule {apiGroups: [""], resources: ["secrets"], verbs: [patch]}'
+    await cluster.conditions(("Permitted", "False", rule))
+    assert (await placed(cluster, "secret/s")).remedy == rule
+
+
+async def test_an_object_on_a_shard_that_is_gone(cluster: RingCluster) -> None:
+    await cluster.shard("a")
+    await cluster.shard("b", holder="")
+    await cluster.secret("s", "b")
+    await cluster.secret("t", "ghost")
+    assert [
+        (each.reason, each.shard_state, each.desired) for each in [await placed(cluster, "secret/s")]
+    ] == [("ShardGone", "dead", "a")]
+    assert (await placed(cluster, "secret/t")).shard_state == "gone"
+
+
+async def test_a_drain_that_is_pending(cluster: RingCluster) -> None:
+    await cluster.shard("a")
+    await cluster.shard("b")
+    name = name_on("b", "a", "b")
+    owner = await cluster.secret(name, "a")
+    await cluster.child("child", owner, "a")
+    assert (await placed(cluster, f"secret/{name}")).reason == "ToBeDrained"
+    await cluster.drain(name)
+    found = await placed(cluster, f"secret/{name}")
+    assert (found.reason, found.draining, found.shard, found.desired) == ("DrainPending", True, "a", "b")
+    assert found.draining_seconds == pytest.approx(0, abs=10)
+    child = await placed(cluster, "configmap/child")
+    assert (child.reason, child.owner) == ("WaitsForOwner", Owner("Secret", name, "a", True, True))
+
+
+async def test_a_drain_label_on_an_object_that_is_in_its_place_gives_it_back(cluster: RingCluster) -> None:
+    await cluster.shard("a")
+    await cluster.secret("s", "a")
+    await cluster.drain("s")
+    found = await placed(cluster, "secret/s")
+    assert (found.reason, found.message) == (
+        "DrainPending",
+        "a was asked to let go of it, and the hash ring gives it back to a",
+    )
+
+
+async def test_a_child_whose_owner_has_moved(cluster: RingCluster) -> None:
+    await cluster.shard("a")
+    await cluster.shard("b")
+    owner = await cluster.secret(name := name_on("b", "a", "b"), "b")
+    await cluster.child("child", owner, "a")
+    found = await placed(cluster, "configmap/child")
+    assert (found.reason, found.shard, found.desired) == ("ToBeMoved", "a", "b")
+    assert found.key == f"/Secret/team/{name}"
+
+
+async def test_children_that_no_ring_shards(cluster: RingCluster) -> None:
+    await cluster.shard("a")
+    await cluster.child("plain", None)
+    reference = OwnerReference(api_version="apps/v1", kind="Deployment", name="d", uid="u", controller=True)
+    meta = ObjectMeta(name="foreign", namespace="team", owner_references=(reference,))
+    await cluster.client.create(ConfigMap(metadata=meta))
+    assert (await placed(cluster, "configmap/plain")).reason == "NoController"
+    found = await placed(cluster, "configmap/foreign")
+    assert (found.reason, found.desired) == ("ForeignController", "")
+    assert found.message == "its controller is a Deployment.apps, and the ring r shards what secrets control"
+
+
+async def test_an_object_that_does_not_exist_is_answered_with_where_it_would_go(cluster: RingCluster) -> None:
+    await cluster.shard("a")
+    found = await placed(cluster, "secret/none")
+    assert (found.exists, found.reason, found.desired, found.shard) == (False, "NotFound", "a", "")
+
+
+@pytest.mark.parametrize("word", ["secret", "secrets", "Secret", "SECRETS", "secrets.v1."])
+async def test_a_kind_is_known_by_its_names(cluster: RingCluster, word: str) -> None:
+    await cluster.secret("s")
+    assert (await placed(cluster, word, "s")).resource == "secrets"
+
+
+async def test_a_kind_is_known_by_its_short_name(cluster: RingCluster) -> None:
+    await cluster.child("c", None)
+    assert (await placed(cluster, "cm/c")).resource == "configmaps"
+
+
+async def test_a_kind_that_no_ring_shards(cluster: RingCluster) -> None:
+    with pytest.raises(Unanswerable, match="pod is in no ring; the rings shard configmaps, secrets"):
+        await placed(cluster, "pod/p")
+
+
+@pytest.mark.parametrize("words", [("secret",), ("secret/",), ("/s",), ("secret", "a", "b")])
+def test_a_name_that_is_none(words: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigurationError, match="say KIND/NAME or KIND NAME"):
+        wanted(words)

@@ -1,0 +1,221 @@
+"""The status of a ring is what Leases and labels say, and what is wrong is told with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from ring_cluster import RING, SECRETS, RingCluster, name_on
+
+from kubeshard.survey.cluster import read_cluster
+from kubeshard.survey.errors import Unanswerable
+from kubeshard.survey.status import RingStatus, ShardStatus, status_of
+from kubeshard_apiserver.testing import MemoryApi
+
+
+@pytest.fixture
+async def cluster(kube_memory: MemoryApi) -> AsyncIterator[RingCluster]:
+    async with kube_memory.client() as client:
+        cluster = RingCluster(client)
+        await cluster.install()
+        yield cluster
+
+
+async def status(cluster: RingCluster) -> RingStatus:
+    return await status_of(cluster.client, await read_cluster(cluster.client), RING)
+
+
+async def problems(cluster: RingCluster) -> list[str]:
+    return [trouble.problem for trouble in (await status(cluster)).troubles]
+
+
+async def test_objects_are_counted_by_shard_and_resource(cluster: RingCluster) -> None:
+    await cluster.shard("a", told="ready")
+    await cluster.shard("b")
+    on_a, on_b = name_on("a", "a", "b"), name_on("b", "a", "b")
+    owner = await cluster.secret(on_a, "a")
+    await cluster.secret(on_b, "b")
+    await cluster.child("child", owner, "a")
+    await cluster.child("plain", None)
+    await cluster.secret("elsewhere", namespace="other")
+    found = await status(cluster)
+    assert [
+        (each.name, each.state, each.sharder_says, each.available, each.objects) for each in found.shards
+    ] == [
+        ("a", "ready", "ready", True, {"secrets": 1, "configmaps": 1}),
+        ("b", "ready", "", True, {"secrets": 1, "configmaps": 0}),
+    ]
+    assert [(each.resource, each.main, each.objects, each.not_sharded) for each in found.resources] == [
+        ("secrets", True, 2, 1),
+        ("configmaps", False, 1, 1),
+    ]
+    assert (found.draining, found.oldest_drain_seconds) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("age", "holder", "state", "available"),
+    [
+        (0, None, "ready", True),
+        (20, None, "expired", True),
+        (40, None, "uncertain", True),
+        (0, "shardlease-controller", "dead", False),
+        (0, "", "dead", False),
+        (80, "shardlease-controller", "orphaned", False),
+    ],
+)
+async def test_a_shard_has_the_state_that_the_protocol_gives_its_lease(
+    cluster: RingCluster, age: float, holder: str | None, state: str, available: bool
+) -> None:
+    await cluster.shard("a", age=age, holder=holder)
+    (shard,) = (await status(cluster)).shards
+    assert (shard.state, shard.available) == (state, available)
+    assert shard.renewed_seconds_ago == pytest.approx(age, abs=5)
+
+
+async def test_a_shard_that_only_labels_name_is_gone(cluster: RingCluster) -> None:
+    await cluster.shard("a")
+    await cluster.secret("left", "ghost")
+    found = await status(cluster)
+    assert found.shards[1] == ShardStatus(
+        name="ghost",
+        namespace="",
+        state="gone",
+        sharder_says="",
+        available=False,
+        renewed_seconds_ago=None,
+        objects={"secrets": 1, "configmaps": 0},
+        draining=0,
+    )
+    assert "secrets on shards that are gone: 1 (team/left)" in await problems(cluster)
+
+
+async def test_the_age_of_a_drain_is_that_of_the_write_that_asked_for_it(cluster: RingCluster) -> None:
+    await cluster.shard("a")
+    await cluster.shard("b")
+    name = name_on("b", "a", "b")
+    await cluster.secret(name, "a")
+    await cluster.drain(name)
+    found = await status(cluster)
+    assert (found.draining, found.shards[0].draining, found.shards[1].draining) == (1, 1, 0)
+    assert found.oldest_drain_seconds == pytest.approx(0, abs=10)
+
+
+async def test_without_a_shard_that_is_the_trouble_and_not_the_objects_that_have_none(
+    cluster: RingCluster,
+) -> None:
+    await cluster.secret("s")
+    found = await problems(cluster)
+    assert "no shard is available, so objects stay where they are, and new ones get none" in found
+    assert not [problem for problem in found if "without a shard" in problem]
+
+
+async def test_objects_out_of_place_are_told_apart(cluster: RingCluster) -> None:
+    await cluster.shard("a")
+    await cluster.shard("b")
+    owner = await cluster.secret(name_on("a", "a", "b"), "a")
+    await cluster.secret(wrong := name_on("a", "a", "b", prefix="w"), "b")
+    await cluster.secret("none")
+    await cluster.child("stray", owner, "b")
+    leaving = await cluster.secret(name_on("a", "a", "b", prefix="l"), "b")
+    await cluster.drain(leaving.metadata.name)
+    await cluster.child("waits", leaving, "b")
+    found = await problems(cluster)
+    assert f"secrets that are not where the hash ring puts them: 1 (team/{wrong})" in found
+    assert "secrets without a shard: 1 (team/none)" in found
+    assert "configmaps that are not with their owner: 1 (team/stray)" in found
+
+
+async def test_a_ring_that_no_sharder_has_seen(cluster: RingCluster) -> None:
+    (first, *_) = await problems(cluster)
+    assert first == (
+        "no sharder has seen the ring: there is no Lease sharding-system/sharder: no sharder has ever led here"
+    )
+    await cluster.conditions(("Ready", "True", ""), generation=1)
+    await cluster.ring(resources=[*SECRETS, {"group": "", "resource": "pods"}])
+    assert (await problems(cluster))[0].startswith("the sharder has seen generation 1 of the ring, not 2")
+
+
+async def test_conditions_that_are_not_as_they_should_be(cluster: RingCluster) -> None:
+    await cluster.conditions(
+        ("Ready", "True", ""),
+        ("Permitted", "False", "the sharder needs a rule"),
+        ("DrainStuck", "True", "3 objects"),
+        ("Unknown", "False", "of somebody else"),
+    )
+    found = [problem for problem in await problems(cluster) if problem.startswith("condition")]
+    assert found == [
+        "condition Permitted is False: the sharder needs a rule",
+        "condition DrainStuck is True: 3 objects",
+    ]
+
+
+async def test_a_webhook_that_is_missing_or_cannot_be_called(cluster: RingCluster) -> None:
+    await cluster.conditions(("Ready", "True", ""))
+    assert "the ring's MutatingWebhookConfiguration is missing" in await problems(cluster)
+    await cluster.client.apply(
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": f"controllerring-{RING}"},
+            "webhooks": [
+                {
+                    "name": "sharder.sharding.timebertt.dev",
+                    "clientConfig": {"service": {"namespace": "sharding-system", "name": "sharder"}},
+                    "failurePolicy": "Ignore",
+                    "sideEffects": "None",
+                    "admissionReviewVersions": ["v1"],
+                }
+            ],
+        }
+    )
+    assert "the ring's webhook has no caBundle: the API server cannot call it" in await problems(cluster)
+
+
+async def test_mistakes_of_the_ring_itself(cluster: RingCluster) -> None:
+    await cluster.ring(
+        resources=[
+            *SECRETS,
+            {"group": "", "resource": "configmaps"},
+            {"group": "none.example", "resource": "things"},
+            {"group": "", "resource": "events"},
+        ],
+        namespaceSelector={"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]},
+    )
+    found = await problems(cluster)
+    assert '"configmaps" is a main resource and controlled by "secrets": main counts' in found
+    assert '"events" cannot be sharded: the sharder itself depends on it' in found
+    assert any(problem.startswith("the server does not serve things.none.example") for problem in found)
+    assert any(problem.startswith("namespaceSelector: ") for problem in found)
+
+
+async def test_a_shard_that_does_not_renew_its_lease(cluster: RingCluster) -> None:
+    await cluster.shard("a", age=20)
+    assert any(
+        problem.startswith("shard a has not renewed its Lease for 2") for problem in await problems(cluster)
+    )
+
+
+async def test_shards_without_a_controller_ring_are_told(cluster: RingCluster) -> None:
+    from kubeshard.core import MergePatch
+    from kubeshard.core.builtin import Lease
+    from kubeshard.sharding import RING_LABEL
+
+    await cluster.shard("a")
+    patch = MergePatch({"metadata": {"labels": {RING_LABEL: "in-manager"}}})
+    await cluster.client.patch(Lease, "a", "team", patch)
+    assert (await read_cluster(cluster.client)).without_ring() == ["in-manager"]
+
+
+async def test_a_ring_that_does_not_exist_is_answered_with_similar_names(cluster: RingCluster) -> None:
+    await cluster.ring("webhosting-operator")
+    found = await read_cluster(cluster.client)
+    with pytest.raises(Unanswerable, match="ControllerRing webhosting; did you mean webhosting-operator"):
+        found.ring("webhosting")
+    with pytest.raises(Unanswerable, match="there are: r, webhosting-operator"):
+        found.ring("quite-another")
+
+
+async def test_a_cluster_without_the_definition_of_rings_says_so(kube_memory: MemoryApi) -> None:
+    async with kube_memory.client() as client:
+        with pytest.raises(Unanswerable, match="CustomResourceDefinition is not installed"):
+            await read_cluster(client)
