@@ -17,7 +17,10 @@ from desiring import (
     on_a_server,
     widget,
 )
+from msgspec.structs import replace
 
+from kubeshard.cache.listwatch import Replace
+from kubeshard.cache.scope import ALL_NAMESPACES
 from kubeshard.controller import AnothersApplySet, ApplyFailed, Context, ImmutableFields, NotAdopted
 from kubeshard.core import (
     ConfigMap,
@@ -147,6 +150,30 @@ async def test_what_somebody_changes_is_set_right(world: World) -> None:
         assert [dict(update.changes) for update in applied.plan.updates] == [{"data": {"x": "1"}}]
         assert (await world.client.get(ConfigMap, "a", NAMESPACE)).data == {"x": "1"}
         assert not (await operator.apply(config("a", x="1"))).plan
+
+
+@pytest.mark.parametrize("now", ["changed", "gone"])
+def test_what_a_full_read_shows_changed_or_gone_is_noticed(now: str) -> None:
+    @on_a_server
+    async def check(world: World) -> None:
+        wish = [config("a", x="1")]
+        async with world.operator(ConfigMap) as operator:
+            await operator.apply(*wish)
+            assert not (await operator.apply(*wish)).plan
+            informer = operator._cache.informer(ConfigMap)
+            there = {obj.key: obj for obj in informer.store.list()}
+            key = wish[0].key
+            version = str(int(informer.store.resource_version) + 1)
+            if now == "gone":
+                del there[key]
+            else:
+                metadata = replace(there[key].metadata, resource_version=version)
+                there[key] = replace(there[key], metadata=metadata, data={"x": "2"})
+            await informer.replace(Replace(there, version), ALL_NAMESPACES)
+            plan = (await operator.apply(*wish)).plan
+            assert (len(plan.creates), len(plan.updates)) == ((1, 0) if now == "gone" else (0, 1))
+
+    check()
 
 
 @on_a_server

@@ -14,12 +14,13 @@ the `informer`. `cache` shares informers, `own_writes` waits for them; `watchers
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
 from kubeshard.cache.errors import CacheBehind, OutsideScope, UndeclaredKind
+from kubeshard.cache.indexes import IndexFunction
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.own_writes import OwnWrites, WriteBook, record_own_write
 from kubeshard.cache.reflector import Interrupted
 from kubeshard.cache.registration import AsyncHandler, Handler, Registration
 from kubeshard.cache.scope import Scope
-from kubeshard.cache.store import IndexFunction, Store, UndeclaredIndex
+from kubeshard.cache.store import Store, UndeclaredIndex
 from kubeshard.cache.transforms import Transform, TransformFailed
 from kubeshard.cache.waiting import WaitedTooLong, wait_for
 from kubeshard.cache.watchers import Complete, Vanished, WatcherEvent, watcher

@@ -18,11 +18,12 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
 from kubeshard.cache.errors import CacheBehind, OutsideScope, UndeclaredKind
+from kubeshard.cache.indexes import IndexFunction
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.listwatch import SharedKnowledge
 from kubeshard.cache.reflector import Interrupted
 from kubeshard.cache.scope import Scope
-from kubeshard.cache.store import IndexFunction, UndeclaredIndex
+from kubeshard.cache.store import UndeclaredIndex
 from kubeshard.cache.transforms import Transform
 from kubeshard.cache.troubles import PATIENCE_FOR_LOGS
 from kubeshard.client.client import Client
@@ -141,10 +142,11 @@ class Cache:
     def add_index(
         self, target: type[T] | Form[T], name: str, function: IndexFunction[T], scope: Scope | None = None
     ) -> None:
-        """Declares the kind and files its objects under the values of `function`. Raises ValueError if the
-        name is taken.
+        """Declares the kind and files its objects under the values of `function`: at once where there are few or the
+        cache does not run, else while others run. Until `Informer.indexed` reads by the index raise CacheBehind. Raises
+        ValueError if the name is taken.
         """
-        self.declare(target, scope).store.add_index(name, function)
+        self.declare(target, scope).add_index(name, function)
 
     def remove(self, informer: Informer[Any]) -> None:
         """Stops and forgets the informer, for all who share it: reads raise UndeclaredKind, handlers hear no more."""
@@ -224,7 +226,8 @@ class Cache:
         """A snapshot of the objects in one namespace or in `ALL`, under one (index name, value), matching labels.
 
         An object for which the index function raises is not found by the index (`IndexFunction`). Raises
-        WrongNamespace, UndeclaredKind, OutsideScope, UndeclaredIndex, CacheBehind before the cache is filled.
+        WrongNamespace, UndeclaredKind, OutsideScope, UndeclaredIndex, CacheBehind before the cache is filled and the
+        index complete.
         """
         return self.list_from(self.informer(target, scope), namespace, index=index, labels=labels)
 

@@ -91,13 +91,12 @@ class Handlers(Generic[T]):
         self,
         registrations: Registrations[T],
         deltas: Iterable[Delta[T]],
-        entries: Iterable[T | UndecodableObject],
+        unreadable: Iterable[UndecodableObject],
     ) -> None:
-        """What changed at one stroke, and those of the entries that could not be decoded. Lets others run meanwhile;
+        """What changed at one stroke, and what could not be decoded. Lets others run meanwhile;
         cancelled, it tells the rest at once, for the store has it already.
         """
         pace = Pace(self._clock)
-        unreadable = (entry for entry in entries if isinstance(entry, UndecodableObject))
         left: Iterator[News[T]] = chain(deltas, unreadable)
         try:
             for news in left:

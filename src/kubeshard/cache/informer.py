@@ -14,14 +14,17 @@ where the store is. There is no periodic replay of the store to handlers: that i
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, Generic, NoReturn, TypeVar
 
-from kubeshard.cache.deltas import Deleted
-from kubeshard.cache.handlers import Handlers
+from kubeshard.cache.deltas import Delta
+from kubeshard.cache.figures import Figures
+from kubeshard.cache.filing import Filings
+from kubeshard.cache.handlers import Handlers, Registrations
+from kubeshard.cache.indexes import IndexFunction, IndexListener
 from kubeshard.cache.listwatch import Advance, Apply, Remove, Replace, SharedKnowledge
+from kubeshard.cache.pace import Pace
 from kubeshard.cache.reflector import Interrupted, Reflector, Sink, Tally
 from kubeshard.cache.registration import (
     AsyncHandler,
@@ -30,6 +33,7 @@ from kubeshard.cache.registration import (
     UndecodableHandler,
     name_of,
 )
+from kubeshard.cache.replacing import Replacement
 from kubeshard.cache.rescoping import Staging
 from kubeshard.cache.scope import ALL_NAMESPACES, Scope
 from kubeshard.cache.store import Store
@@ -49,7 +53,7 @@ T = TypeVar("T", bound=KubeObject)
 OnError = Callable[["Informer[Any]", Interrupted], None]
 
 
-class Informer(Generic[T]):
+class Informer(Figures, Generic[T]):
     """Made by `Cache.declare` and `Cache.using`; runs while the cache runs.
 
     `scope` is the present one: `Cache.rescope` changes it.
@@ -74,7 +78,7 @@ class Informer(Generic[T]):
         self.form = form
         self.scope = scope
         self._name = located(str(form), cluster)
-        self._troubles = Troubles(self._name, clock)
+        super().__init__(Tally(), Troubles(self._name, clock))
         self.store: Store[T] = Store(parts, index_failed=self._troubles.index_failed)
         self._client = client
         self._shared = shared
@@ -87,13 +91,13 @@ class Informer(Generic[T]):
         if not parts:
             self._synced.set()
         self._handlers: Handlers[T] = Handlers(self._name, self._synced, self._troubles.handler_failed, clock)
+        self._filings = Filings(self._name, clock)
         self._exchanging = asyncio.Lock()
         """Held until all handlers have heard what a full read changed."""
         self._progress: asyncio.Future[None] | None = None
         self._group: asyncio.TaskGroup | None = None
         self._ending = False
         """Its tasks are cancelled, and some have not ended."""
-        self._tally = Tally()
         self._past_stale_events = 0
         """Of list/watches that have ended."""
         self._reflectors = {part: self._reflector(scope, part, self, self._tally) for part in parts}
@@ -101,6 +105,8 @@ class Informer(Generic[T]):
         """By part, while the informer runs."""
         self._staging: Staging[T] | None = None
         """While another scope is read."""
+        self._held: asyncio.Event | None = None
+        """Set when list/watches may write again; None while they may."""
 
     def __str__(self) -> str:
         return self._name
@@ -140,6 +146,21 @@ class Informer(Generic[T]):
         """Those that have not been removed, for health and metrics."""
         return self._handlers.active
 
+    # Indexes
+
+    def add_index(
+        self, name: str, function: IndexFunction[T], changed: IndexListener = lambda value: None
+    ) -> None:
+        """Files all present and future objects under the function's values. Where there are many and the informer runs,
+        others run meanwhile; reads by the index raise CacheBehind until `indexed`. Raises ValueError if the name is
+        taken.
+        """
+        self._filings.begin(self.store.begin_index(name, function, changed), len(self.store))
+
+    async def indexed(self) -> None:
+        """Waits until every index that was added holds all objects."""
+        await self._filings.done()
+
     # Progress and health
 
     @property
@@ -167,57 +188,12 @@ class Informer(Generic[T]):
         """
         return next((r.last_error for r in self._reflectors.values() if r.last_error is not None), None)
 
-    @property
-    def full_reads(self) -> int:
-        """How often everything was read, the first time included."""
-        return self._tally.full_reads
-
-    @property
-    def rewinds(self) -> int:
-        """How often a full read showed that the server's history was rewritten: it was restored from a backup."""
-        return self._tally.rewinds
-
     def read_after(self, namespace: str, moment: float) -> bool:
         """Whether objects of the namespace were read in full by a request that began after the moment (monotonic
         seconds). Such a read shows all that was written before, or that it was undone.
         """
         reflector = self._reflectors.get(namespace) or self._reflectors.get(ALL_NAMESPACES)
         return reflector is not None and reflector.read_since > moment
-
-    @property
-    def errors(self) -> Counter[str]:
-        """Lists and watches that failed, by the class of the error."""
-        return self._tally.errors
-
-    @property
-    def failures(self) -> int:
-        """Lists and watches that failed."""
-        return self.errors.total()
-
-    @property
-    def unexpected_answers(self) -> int:
-        """Lists and watches that failed because of an answer, or a line of a watch, that no API server sends."""
-        return self._tally.unexpected_answers
-
-    @property
-    def handler_errors(self) -> int:
-        """Calls of handlers that raised."""
-        return self._troubles.handler_errors
-
-    @property
-    def index_errors(self) -> int:
-        """Calls of index functions that raised."""
-        return self._troubles.index_errors
-
-    @property
-    def transform_errors(self) -> int:
-        """Objects that nobody can read because the transform raised or returned something else."""
-        return self._troubles.transform_errors
-
-    @property
-    def undecodable(self) -> int:
-        """Objects that did not fit their class, counted each time they came; those of `transform_errors` too."""
-        return self._troubles.undecodable
 
     @property
     def stale_events(self) -> int:
@@ -238,6 +214,7 @@ class Informer(Generic[T]):
         """Lists and watches until cancelled. Raises only what is a bug."""
         try:
             async with asyncio.TaskGroup() as self._group:
+                self._filings.run_in(self._group)
                 self._handlers.run_in(self._group)
                 for part, reflector in self._reflectors.items():
                     self._driven[part] = self._drive(reflector, self._group)
@@ -245,6 +222,7 @@ class Informer(Generic[T]):
                     await asyncio.get_running_loop().create_future()
                 finally:
                     self._ending = True
+                    self._filings.run_in(None)
                     self._handlers.run_in(None)
         finally:
             self._group, self._ending = None, False
@@ -271,43 +249,39 @@ class Informer(Generic[T]):
                     undo.callback(task.cancel)
                 await staging.completed(driven.values())
                 async with self._exchanging:
-                    if self._is_over(group):
-                        raise RuntimeError(f"{self} was stopped while another scope was read")
-                    exchanging()
-                    undo.pop_all()
-                    for part in [part for part in self._reflectors if part not in kept]:
-                        self._past_stale_events += self._reflectors[part].stale_events
-                        self._driven.pop(part).cancel()
-                    self._driven.update(driven)
-                    self._reflectors, self.scope = {**kept, **reflectors}, scope
-                    self._tally.add(tally)
-                    await self._exchange(staging, kept, reflectors.values())
+                    with self._holding():
+                        replacement = self.store.replacement(*staging.close(), kept)
+                        await self._stepping(replacement.steps)
+                        if self._is_over(group):
+                            raise RuntimeError(f"{self} was stopped while another scope was read")
+                        exchanging()
+                        undo.pop_all()
+                        for part in [part for part in self._reflectors if part not in kept]:
+                            self._past_stale_events += self._reflectors[part].stale_events
+                            self._driven.pop(part).cancel()
+                        self._driven.update(driven)
+                        self._reflectors, self.scope = {**kept, **reflectors}, scope
+                        self._tally.add(tally)
+                        telling = self._exchanged(replacement)
+                    try:
+                        await telling
+                    finally:
+                        self._unsynced.intersection_update(kept)
+                        self._note_synced()
+                        for reflector in reflectors.values():
+                            reflector.sink, reflector.tally = self, self._tally
+                        staging.open()
         finally:
             self._staging = None
 
-    async def _exchange(
-        self, staging: Staging[T], kept: Iterable[str], reflectors: Iterable[Reflector[T]]
-    ) -> None:
-        """From the old scope's objects to the new one's, which the staging has. Cancelled, it does so all the same."""
-        registrations = self._handlers.present
-        entries, versions = staging.close()
-        deltas = self.store.rescope(entries, versions, kept)
-        self._progressed()
-        try:
-            await self._handlers.tell_all(registrations, deltas, entries.values())
-        finally:
-            self._unsynced.intersection_update(kept)
-            self._note_synced()
-            for reflector in reflectors:
-                reflector.sink, reflector.tally = self, self._tally
-            staging.open()
-
-    def apply(self, change: Apply[T] | Remove[T] | Advance, part: str) -> None:
+    def apply(self, change: Apply[T] | Remove[T] | Advance, part: str) -> Awaitable[None] | None:
         """From the reflector: one step."""
+        if self._held is not None:
+            return self._later(change, part)
         if isinstance(change, Advance):
             self.store.advance(change.resource_version, part)
             self._progressed()
-            return
+            return None
         step = self.store.apply if isinstance(change, Apply) else self.store.remove
         registrations = self._handlers.present
         deltas = step(change.entry, part)
@@ -318,22 +292,59 @@ class Informer(Generic[T]):
             self._handlers.tell(registrations, delta)
         if isinstance(change, Apply) and isinstance(change.entry, UndecodableObject):
             self._handlers.tell(registrations, change.entry)
+        return None
 
     async def replace(self, change: Replace[T], part: str) -> None:
-        """From the reflector: a full read. Lets others run while handlers hear of it."""
+        """From the reflector: a full read. Lets others run while it is prepared and while handlers hear of it."""
         if change.rewound:
             self._troubles.history_went_back(change.resource_version)
         async with self._exchanging:
-            # Handlers added from here on learn everything from the store, which is ahead of this loop.
-            registrations = self._handlers.present
-            deltas = self.store.replace(change.entries, change.resource_version, part, rewound=change.rewound)
+            others = [other for other in self._reflectors if other != part]
+            version = {part: change.resource_version}
+            replacement = self.store.replacement(change.entries, version, others, rewound=change.rewound)
+            await self._stepping(replacement.steps)
+            telling = self._exchanged(replacement)
             if self._staging is not None:
-                gone = [delta.object.key for delta in deltas if isinstance(delta, Deleted)]
-                self._staging.old(change, gone)
-            self._progressed()
-            await self._handlers.tell_all(registrations, deltas, change.entries.values())
+                gone = [delta.object.key for delta in replacement.gone]
+                self._staging.old(change._replace(entries=replacement.snapshot), gone)
+            await telling
         self._unsynced.discard(part)
         self._note_synced()
+
+    async def _stepping(self, steps: Iterator[None]) -> None:
+        pace = Pace(self._clock)
+        for _ in steps:
+            await pace.step()
+
+    def _exchanged(self, replacement: Replacement[T]) -> Awaitable[None]:
+        """The store has it; what is returned tells the handlers, all of them also when cancelled."""
+        # Handlers added from here on learn everything from the store, which is ahead of those that are told.
+        registrations = self._handlers.present
+        deltas = self.store.exchange(replacement)
+        self._progressed()
+        return self._told(registrations, deltas, replacement)
+
+    async def _told(
+        self, registrations: Registrations[T], deltas: Iterator[Delta[T]], replacement: Replacement[T]
+    ) -> None:
+        unreadable = tuple(replacement.snapshot.undecodable.values())
+        await self._handlers.tell_all(registrations, deltas, unreadable)
+        await self._stepping(replacement.leaving())
+
+    @contextmanager
+    def _holding(self) -> Iterator[None]:
+        """Meanwhile nothing is written to the store but by the caller: list/watches wait."""
+        self._held = asyncio.Event()
+        try:
+            yield
+        finally:
+            self._held.set()
+            self._held = None
+
+    async def _later(self, change: Apply[T] | Remove[T] | Advance, part: str) -> None:
+        while self._held is not None:
+            await self._held.wait()
+        self.apply(change, part)
 
     async def interrupted(self, interruption: Interrupted, part: str, *, again: bool) -> None:
         """From the reflector: a list or watch failed."""

@@ -122,7 +122,7 @@ _TRANSIENT = (Throttled, *_SILENT, UnexpectedResponse)
 
 class Replace(NamedTuple, Generic[T]):
     """These are all objects as of the version. `rewound`: the history was rewritten since the last full read, so equal
-    versions do not mean equal objects.
+    versions do not mean equal objects. A `Snapshot` is whoever's takes it.
     """
 
     entries: Mapping[Key, T | UndecodableObject]
@@ -200,10 +200,9 @@ class ListWatch(Generic[T]):
 
     def item(self, entry: T | UndecodableObject) -> None:
         """One object of the list."""
-        state, key = self.state, entry.key
-        assert isinstance(state, Listing)
-        assert key is not None
-        state.entries[key] = entry
+        assert isinstance(self.state, Listing)
+        assert entry.metadata.name
+        self.state.entries.put(entry)
 
     def restarted(self) -> None:
         """The list lost its snapshot and begins again: what came so far is void."""
@@ -252,12 +251,11 @@ class ListWatch(Generic[T]):
         """ADDED, MODIFIED or DELETED: an object came, changed or left."""
         state = self.state
         if isinstance(state, Streaming):
-            key = entry.key
-            assert key is not None
+            assert entry.metadata.name
             if type_ == "DELETED":
-                state.entries.pop(key, None)
+                state.entries.drop(Key(entry.metadata.namespace, entry.metadata.name))
             else:
-                state.entries[key] = entry
+                state.entries.put(entry)
             return None
         assert isinstance(state, Watching)
         # Equal versions need not be duplicates: one transaction of the server can touch several objects.

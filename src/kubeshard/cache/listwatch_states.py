@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from kubeshard.core.encoding import UndecodableObject
-from kubeshard.core.objects import Key, KubeObject
+from kubeshard.cache.snapshot import Snapshot
+from kubeshard.core.objects import KubeObject
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -52,7 +52,7 @@ class Streaming(Generic[T]):
     """Of what was known before; the read tells whether the history went back."""
     rewrites: int
     """Of the history, that are known of as the read begins."""
-    entries: dict[Key, T | UndecodableObject] = field(default_factory=dict)
+    entries: Snapshot[T] = field(default_factory=Snapshot)
     opened_at: float | None = None
     due: float = 0.0
     """As of `Watching`, once it is open."""
@@ -70,7 +70,7 @@ class Listing(Generic[T]):
     """As of `Streaming`."""
     rewrites: int
     """As of `Streaming`."""
-    entries: dict[Key, T | UndecodableObject] = field(default_factory=dict)
+    entries: Snapshot[T] = field(default_factory=Snapshot)
     streaming_refused: bool = False
     """Whether the server has just called a streaming list invalid."""
 

@@ -1,8 +1,9 @@
 """Between two scopes of one informer: the new one is read beside the old one, which stays in force meanwhile.
 
-The list/watches of the new scope fill a `Staging`. When each of them has read everything, the store is exchanged at one
-stroke, the old list/watches are stopped, and handlers are told the difference: what left as deleted (not final: most of
-it still exists), what came as added. Until they have been told, the new list/watches wait.
+The list/watches of the new scope fill a `Staging`. When each of them has read everything, the exchange is prepared,
+while all list/watches wait; then the store is exchanged at one stroke, the old list/watches are stopped, and handlers
+are told the difference: what left as deleted (not final: most of it still exists), what came as added. Until they have
+been told, the new list/watches wait.
 
 Neither side is ahead of the other for certain. What the old list/watches told meanwhile counts where it is newer than
 what the new ones have read, so no object goes back to an earlier state. Where it cannot be said whether the new scope
@@ -18,14 +19,13 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from kubeshard.cache.listwatch import Advance, Apply, Remove, Replace
 from kubeshard.cache.reflector import Interrupted, Sink
 from kubeshard.cache.scope import ALL_NAMESPACES, Scope
+from kubeshard.cache.snapshot import Snapshot
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.core.versions import compare, newest
 
 T = TypeVar("T", bound=KubeObject)
-
-Entries = dict[Key, T | UndecodableObject]
 
 
 class _Heard(NamedTuple, Generic[T]):
@@ -42,7 +42,7 @@ class Staging(Generic[T]):
         self._kind = kind
         self._scope = scope
         self._sink = sink
-        self._read: dict[str, tuple[str, Entries[T]]] = {}
+        self._read: dict[str, tuple[str, Snapshot[T]]] = {}
         """The version and the objects of each part that has been read in full."""
         self._unread = set(parts)
         self._heard: dict[Key, _Heard[T]] = {}
@@ -87,16 +87,18 @@ class Staging(Generic[T]):
         assert key is not None
         self._read[part] = newest(version, change.entry.metadata.resource_version), entries
         if isinstance(change, Apply):
-            entries[key] = change.entry
+            entries.put(change.entry)
         else:
-            entries.pop(key, None)
+            entries.drop(key)
         return None
 
     async def replace(self, change: Replace[T], part: str) -> None:
         if self._closed:
             await self._later(change, part)
             return
-        self._read[part] = change.resource_version, dict(change.entries)
+        entries = change.entries
+        read = entries if isinstance(entries, Snapshot) else Snapshot(entries.values())
+        self._read[part] = change.resource_version, read
         self._unread.discard(part)
         if not self._unread and not self._complete.done():
             self._complete.set_result(None)
@@ -111,24 +113,26 @@ class Staging(Generic[T]):
         await self._told.wait()
         if isinstance(change, Replace):
             await self._sink.replace(change, part)
-        else:
-            self._sink.apply(change, part)
+        elif (room := self._sink.apply(change, part)) is not None:
+            await room
 
     # The exchange
 
-    def close(self) -> tuple[Entries[T], dict[str, str]]:
+    def close(self) -> tuple[Snapshot[T], dict[str, str]]:
         """What the new parts hold, and up to which version. What comes from now on waits for `open`."""
         self._closed = True
         versions = {part: version for part, (version, _) in self._read.items()}
-        found = {key: entry for _, entries in self._read.values() for key, entry in entries.items()}
+        found: Snapshot[T] = Snapshot()
+        for _, entries in self._read.values():
+            found.take(entries)
         for key, (version, entry) in self._heard.items():
             known = versions.get(ALL_NAMESPACES) or versions.get(key.namespace)
             if not known or compare(version, known) <= 0:
                 continue
             if entry is not None and self._has(entry, known_before=key in found):
-                found[key] = entry
+                found.put(entry)
             else:
-                found.pop(key, None)
+                found.drop(key)
         return found, versions
 
     def open(self) -> None:

@@ -1,19 +1,23 @@
 """The objects of one informer in memory, with indexes.
 
-Guaranteed: a change is visible as a whole or not at all (a replacement swaps everything at once); lists are
-snapshots that later changes do not touch; iteration order depends on the history only, not on hashes. Objects
-are shared with all readers and immutable: to change one is to copy it (`msgspec.structs.replace`). Not
-guaranteed: that the store is up to date; `resource_version` says up to where it is. Not for use by several
-threads.
+Guaranteed: a change is visible as a whole or not at all (a replacement swaps everything at once, however long it is
+prepared; an index that is not complete cannot be read); lists are snapshots that later changes do not touch; iteration
+order depends on the history only, not on hashes. Objects are shared with all readers and immutable: to change one is to
+copy it (`msgspec.structs.replace`). Not guaranteed: that the store is up to date; `resource_version` says up to where
+it is. Not for use by several threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
+from kubeshard.cache.errors import CacheBehind
+from kubeshard.cache.indexes import Index, IndexErrorHandler, IndexFunction, IndexListener
+from kubeshard.cache.replacing import Replacement
 from kubeshard.cache.scope import ALL_NAMESPACES
+from kubeshard.cache.snapshot import Snapshot
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import KubeshardError
 from kubeshard.core.namespaces import ALL, All
@@ -21,15 +25,6 @@ from kubeshard.core.objects import Key, KubeObject, ObjectMeta
 from kubeshard.core.versions import at_least, compare, newest
 
 T = TypeVar("T", bound=KubeObject)
-
-IndexFunction = Callable[[T], Iterable[str]]
-"""The values under which an object is found; pure. An object for which it raises is in the store, but not found
-by this index: an index read goes on without it, as a list does without an undecodable object, and
-`Store.unfiled` names it.
-"""
-
-IndexErrorHandler = Callable[[str, Key, Exception], None]
-"""Called with the name of the index, the object's key, and what the function raised."""
 
 
 class UndeclaredIndex(KubeshardError):
@@ -53,7 +48,7 @@ class Store(Generic[T]):
         self._index_failed = index_failed
         self._objects: dict[str, dict[str, T]] = {}  # namespace -> name -> object; no empty namespace
         self._undecodable: dict[Key, UndecodableObject] = {}  # no key that is in _objects
-        self._indexes: dict[str, _Index[T]] = {}
+        self._indexes: dict[str, Index[T]] = {}
         self._versions = dict.fromkeys(parts, "")  # part -> version up to which it is complete
 
     # Reading
@@ -89,20 +84,22 @@ class Store(Generic[T]):
         return {namespace: objects.copy() for namespace, objects in self._objects.items()}
 
     def by_index(self, name: str, value: str, namespace: str | All = ALL) -> Sequence[T]:
-        """The objects that the index function filed under `value`. Raises UndeclaredIndex."""
-        found = self._index(name).lookup(value)
-        return [obj for obj in found if namespace is ALL or obj.metadata.namespace == namespace]
+        """The objects that the index function filed under `value`. Raises UndeclaredIndex, CacheBehind while not all
+        objects have been filed.
+        """
+        return self._index(name).find(value, namespace)
 
     def has_index(self, name: str) -> bool:
-        return name in self._indexes
+        """Whether it can be read."""
+        return name in self._indexes and self._indexes[name].complete
 
     def filed(self, name: str, value: str) -> Mapping[Key, T]:
-        """As `by_index`, by key, and not a copy: it changes with the store. Raises UndeclaredIndex."""
+        """As `by_index`, by key. To be read at once: it may change with the store."""
         return self._index(name).filed(value)
 
     def unfiled(self, name: str) -> frozenset[Key]:
         """Objects for which the function of this index raised, so that it does not find them."""
-        return frozenset(self._index(name).unfiled)
+        return self._index(name).unfiled
 
     @property
     def undecodable(self) -> Mapping[Key, UndecodableObject]:
@@ -120,16 +117,34 @@ class Store(Generic[T]):
 
     # Writing: by the informer only
 
-    def add_index(self, name: str, function: IndexFunction[T]) -> None:
+    def add_index(
+        self, name: str, function: IndexFunction[T], changed: IndexListener = lambda value: None
+    ) -> None:
         """File all present and future objects under the function's values. Raises ValueError if the name is
         taken.
         """
+        for _ in self.begin_index(name, function, changed):
+            pass
+
+    def begin_index(
+        self, name: str, function: IndexFunction[T], changed: IndexListener = lambda value: None
+    ) -> Iterator[None]:
+        """`add_index` in steps, each of which files an object; the store may change in between. The index can be read
+        when all steps have been taken.
+        """
         if name in self._indexes:
             raise ValueError(f"index {name!r} exists")
-        index = _Index(name, function, self._index_failed)
-        for obj in self.list():
-            index.put(obj)
-        self._indexes[name] = index
+        index = self._indexes[name] = Index(name, function, self._versions, self._index_failed, changed)
+        return self._filing(index, self.list())
+
+    def _filing(self, index: Index[T], objects: Iterable[T]) -> Iterator[None]:
+        for obj in objects:
+            namespace, name = obj.metadata.namespace, obj.metadata.name
+            if self._objects.get(namespace, {}).get(name) is obj:  # what came later has been filed as it came
+                part = namespace if namespace in self._versions else ALL_NAMESPACES
+                index.file(obj, index.parts[part])
+            yield
+        index.complete = True
 
     def remove_index(self, name: str) -> None:
         """The name is free again. Nothing happens if there is no such index."""
@@ -143,73 +158,62 @@ class Store(Generic[T]):
         *,
         rewound: bool = False,
     ) -> Sequence[Delta[T]]:
-        """Make the part hold exactly these entries. Returns what that changed: deletions first, then the
-        rest. `rewound`: the server's history was rewritten, so objects of one version may differ.
-        """
-        initial = not self._versions[part]
-        self._versions[part] = resource_version
-        return self._exchange(self._take_part(part), entries, initial=initial, rewound=rewound)
+        """`replacement` and `exchange` at one go."""
+        replacement = self.replacement(entries, {part: resource_version}, self._others(part), rewound=rewound)
+        return list(self.exchange(replacement))
 
-    def rescope(
-        self, entries: Mapping[Key, T | UndecodableObject], versions: Mapping[str, str], kept: Iterable[str]
-    ) -> Sequence[Delta[T]]:
-        """Make the parts those of `versions`, which hold exactly these entries, and those that are kept as they are.
-        Returns what that changed: deletions first, then the rest.
-        """
-        initial = not self.resource_version
-        stay = {part: self._versions[part] for part in kept}
-        before = {key: objects for key, objects in self._objects.items() if key not in stay}
-        self._objects = {part: self._objects[part] for part in stay if part in self._objects}
-        self._undecodable = {key: error for key, error in self._undecodable.items() if key.namespace in stay}
-        self._versions = {**stay, **versions}
-        return self._exchange(before, entries, initial=initial)
-
-    def _exchange(
+    def replacement(
         self,
-        before: Mapping[str, dict[str, T]],
         entries: Mapping[Key, T | UndecodableObject],
+        versions: Mapping[str, str],
+        kept: Iterable[str],
         *,
-        initial: bool = False,
         rewound: bool = False,
-    ) -> Sequence[Delta[T]]:
-        absent: dict[str, T] = {}
-        gone: list[Delta[T]] = []
-        come: list[Delta[T]] = []
-        for key, entry in entries.items():
-            if isinstance(entry, UndecodableObject):
-                self._undecodable[key] = entry
-                continue
-            namespace, name = key
-            objects = self._objects.get(namespace)
-            if objects is None:
-                objects = self._objects[namespace] = {}
-            objects[name] = entry
-            old = before.get(namespace, absent).get(name)
-            if old is None:
-                come.append(Added(entry, initial))
-            elif old.metadata.uid != entry.metadata.uid:
-                gone.append(Deleted(old, final=False))
-                come.append(Added(entry, initial))
-            elif old.metadata.resource_version != entry.metadata.resource_version or (
-                rewound and old != entry
-            ):
-                come.append(Updated(old, entry))
-            else:
-                objects[name] = old  # what readers hold already, and the indexes
-        for namespace, objects in before.items():
-            left = self._objects.get(namespace, absent)
-            gone.extend(Deleted(old, final=False) for name, old in objects.items() if name not in left)
-        if self._indexes:
-            for delta in (*gone, *come):
-                self._file(delta)
-        return gone + come
+    ) -> Replacement[T]:
+        """What makes the parts those of `versions`, which hold exactly these entries, and those that are kept as they
+        are. `rewound`: the server's history was rewritten, so objects of one version may differ.
+        """
+        snapshot = entries if isinstance(entries, Snapshot) else Snapshot(entries.values())
+        stay = tuple(kept)
+        before = {namespace: objects for namespace, objects in self._objects.items() if namespace not in stay}
+        read = [self._versions.get(part, self.resource_version) for part in versions]
+        return Replacement(
+            before,
+            snapshot,
+            versions,
+            stay,
+            self._indexes,
+            initial=not all(read),
+            rewound=rewound,
+        )
+
+    def exchange(self, replacement: Replacement[T]) -> Iterator[Delta[T]]:
+        """Puts it in its place, now, whatever is left to be prepared. Returns what that changed: deletions first, then
+        the rest.
+        """
+        for _ in replacement.steps:
+            pass
+        kept, snapshot = replacement.kept, replacement.snapshot
+        stay = {namespace: self._objects[namespace] for namespace in self._objects if namespace in kept}
+        self._objects = stay | snapshot.objects
+        unreadable = {key: error for key, error in self._undecodable.items() if key.namespace in kept}
+        self._undecodable = unreadable | snapshot.undecodable
+        self._versions = {part: self._versions[part] for part in kept} | dict(replacement.versions)
+        for index in self._indexes.values():
+            replacement.left += index.exchange(
+                replacement.files[index], kept, changed=replacement.changes_anything
+            )
+        return replacement.changes()
+
+    def _others(self, part: str) -> Sequence[str]:
+        return [other for other in self._versions if other != part]
 
     def apply(self, entry: T | UndecodableObject, part: str = ALL_NAMESPACES) -> tuple[Delta[T], ...]:
         """An object was added or modified. An entry that is here already, or older, changes nothing."""
         metadata = entry.metadata
         self.advance(metadata.resource_version, part)
         if isinstance(entry, UndecodableObject):
-            return self._withhold(entry)
+            return self._withhold(entry, part)
         namespace, name = metadata.namespace, metadata.name
         old = self._objects.get(namespace, {}).get(name)
         delta: tuple[Delta[T], ...]
@@ -226,7 +230,7 @@ class Store(Generic[T]):
         self._objects.setdefault(namespace, {})[name] = entry
         if self._indexes:
             for change in delta:
-                self._file(change)
+                self._file(change, part)
         return delta
 
     def remove(self, entry: T | UndecodableObject, part: str = ALL_NAMESPACES) -> tuple[Delta[T], ...]:
@@ -240,7 +244,7 @@ class Store(Generic[T]):
         if there is not None and version and compare(there.metadata.resource_version, version) > 0:
             return ()
         self._undecodable.pop(key, None)
-        old = self._pop(key)
+        old = self._pop(key, part)
         if old is None:
             return ()
         if isinstance(entry, UndecodableObject) or old.metadata.uid != entry.metadata.uid:
@@ -251,8 +255,10 @@ class Store(Generic[T]):
         """Nothing else has happened in the part up to this version."""
         self._versions[part] = newest(resource_version, self._versions[part])
 
-    def _index(self, name: str) -> _Index[T]:
+    def _index(self, name: str) -> Index[T]:
         if index := self._indexes.get(name):
+            if not index.complete:
+                raise CacheBehind(f"index {name!r} is not complete yet: its objects are being filed")
             return index
         there = f"there are {', '.join(sorted(self._indexes))}" if self._indexes else "there is none"
         raise UndeclaredIndex(
@@ -260,97 +266,27 @@ class Store(Generic[T]):
             f"controller or `add_index` of the cache ({there})"
         )
 
-    def _withhold(self, entry: UndecodableObject) -> tuple[Delta[T], ...]:
+    def _withhold(self, entry: UndecodableObject, part: str) -> tuple[Delta[T], ...]:
         assert entry.key is not None
-        old = self._pop(entry.key)
+        old = self._pop(entry.key, part)
         self._undecodable[entry.key] = entry
         return () if old is None else (Deleted(old, final=False),)
 
-    def _pop(self, key: Key) -> T | None:
+    def _pop(self, key: Key, part: str) -> T | None:
         objects = self._objects.get(key.namespace)
         old = objects.pop(key.name, None) if objects else None
         if old is None:
             return None
         if not objects:
             del self._objects[key.namespace]
-        self._file(Deleted(old))
+        self._file(Deleted(old), part)
         return old
 
-    def _take_part(self, part: str) -> dict[str, dict[str, T]]:
-        if part == ALL_NAMESPACES:
-            before, self._objects, self._undecodable = self._objects, {}, {}
-            return before
-        for key in [key for key in self._undecodable if key.namespace == part]:
-            del self._undecodable[key]
-        objects = self._objects.pop(part, None)
-        return {} if objects is None else {part: objects}
-
-    def _file(self, delta: Delta[T]) -> None:
+    def _file(self, delta: Delta[T], part: str) -> None:
         for index in self._indexes.values():
             if isinstance(delta, Updated):
-                index.move(delta.old, delta.new)
+                index.move(delta.old, delta.new, part)
             elif isinstance(delta, Added):
-                index.put(delta.object)
+                index.put(delta.object, part)
             else:
-                index.drop(delta.object)
-
-
-class _Index(Generic[T]):
-    """value -> key -> object; no empty value."""
-
-    def __init__(self, name: str, function: IndexFunction[T], failed: IndexErrorHandler) -> None:
-        self._name = name
-        self._function = function
-        self._failed = failed
-        self._filed: dict[str, dict[Key, T]] = {}
-        self.unfiled: set[Key] = set()
-
-    def lookup(self, value: str) -> Iterable[T]:
-        return self.filed(value).values()
-
-    def filed(self, value: str) -> Mapping[Key, T]:
-        return self._filed.get(value, {})
-
-    def put(self, obj: T) -> None:
-        self._put(obj, self._told_values(obj))
-
-    def move(self, old: T, new: T) -> None:
-        values = self._told_values(new)
-        self.drop(old, values or ())
-        self._put(new, values)
-
-    def drop(self, obj: T, kept: Iterable[str] = ()) -> None:
-        key = obj.key
-        self.unfiled.discard(key)
-        try:
-            values: Iterable[str] = self._values(obj)
-        except Exception:  # it may have been filed all the same, if the function is not pure
-            values = tuple(self._filed)
-        for value in values:
-            filed = self._filed.get(value)
-            if value not in kept and filed and filed.pop(key, None) is not None and not filed:
-                del self._filed[value]
-
-    def _put(self, obj: T, values: tuple[str, ...] | None) -> None:
-        if values is None:
-            self.unfiled.add(obj.key)
-            return
-        for value in values:
-            self._filed.setdefault(value, {})[obj.key] = obj
-
-    def _told_values(self, obj: T) -> tuple[str, ...] | None:
-        """The values, or None after having told of the failure."""
-        try:
-            return self._values(obj)
-        except Exception as error:
-            self._failed(self._name, obj.key, error)
-            return None
-
-    def _values(self, obj: T) -> tuple[str, ...]:
-        found = self._function(obj)
-        if isinstance(found, str):
-            raise TypeError(f"it returned the string {found!r}: return a tuple or list of strings")
-        values = tuple(found)
-        if not all(isinstance(value, str) for value in values):
-            raise TypeError(f"it returned {values!r}: return strings only")
-        return values
+                index.drop(delta.object, part)

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kubeshard.cache.sharing import share_parts
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Form, KubeObject, PartialObject
 from kubeshard.runtime.logs import error_line
@@ -43,16 +44,21 @@ class TransformFailed(UndecodableObject):
 def arriving(form: Form[T], transform: Transform[T] | None) -> Callable[[T], T | UndecodableObject]:
     """What a reflector does to each object."""
     if transform is None:
-        return without_last_applied
+        return _arrived
 
     def arrive(obj: T) -> T | UndecodableObject:
-        obj = without_last_applied(obj)
+        obj = _arrived(obj)
         try:
             return _same(transform(obj), obj)
         except Exception as error:
             return TransformFailed(form, obj, error)
 
     return arrive
+
+
+def _arrived(obj: T) -> T:
+    share_parts(obj)
+    return without_last_applied(obj)
 
 
 def without_last_applied(obj: T) -> T:

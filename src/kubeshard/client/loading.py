@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from kubeshard.client.config import PROXY_VARIABLES, ClusterConfig, TokenFile, checked_proxy
-from kubeshard.client.kubeconfig import load_kubeconfig
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime import environ
 from kubeshard.runtime.tls import Tls
@@ -51,16 +51,22 @@ def in_cluster_config(service_account: Path = environ.SERVICE_ACCOUNT) -> Cluste
 def read_config(kubeconfig: str | Path | None, context: str | None) -> ClusterConfig:
     """`load_config`, at once. Raises ConfigurationError."""
     if kubeconfig is not None:
-        return load_kubeconfig([Path(kubeconfig).expanduser()], context)
+        return _read([Path(kubeconfig).expanduser()], context)
     if named := environ.variable("KUBECONFIG"):
         paths = [Path(part).expanduser() for part in named.split(":") if part]
         existing = [path for path in paths if path.exists()]
         if not existing:
             raise ConfigurationError(f"KUBECONFIG={named}: no such file; correct the variable or unset it")
-        return load_kubeconfig(existing, context)
+        return _read(existing, context)
     home = environ.home()
     if home is not None and (path := home / ".kube" / "config").exists():
-        return load_kubeconfig([path], context)
+        return _read([path], context)
     if context is not None:
         raise ConfigurationError(f"context {context!r} needs a kubeconfig: give its path, or set KUBECONFIG")
     return in_cluster_config()
+
+
+def _read(paths: Sequence[Path], context: str | None) -> ClusterConfig:
+    from kubeshard.client.kubeconfig import load_kubeconfig  # it needs YAML, of which a pod has none to read
+
+    return load_kubeconfig(paths, context)

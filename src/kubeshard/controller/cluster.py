@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.errors import UndeclaredKind
+from kubeshard.cache.indexes import IndexFunction
 from kubeshard.cache.informer import Informer
-from kubeshard.cache.store import IndexFunction
 from kubeshard.client.client import Client
 from kubeshard.controller.context import EventSink
 from kubeshard.controller.controller import Controller
@@ -99,7 +99,7 @@ class Cluster:
         known = self._indexes.setdefault(informer, {})
         indexed = known.get(index.name)
         if indexed is None or indexed.function is not index.function:
-            informer.store.add_index(index.name, index.function)
+            informer.add_index(index.name, index.function)
             indexed = known[index.name] = _Indexed(index.function)
         indexed.users += 1
 

@@ -161,6 +161,8 @@ class ControllerRunner:
                     for source in (*(() if self.cluster else self.controller.sources), self._daemons)
                 ]
                 await until_answered(self._informers)
+                for informer in self._informers:
+                    await informer.indexed()
                 for number, (trigger, informer) in enumerate(
                     zip(self._triggers(), self._informers, strict=True)
                 ):

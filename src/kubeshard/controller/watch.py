@@ -7,8 +7,8 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
+from kubeshard.cache.indexes import IndexFunction
 from kubeshard.cache.scope import Scope
-from kubeshard.cache.store import IndexFunction
 from kubeshard.controller.mapping import MapFunction
 from kubeshard.controller.predicates import Predicate, always
 from kubeshard.core.clusters import check_clusters

@@ -7,8 +7,9 @@ to be broken; it asks before every sending, and is refused the second one.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from functools import lru_cache
 
 import pycurl
@@ -18,6 +19,9 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportErro
 
 _BUFFERED = 256 * 1024
 """Bytes of a stream that wait for a slow reader before the server is held back."""
+
+_RESOLUTION = 0.001
+"""Seconds by which event loops call timers too early."""
 
 
 class Sending:
@@ -151,17 +155,28 @@ class Stream(Sending):
         self._buffered = 0
         self._paused = False
         self._ended: tuple[int, str] | None = None
+        self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
         """Of the task that waits for news."""
+        self._late = math.inf
+        """Until when it waits (the loop's time)."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = math.inf
         curl.setopt(pycurl.HEADERFUNCTION, self._header)
         curl.setopt(pycurl.WRITEFUNCTION, self._received)
 
     async def begin(self) -> None:
         """Returns when the answer's headers are there. Raises TransportError, TransportTimeout."""
         self._transfers.start(self.curl, self._end)
-        await self._until(lambda: self.status != 0 or self._ended is not None, self._request.timeout)
+        if not self.status and self._ended is None:
+            await self._wait(self._request.timeout)
         if not self.status:
             raise self._how_it_ended()
+
+    def close(self) -> None:
+        """Nothing is received any more."""
+        self._stop_timer()
+        self._transfers.cancel(self.curl)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         while True:
@@ -174,9 +189,7 @@ class Stream(Sending):
                     self._transfers.resume(self.curl)
                 yield data
             elif self._ended is None:
-                await self._until(
-                    lambda: bool(self._pieces) or self._ended is not None, self._request.idle_timeout
-                )
+                await self._wait(self._request.idle_timeout)
             elif self._ended[0] == pycurl.E_OK:
                 return
             else:
@@ -189,28 +202,36 @@ class Stream(Sending):
         except TimeoutError:
             raise self.timeout() from None
 
-    async def _until(self, condition: Callable[[], bool], timeout: float | None) -> None:
-        if condition():
-            return
-        # Every event of a watch is waited for here: `asyncio.timeout` and an `Event` would cost more than reading it.
-        loop, late = asyncio.get_running_loop(), False
-
-        def end() -> None:
-            nonlocal late
-            late = True
-            self._news()
-
-        timer = loop.call_later(timeout, end) if timeout is not None else None
+    async def _wait(self, timeout: float | None) -> None:
+        """Returns when there is news. Raises TransportTimeout."""
+        # Every event of a watch is waited for here: one timer serves many waits, as nearly all end long before it.
+        self._late = math.inf if timeout is None else self._loop.time() + timeout
+        if self._late < self._timer_due:
+            self._set_timer()
+        self._waiter = self._loop.create_future()
         try:
-            while not condition():
-                if late:
-                    raise self.timeout()
-                self._waiter = loop.create_future()
-                await self._waiter
+            await self._waiter
         finally:
             self._waiter = None
-            if timer is not None:
-                timer.cancel()
+
+    def _set_timer(self) -> None:
+        self._stop_timer()
+        self._timer_due = self._late
+        self._timer = self._loop.call_at(self._late, self._look)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._timer_due = None, math.inf
+
+    def _look(self) -> None:
+        self._timer, self._timer_due = None, math.inf
+        if self._waiter is None or self._waiter.done():
+            return
+        if self._loop.time() + _RESOLUTION >= self._late:
+            self._waiter.set_exception(self.timeout())
+        elif self._late < math.inf:
+            self._set_timer()
 
     def _news(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -87,7 +87,7 @@ class HttpTransport:
             await stream.begin()
             yield stream
         finally:
-            transfers.cancel(stream.curl)
+            stream.close()
 
     def renew(self, tls: Tls) -> None:
         """Later requests use these settings, on new connections; exchanges under way are finished. Raises

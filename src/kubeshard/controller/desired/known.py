@@ -1,16 +1,18 @@
 """Sets that were as wished, until anything of them changes: so that nearly every run compares nothing.
 
-Each cached change of a member, also its leaving, goes through the index of the stores, and so tells that the set is not
-known any more. What is left to compare is the wish, by a fingerprint, and what the owner says of the set. Guaranteed:
-whatever else is found leads to a full comparison. Kept for each reconciled key until it is forgotten; of objects only
-those that the caches hold.
+The index of the stores tells of each cached change of a member, also of its leaving; then the set is not known any
+more. After a full read that changed anything no set is. What is left to compare is the wish, by a fingerprint, and what
+the owner says of the set. Guaranteed: whatever else is found leads to a full comparison. Kept for each reconciled key
+until it is forgotten; of objects only those that the caches hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
+from kubeshard.cache.informer import Informer
 from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.cache.store import Store
 from kubeshard.controller.desired.applyset import ID, PART_OF, SET, SETS, ApplySet
@@ -55,27 +57,28 @@ class KnownSets:
         self._known: dict[Key, dict[Whose, _Known]] = {}
         self._by_value: dict[str, _Known] = {}
 
+    async def follow(self, informer: Informer[Any]) -> None:
+        """Returns when the marked objects of its store are known. From then on, changes are heard of."""
+        if not informer.store.has_index(self._index):
+            with suppress(ValueError):  # another run of the controller has begun it
+                informer.add_index(self._index, _index_values, self._changed)
+            await informer.indexed()
+
+    def follows(self, store: Store[Any]) -> bool:
+        return store.has_index(self._index)
+
     def filed(self, store: Store[Any], set_: ApplySet) -> Mapping[Key, Any]:
-        """The marked objects of a store, as they are now. From then on, changes are heard of."""
-        if not store.has_index(self._index):
-            store.add_index(self._index, self._index_values)
+        """The marked objects of a store that is followed, as they are now."""
         return store.filed(self._index, set_.index_value)
 
     def leave(self, store: Store[Any]) -> None:
         """Changes in the store are not heard of any more."""
         store.remove_index(self._index)
 
-    def _index_values(self, obj: KubeObject) -> tuple[str, ...]:
-        labels = obj.metadata.labels
-        if labels is None or PART_OF not in labels:
-            return ()
-        value = f"{labels[PART_OF]}/{labels.get(SET, '')}"
-        self._changed(value)
-        return (value,)
-
-    def _changed(self, index_value: str) -> None:
-        known = self._by_value.pop(index_value, None)
-        if known is not None:
+    def _changed(self, index_value: str | None) -> None:
+        if index_value is None:
+            self._known, self._by_value = {}, {}
+        elif (known := self._by_value.pop(index_value, None)) is not None:
             known.applied = None
 
     def note(self, key: Key, whose: Whose, fingerprint: int, set_: ApplySet, applied: Applied) -> None:
@@ -114,3 +117,10 @@ class KnownSets:
             except UndecodableObject:
                 return None
         return known.applied if owner is not None and known.is_said_by(owner) else None
+
+
+def _index_values(obj: KubeObject) -> tuple[str, ...]:
+    labels = obj.metadata.labels
+    if labels is None or PART_OF not in labels:
+        return ()
+    return (f"{labels[PART_OF]}/{labels.get(SET, '')}",)

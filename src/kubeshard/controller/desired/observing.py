@@ -74,6 +74,7 @@ class Observer:
         for form in self._reads.declared:
             if not self._run.fresh(form.kind):
                 informer = await self._settled(form)
+                await self._known.follow(informer)
                 found[form] = self._known.filed(informer.store, set_)
             elif form.kind.group_kind in wanted:
                 listed = await self._reads.list_live(
@@ -86,9 +87,10 @@ class Observer:
         """Whether these very objects are what the caches have of the set at this moment."""
         shown: set[int] = set()
         for form in self._reads.declared:
-            if self._run.fresh(form.kind):
+            store = self._reads.informer(form).store
+            if self._run.fresh(form.kind) or not self._known.follows(store):
                 return False
-            shown |= {*map(id, self._known.filed(self._reads.informer(form).store, set_).values())}
+            shown |= {*map(id, self._known.filed(store, set_).values())}
         return shown == {*map(id, objects)}
 
     async def observe(self, set_: ApplySet, members: Mapping[Address, Member[Any]]) -> Observed:

@@ -1,0 +1,61 @@
+"""What an informer counts, for health and metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kubeshard.cache.reflector import Tally
+from kubeshard.cache.troubles import Troubles
+
+
+class Figures:
+    """How often something has happened to one informer."""
+
+    def __init__(self, tally: Tally, troubles: Troubles) -> None:
+        self._tally = tally
+        self._troubles = troubles
+
+    @property
+    def full_reads(self) -> int:
+        """How often everything was read, the first time included."""
+        return self._tally.full_reads
+
+    @property
+    def rewinds(self) -> int:
+        """How often a full read showed that the server's history was rewritten: it was restored from a backup."""
+        return self._tally.rewinds
+
+    @property
+    def errors(self) -> Counter[str]:
+        """Lists and watches that failed, by the class of the error."""
+        return self._tally.errors
+
+    @property
+    def failures(self) -> int:
+        """Lists and watches that failed."""
+        return self.errors.total()
+
+    @property
+    def unexpected_answers(self) -> int:
+        """Lists and watches that failed because of an answer, or a line of a watch, that no API server sends."""
+        return self._tally.unexpected_answers
+
+    @property
+    def handler_errors(self) -> int:
+        """Calls of handlers that raised."""
+        return self._troubles.handler_errors
+
+    @property
+    def index_errors(self) -> int:
+        """Calls of index functions that raised."""
+        return self._troubles.index_errors
+
+    @property
+    def transform_errors(self) -> int:
+        """Objects that nobody can read because the transform raised or returned something else."""
+        return self._troubles.transform_errors
+
+    @property
+    def undecodable(self) -> int:
+        """Objects that did not fit their class, counted each time they came; those of `transform_errors` too."""
+        return self._troubles.undecodable

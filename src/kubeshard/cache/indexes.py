@@ -1,0 +1,148 @@
+"""One index of a store: which objects its function files under a value.
+
+It is kept in the parts of the store, so that what one list/watch has read anew can be filed beside what readers see and
+then take its place at one stroke.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Generic, TypeVar
+
+from kubeshard.cache.scope import ALL_NAMESPACES
+from kubeshard.core.namespaces import ALL, All
+from kubeshard.core.objects import Key, KubeObject
+
+T = TypeVar("T", bound=KubeObject)
+
+IndexFunction = Callable[[T], Iterable[str]]
+"""The values under which an object is found; pure. An object for which it raises is in the store, but not found
+by this index: an index read goes on without it, as a list does without an undecodable object, and
+`Store.unfiled` names it.
+"""
+
+IndexErrorHandler = Callable[[str, Key, Exception], None]
+"""Called with the name of the index, the object's key, and what the function raised."""
+
+IndexListener = Callable[[str | None], None]
+"""Called when an object under the value has come, changed or gone; None: any may have."""
+
+
+class Files(Generic[T]):
+    """One part of an index."""
+
+    __slots__ = ("by_value", "unfiled")
+
+    def __init__(self) -> None:
+        self.by_value: dict[str, dict[Key, T]] = {}
+        """No empty value."""
+        self.unfiled: set[Key] = set()
+        """Those for which the function raised."""
+
+
+class Index(Generic[T]):
+    """`complete`: all objects that there are have been filed."""
+
+    def __init__(
+        self,
+        name: str,
+        function: IndexFunction[T],
+        parts: Iterable[str],
+        failed: IndexErrorHandler,
+        changed: IndexListener,
+    ) -> None:
+        self.name = name
+        self.complete = False
+        self.parts: dict[str, Files[T]] = {part: Files() for part in parts}
+        self._function = function
+        self._failed = failed
+        self._changed = changed
+
+    # Reading
+
+    def find(self, value: str, namespace: str | All) -> list[T]:
+        if namespace is ALL:
+            return [obj for files in self.parts.values() for obj in files.by_value.get(value, {}).values()]
+        files = self.parts.get(namespace) or self.parts.get(ALL_NAMESPACES)
+        found = files.by_value.get(value, {}).values() if files is not None else ()
+        return [obj for obj in found if obj.metadata.namespace == namespace]
+
+    def filed(self, value: str) -> Mapping[Key, T]:
+        found = [files.by_value[value] for files in self.parts.values() if value in files.by_value]
+        if len(found) == 1:
+            return found[0]
+        return {key: obj for objects in found for key, obj in objects.items()}
+
+    @property
+    def unfiled(self) -> frozenset[Key]:
+        return frozenset().union(*(files.unfiled for files in self.parts.values()))
+
+    # Writing
+
+    def put(self, obj: T, part: str) -> None:
+        for value in self.file(obj, self.parts[part]):
+            self._changed(value)
+
+    def move(self, old: T, new: T, part: str) -> None:
+        files, values = self.parts[part], self._told_values(new)
+        self._drop(old, files, kept=values or ())
+        for value in self._put(new, values, files):
+            self._changed(value)
+
+    def drop(self, obj: T, part: str) -> None:
+        self._drop(obj, self.parts[part])
+
+    def file(self, obj: T, files: Files[T]) -> tuple[str, ...]:
+        """Files it where nobody is told of it, and where it was not. The values."""
+        return self._put(obj, self._told_values(obj), files)
+
+    def exchange(
+        self, fresh: Mapping[str, Files[T]], kept: Collection[str], *, changed: bool
+    ) -> list[Files[T]]:
+        """The parts that are not kept give way to fresh ones, and are returned. `changed`: these hold other things."""
+        left = [files for part, files in self.parts.items() if part not in kept]
+        self.parts = {part: self.parts[part] for part in kept} | dict(fresh)
+        if changed:
+            self._changed(None)
+        return left
+
+    def _drop(self, obj: T, files: Files[T], kept: Iterable[str] = ()) -> None:
+        key = obj.key
+        files.unfiled.discard(key)
+        try:
+            values: Iterable[str] = self._values(obj)
+        except Exception:  # it may have been filed all the same, if the function is not pure
+            values = tuple(files.by_value)
+        for value in values:
+            if value in kept:
+                continue
+            filed = files.by_value.get(value)
+            if filed and filed.pop(key, None) is not None:
+                self._changed(value)
+                if not filed:
+                    del files.by_value[value]
+
+    def _put(self, obj: T, values: tuple[str, ...] | None, files: Files[T]) -> tuple[str, ...]:
+        if values is None:
+            files.unfiled.add(obj.key)
+            return ()
+        for value in values:
+            files.by_value.setdefault(value, {})[obj.key] = obj
+        return values
+
+    def _told_values(self, obj: T) -> tuple[str, ...] | None:
+        """The values, or None after having told of the failure."""
+        try:
+            return self._values(obj)
+        except Exception as error:
+            self._failed(self.name, obj.key, error)
+            return None
+
+    def _values(self, obj: T) -> tuple[str, ...]:
+        found = self._function(obj)
+        if isinstance(found, str):
+            raise TypeError(f"it returned the string {found!r}: return a tuple or list of strings")
+        values = tuple(found)
+        if not all(isinstance(value, str) for value in values):
+            raise TypeError(f"it returned {values!r}: return strings only")
+        return values

@@ -1,0 +1,119 @@
+"""A full read on its way into a store.
+
+What is new, what changed and what left is found out, and all indexes are filed, step by step beside what readers see.
+Then everything takes its place at one stroke, which costs the same however many objects there are. So nobody ever reads
+half of it, and nobody waits for all of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
+from kubeshard.cache.indexes import Files, Index
+from kubeshard.cache.snapshot import Snapshot
+from kubeshard.core.objects import KubeObject
+
+T = TypeVar("T", bound=KubeObject)
+
+Objects = Mapping[str, Mapping[str, T]]
+"""By namespace, then by name."""
+
+
+class Replacement(Generic[T]):
+    """Made by a store. `versions`: the parts that it replaces `before` by, and up to where they are; `kept`: those that
+    stay. `indexes`: those of the store, also those that it gets meanwhile.
+
+    While it is prepared nothing may be written to what it replaces.
+    """
+
+    def __init__(
+        self,
+        before: Objects[T],
+        snapshot: Snapshot[T],
+        versions: Mapping[str, str],
+        kept: Sequence[str],
+        indexes: Mapping[str, Index[T]],
+        *,
+        initial: bool,
+        rewound: bool,
+    ) -> None:
+        self.snapshot = snapshot
+        self.versions = versions
+        self.kept = kept
+        self.files: dict[Index[T], dict[str, Files[T]]] = {}
+        self.left: list[Files[T]] = []
+        """Of indexes, when it has taken their place."""
+        self.gone: deque[Deleted[T]] = deque()
+        self._come: deque[T | Updated[T]] = deque()
+        self._before = before
+        self._indexes = indexes
+        self._initial = initial
+        self._rewound = rewound
+        self.steps: Iterator[None] = self._prepared()
+        """Each prepares an object. Whoever has gone through all of them hands it to the store at once."""
+
+    @property
+    def changes_anything(self) -> bool:
+        return bool(self.gone or self._come)
+
+    def changes(self) -> Iterator[Delta[T]]:
+        """Deletions first, then the rest, once. What has been given is not held any more."""
+        while self.gone:
+            yield self.gone.popleft()
+        while self._come:
+            found = self._come.popleft()
+            yield found if isinstance(found, Updated) else Added(found, self._initial)
+
+    def leaving(self) -> Iterator[None]:
+        """Each step gives up a little of what is left: all of it at once would take long."""
+        for files in self.left:
+            while files.by_value:
+                files.by_value.popitem()
+                yield
+
+    def _prepared(self) -> Iterator[None]:
+        yield from self._compared()
+        self._before = {}
+        while lacking := [index for index in self._indexes.values() if index not in self.files]:
+            yield from self._filed(lacking)
+
+    def _compared(self) -> Iterator[None]:
+        absent: dict[str, T] = {}
+        for namespace, objects in self.snapshot.objects.items():
+            before = self._before.get(namespace, absent)
+            for name, new in objects.items():
+                old = before.get(name)
+                if old is None:
+                    self._come.append(new)
+                elif old.metadata.uid != new.metadata.uid:
+                    self.gone.append(Deleted(old, final=False))
+                    self._come.append(new)
+                elif old.metadata.resource_version != new.metadata.resource_version or (
+                    self._rewound and old != new
+                ):
+                    self._come.append(Updated(old, new))
+                else:
+                    objects[name] = old  # what readers hold already
+                yield
+        for namespace, before in self._before.items():
+            left = self.snapshot.objects.get(namespace, absent)
+            for name, old in before.items():
+                if name not in left:
+                    self.gone.append(Deleted(old, final=False))
+                yield
+
+    def _filed(self, indexes: Sequence[Index[T]]) -> Iterator[None]:
+        for index in indexes:
+            self.files[index] = {part: Files() for part in self.versions}
+        if not self.versions:
+            return
+        whole = next(iter(self.versions))
+        for namespace, objects in self.snapshot.objects.items():
+            part = namespace if namespace in self.versions else whole
+            for obj in objects.values():
+                for index in indexes:
+                    index.file(obj, self.files[index][part])
+                yield

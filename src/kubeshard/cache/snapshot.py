@@ -1,0 +1,74 @@
+"""What a full read has found, while it is read and when it is complete.
+
+By namespace, then by name: these are the mappings that the store keeps, so a full read of many objects never holds a
+second set of places for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.objects import Key, KubeObject
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class Snapshot(Mapping[Key, T | UndecodableObject]):
+    """One entry for each object that there is: the object, or why it cannot be read. The `objects` of a complete one
+    belong to the store that is given it.
+    """
+
+    def __init__(self, entries: Iterable[T | UndecodableObject] = ()) -> None:
+        self.objects: dict[str, dict[str, T]] = {}
+        """namespace -> name -> object; no empty namespace."""
+        self.undecodable: dict[Key, UndecodableObject] = {}
+        """No key that is in `objects`."""
+        for entry in entries:
+            self.put(entry)
+
+    def put(self, entry: T | UndecodableObject) -> None:
+        metadata = entry.metadata
+        namespace, name = metadata.namespace, metadata.name
+        if isinstance(entry, UndecodableObject):
+            key = Key(namespace, name)
+            self.drop(key)
+            self.undecodable[key] = entry
+            return
+        if self.undecodable:
+            self.undecodable.pop(Key(namespace, name), None)
+        objects = self.objects.get(namespace)
+        if objects is None:
+            objects = self.objects[namespace] = {}
+        objects[name] = entry
+
+    def drop(self, key: Key) -> None:
+        """Nothing happens if it has no entry."""
+        self.undecodable.pop(key, None)
+        objects = self.objects.get(key.namespace)
+        if objects and objects.pop(key.name, None) is not None and not objects:
+            del self.objects[key.namespace]
+
+    def take(self, other: Snapshot[T]) -> None:
+        """All entries of another one, which has been read in namespaces of its own and is of no more use then."""
+        self.objects.update(other.objects)
+        self.undecodable.update(other.undecodable)
+
+    def clear(self) -> None:
+        self.objects.clear()
+        self.undecodable.clear()
+
+    def __getitem__(self, key: Key) -> T | UndecodableObject:
+        objects = self.objects.get(key[0])
+        found = objects.get(key[1]) if objects else None
+        return self.undecodable[key] if found is None else found
+
+    def __iter__(self) -> Iterator[Key]:
+        for namespace, objects in self.objects.items():
+            for name in objects:
+                yield Key(namespace, name)
+        yield from self.undecodable
+
+    def __len__(self) -> int:
+        return sum(map(len, self.objects.values())) + len(self.undecodable)
