@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeshard.sharder.schedule import Found, Reach, Schedule, Track, Work
+from kubeshard.sharder.schedule import FOLLOW_FIRST_MAIN, Found, Reach, Schedule, Track, Work
 
 NOTHING, FAILED = Found(), Found(failed=True)
 URGENT, THOROUGH = Track.URGENT, Track.THOROUGH
@@ -46,12 +46,11 @@ def test_after_the_start_all_objects_are_looked_at_every_sync_period() -> None:
     assert run_until(started(), URGENT, 700.0, 1.0) == []
 
 
-def test_a_gained_shard_means_all_objects_now_and_three_settle_looks() -> None:
+def test_a_gained_shard_means_all_objects_now_and_two_settle_looks() -> None:
     schedule = started()
     schedule.members(("a", "b", "c"), 10.0)
     assert run_until(schedule, THOROUGH, 100.0, 10.0) == [
         (10.0, Reach.ALL),
-        (13.0, Reach.ALL),
         (20.0, Reach.ALL),
         (40.0, Reach.ALL),
     ]
@@ -123,6 +122,15 @@ def test_while_something_waits_it_is_looked_at_ever_less_often() -> None:
     looks = run_until(schedule, THOROUGH, 110.0, 10.0, Found(waiting=1))
     assert [at for at, _ in looks] == [10.0, 11.0, 13.0, 17.0, 25.0, 41.0, 71.0, 101.0]
     assert {reach for _, reach in looks[1:]} == {Reach.CONTROLLED}
+
+
+def test_drains_of_a_main_resource_alone_are_followed_later() -> None:
+    """The watch on unassigned objects sees what was let go."""
+    schedule = Schedule(300.0, FOLLOW_FIRST_MAIN)
+    schedule.done(THOROUGH, begun(schedule, THOROUGH, 0.0), NOTHING, 0.0, 1.0)
+    schedule.follow(10.0)
+    looks = run_until(schedule, THOROUGH, 110.0, 10.0, Found(waiting=1))
+    assert [at for at, _ in looks] == [18.0, 26.0, 42.0, 72.0, 102.0]
 
 
 @pytest.mark.regression

@@ -28,7 +28,7 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.deaths import Deaths
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.reports import RingReport
-from kubeshard.sharder.schedule import Reach, Schedule, Track
+from kubeshard.sharder.schedule import FOLLOW_FIRST, FOLLOW_FIRST_MAIN, Reach, Schedule, Track
 from kubeshard.sharder.waiting import Namespaces, Pending, Waiting
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingEntry, RingResources
@@ -303,7 +303,7 @@ class Lane:
     ) -> None:
         self.ring = ring
         self.entry = entry
-        self.schedule = Schedule(sync_period)
+        self.schedule = Schedule(sync_period, FOLLOW_FIRST_MAIN if entry.main else FOLLOW_FIRST)
         self.open = True
         """Whether the ring still has the resource."""
         self.pending = Pending()

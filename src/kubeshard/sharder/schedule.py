@@ -7,18 +7,21 @@ few. A *thorough* one may read everything and take long; the urgent one does not
 |---|---|---|---|
 | first sight, changed spec or namespaces | thorough | all | at once |
 | sync period | thorough | all | `sync_period` after the last look at all |
-| shard gained | thorough | all (some must be drained) | at once, settle looks after 3, 10, 30 s |
+| shard gained | thorough | all (some must be drained) | at once, settle looks after 10, 30 s |
 | shard lost | urgent | those without an available shard | at once, settle looks after 3, 10, 30 s |
 | watch on unassigned objects (re)opened | urgent | those without an available shard | at once |
-| drains or controlled objects waited | thorough | being drained, controlled | after 1, 2, 4 ... 30 s while any waits |
+| controlled objects, or their owners' drains, waited | thorough | controlled | after 1, 2, 4 ... 30 s while any waits |
+| drains of main objects waited | thorough | being drained | after 8, 16, 30, 30 ... s while any waits |
 | controlled objects waited, and their owners were read with other shards | thorough | all owners | with the next look |
-| a drain was asked for | thorough | being drained, controlled | after 1 s |
+| a drain was asked for | thorough | being drained, controlled | after 8 s, 1 s |
 | the resource could not be read | its own | as before | after 5, 10, 20, 30, 30 ... s, or `sync_period` |
 
-The settle looks repair what another process decided on
-an older view. What a shard makes in its last run before it acknowledges a drain is labelled with its name; it is with
-its owner at most `FOLLOW_LAST` seconds after that, because looks follow a drain up to the first one that finds it
-gone. Several reasons of one track that are due together make one look.
+The settle looks repair what another process decided on an older view; after a shard was gained nobody waits for them,
+as such an object has a live shard, only not yet the right one. What a shard makes in its last run before it
+acknowledges a drain is labelled with its name; it is with its owner at most `FOLLOW_LAST` seconds after that, because
+looks follow a drain up to the first one that finds it gone. A main object that was let go is assigned by the watch on
+unassigned ones. So looks that follow drains of a main resource serve the metrics, and what it controls, whose looks ask
+for them. Several reasons of one track that are due together make one look.
 """
 
 from __future__ import annotations
@@ -27,8 +30,8 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-SETTLE = (3.0, 10.0, 30.0)
-FOLLOW_FIRST, FOLLOW_LAST = 1.0, 30.0
+SETTLE_LOST, SETTLE_GAINED = (3.0, 10.0, 30.0), (10.0, 30.0)
+FOLLOW_FIRST, FOLLOW_FIRST_MAIN, FOLLOW_LAST = 1.0, 8.0, 30.0
 RETRY_FIRST, RETRY_LAST = 5.0, 30.0
 
 
@@ -68,6 +71,7 @@ class Schedule:
     """Ask `due`, look, tell `done`; `wait` says when to ask again. Times are monotonic seconds."""
 
     sync_period: float
+    follow_first: float = FOLLOW_FIRST
     _known: tuple[str, ...] | None = None
     _all_at: float = float("-inf")
     _requests: list[tuple[float, Reach]] = field(default_factory=list)
@@ -85,7 +89,7 @@ class Schedule:
             return
         # What is due already may be under way, and past the object. Of all that came meanwhile the last one will do.
         others = [(at, reach) for at, reach in self._requests if reach is not Reach.CONTROLLED]
-        again = [(at, Reach.CONTROLLED) for at in (*asked[:1], now + FOLLOW_FIRST)]
+        again = [(at, Reach.CONTROLLED) for at in (*asked[:1], now + self.follow_first)]
         self._requests = others + again
 
     def members(self, available: tuple[str, ...], now: float) -> None:
@@ -93,12 +97,12 @@ class Schedule:
         known, self._known = self._known, available
         if known is None or known == available:
             return
-        for changed, reach in (
-            (set(known) - set(available), Reach.MISPLACED),
-            (set(available) - set(known), Reach.ALL),
+        for changed, reach, settle in (
+            (set(known) - set(available), Reach.MISPLACED, SETTLE_LOST),
+            (set(available) - set(known), Reach.ALL, SETTLE_GAINED),
         ):
             if changed:
-                self._requests += [(now + delay, reach) for delay in (0.0, *SETTLE)]
+                self._requests += [(now + delay, reach) for delay in (0.0, *settle)]
 
     def due(self, track: Track, now: float) -> Work | None:
         """The look that has to be done now, all due reasons in one; None if there is none."""
@@ -138,7 +142,7 @@ class Schedule:
         self._failed.pop(track, None)
         if outcome.waiting:
             again = self._follow is not None and reach is Reach.CONTROLLED
-            delay = min(2 * self._follow[1], FOLLOW_LAST) if again and self._follow else FOLLOW_FIRST
+            delay = min(2 * self._follow[1], FOLLOW_LAST) if again and self._follow else self.follow_first
             self._follow = (now + delay, delay)
         elif track is Track.THOROUGH:
             self._follow = None
