@@ -20,7 +20,7 @@ from kubeshard.sharder.moves import Mover, Still
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.resync import STALLED, Resync
 from kubeshard.sharder.ring import Ring
-from kubeshard.sharder.schedule import Found, Reach
+from kubeshard.sharder.schedule import Found, Reach, Track
 from kubeshard.sharding import HashRing, RingGroupResource, RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
@@ -304,6 +304,26 @@ async def test_after_the_loss_of_a_shard_only_its_objects_and_unassigned_ones_ar
     assert w.api.labels(kept) == {SHARD: "shard-0"}
     assert all("notin%20%28shard-0%2Cshard-1%29" in target for target in selectors)
     assert len(selectors) == 3
+
+
+@virtual_time
+async def test_a_look_at_all_leaves_to_an_urgent_one_what_that_one_places() -> None:
+    w = World("a", "b")
+    for number in range(8):
+        w.secret(f"lost-{number}", **{SHARD: "dead"})
+        w.secret(f"settled-{number}", **{SHARD: "a"})
+    lane = w.small.lane("secrets")
+    lane.begin(Track.URGENT)
+    await w.look("secrets")
+    assert {w.api.labels(f"{SECRETS}/lost-{number}")[SHARD] for number in range(8)} == {"dead"}
+    drains = len(w.api.writes())
+    assert 0 < drains < 8
+    await w.look("secrets", reach=Reach.MISPLACED)
+    assert len(w.api.writes()) == drains + 8
+    lane.end(Track.URGENT)
+    w.secret("late", **{SHARD: "dead"})
+    await w.look("secrets")
+    assert w.api.labels(f"{SECRETS}/late")[SHARD] in {"a", "b"}
 
 
 @virtual_time

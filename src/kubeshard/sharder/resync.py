@@ -33,10 +33,10 @@ from kubeshard.sharder.owners import pending_owners, waiting_for_owners
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.reports import DRAIN_STUCK_AFTER
 from kubeshard.sharder.ring import Lane, Ring
-from kubeshard.sharder.schedule import Found, Reach
+from kubeshard.sharder.schedule import Found, Reach, Track
 from kubeshard.sharder.waiting import Sight
 from kubeshard.sharding.classification import RingEntry
-from kubeshard.sharding.planner import NOT_SELECTED, Action, RingView, plan
+from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, plan
 
 MAX_SELECTOR = 4000
 """Characters; beyond it everything is listed instead of naming all shards in the URL."""
@@ -150,13 +150,24 @@ class Resync:
                 if entry.main:
                     look.drains.pending(obj.key, self._clock.monotonic())
                     lane.pending.draining(decision.key)
-            if decision.action in _CARRY_OUT:
+            if self._is_urgent(look, decision, current):
+                look.unassigned.pending(obj.key, self._clock.monotonic())
+            elif decision.action in _CARRY_OUT:
                 job = Job(ring, entry, kind, meta, decision, draining, objects.read_at, current)
                 await crew.start(self._carry_out(job, look))
             elif decision.action is Action.REFUSED:
                 _not_keyed(ring, entry, meta, decision.reason)
         if look.tells_drains:
             lane.pending.end(view.hashring)
+
+    def _is_urgent(self, look: _Look, decision: Decision, view: RingView) -> bool:
+        """Whether the urgent look that is under way, or about to begin, places the object: else both would write it."""
+        return (
+            look.reach is not Reach.MISPLACED
+            and decision.action in _CARRY_OUT
+            and decision.source not in view.available
+            and look.lane.due_soon(Track.URGENT, self._clock.monotonic())
+        )
 
     def _go_on(self, look: _Look, limit: asyncio.Timeout) -> None:
         now = asyncio.get_running_loop().time()
