@@ -148,7 +148,7 @@ async def test_what_waiting_does_not_mend_is_raised_at_once() -> None:
             await wait_for(client, config(), until.condition("Ready"), timeout=60)
         with pytest.raises(ValueError, match="has namespaces"):
             await wait_for(client, ConfigMap, until.exists, name="a", timeout=60)
-        with pytest.raises(ValueError, match="say which object"):
+        with pytest.raises(ValueError, match="specify which object"):
             await wait_for(client, ConfigMap(), until.exists, timeout=60)
         with pytest.raises(ZeroDivisionError):
             await wait_for(client, config(), until.holds("fails", lambda _: 1 / 0 > 1), timeout=60)

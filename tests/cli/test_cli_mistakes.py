@@ -76,7 +76,7 @@ def test_no_cluster(home: Path) -> None:
     done = kubeshard(home, "samples", "apply")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "Error: no cluster configured: give a kubeconfig, set KUBECONFIG, create ~/.kube/config, or run in a pod\n"
+        "Error: no cluster configured: pass a kubeconfig, set KUBECONFIG, create ~/.kube/config, or run in a pod\n"
     )
 
 
@@ -105,7 +105,7 @@ def test_a_server_that_cannot_be_reached(home: Path) -> None:
             "metrics: {bindAddress: 8080}",
             "Error: config.yaml: field metrics.bindAddress: Expected `str`, got `int`\n",
         ),
-        ("metrics: [", "Error: config.yaml: no valid YAML in line"),
+        ("metrics: [", "Error: config.yaml: invalid YAML in line"),
         (
             "leaderElection: {leaseDuration: soon}",
             "Error: config.yaml: field leaderElection.leaseDuration: 'soon'",

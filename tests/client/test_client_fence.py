@@ -123,7 +123,7 @@ async def test_an_apply_without_base_states_our_label(fenced, server):
 )
 async def test_a_patch_without_a_proof_is_refused(fenced, server, patch, options):
     with pytest.raises(
-        ValueError, match=r"give base=<the object as read>, use a JSON patch, or say unfenced=True"
+        ValueError, match=r"pass base=<the object as read>, use a JSON patch, or pass unfenced=True"
     ):
         await fenced.patch(Widget, "a", "n", patch, **options)
     assert not server.requests

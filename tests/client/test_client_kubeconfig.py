@@ -109,7 +109,7 @@ def test_an_empty_file_of_kubectl_is_read(write):
     ("change", "message"),
     [
         (("current-context: c", ""), "no current-context"),
-        (("current-context: c", "current-context: d"), "context 'd' does not exist; there are: c"),
+        (("current-context: c", "current-context: d"), "context 'd' does not exist; existing contexts: c"),
         (("{name: k,", "{name: other,"), "context 'c': cluster 'k' does not exist"),
         (("{name: u,", "{name: other,"), "context 'c': user 'u' does not exist"),
         (("https://10.0.0.1:6443", "10.0.0.1"), "cluster 'k': server: '10.0.0.1' is not a URL"),
@@ -137,7 +137,7 @@ def test_an_empty_file_of_kubectl_is_read(write):
         (("10.0.0.1:6443", "host:port"), "server: 'https://host:port' does not name a host and a port"),
         (("10.0.0.1:6443", "[::1"), "does not name a host and a port"),
         (("10.0.0.1:6443", ""), "does not name a host and a port"),
-        (("secret}", '"a\\nb"}'), "user 'u': token: has a line break"),
+        (("secret}", '"a\\nb"}'), "user 'u': token: contains a line break"),
         (
             ("server:", "certificate-authority-data: YQ==, insecure-skip-tls-verify: true, server:"),
             "exclude each other",
@@ -167,7 +167,7 @@ async def test_files_of_the_variable_that_are_missing_are_skipped(bare, write):
 
 
 async def test_then_comes_the_home_directory(bare, write):
-    with pytest.raises(ConfigurationError, match="no cluster configured: give a kubeconfig, set KUBECONFIG"):
+    with pytest.raises(ConfigurationError, match="no cluster configured: pass a kubeconfig, set KUBECONFIG"):
         await load_config()
     write(MINIMAL, "home/.kube/config")
     assert (await load_config()).auth == BearerToken("secret")

@@ -135,5 +135,5 @@ async def test_a_kind_that_is_not_served_is_told() -> None:
 @pytest.mark.parametrize("key", ["foregroundDeletion", "kubernetes.io/pvc-protection", "a.k8s.io/b"])
 def test_what_kubernetes_takes_off_itself_is_refused(key: str) -> None:
     check_keys([MINE])
-    with pytest.raises(ConfigurationError, match="taken off by Kubernetes itself"):
+    with pytest.raises(ConfigurationError, match="removed by Kubernetes itself"):
         check_keys([MINE, key])

@@ -113,7 +113,7 @@ def test_a_name_taken_by_an_object_that_the_cache_will_never_show_is_told_with_t
 
     mine = Scope(labels=Selector.equals("app", "mine"))
     scene(act, before=config("taken", a="theirs"), owns=[Watch(ConfigMap, scope=mine)])
-    lines = told(caplog, logging.WARNING, "Reconcile keeps meeting a newer state than it had read")
+    lines = told(caplog, logging.WARNING, "Reconcile keeps having stale reads")
     assert [line["times"] for line in lines] == [5, 10]
     assert lines[0]["advice"] == (
         "ConfigMap taken exists, but the cache holds only what matches app=mine: give it these labels, delete it, or "
@@ -128,7 +128,7 @@ def test_a_stale_read_is_quiet_and_the_fifth_in_a_row_is_not(caplog: pytest.LogC
         raise Conflict("changed since it was read")
 
     scene(act)
-    lines = told(caplog, logging.WARNING, "Reconcile keeps meeting a newer state than it had read")
+    lines = told(caplog, logging.WARNING, "Reconcile keeps having stale reads")
     assert [line["times"] for line in lines] == [5, 10]
     assert "resourceVersion" in lines[0]["advice"]
     assert not [record for record in caplog.records if record.levelno > logging.WARNING]
@@ -144,7 +144,7 @@ def test_a_name_taken_in_a_kind_that_is_not_cached_is_told_so(
         await ctx.client.create(ConfigMap(metadata=labelled))
 
     scene(act, before=config("taken", a="theirs"))
-    lines = told(caplog, logging.WARNING, "Reconcile keeps meeting a newer state than it had read")
+    lines = told(caplog, logging.WARNING, "Reconcile keeps having stale reads")
     assert lines[0]["advice"].startswith("the controller does not cache this kind")
 
 

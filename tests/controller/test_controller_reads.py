@@ -87,7 +87,7 @@ def test_an_index_that_nobody_declared_is_named(live: bool) -> None:
     error, labels = raised_by(act, site("a"))
     assert isinstance(error, UndeclaredIndex)
     assert str(error).startswith(
-        "Site.v1.example.com: there is no index 'theme': declare it, with `indexes=[Index("
+        "Site.v1.example.com: there is no index 'theme': declare it with `indexes=[Index("
     )
     assert labels == ["error"]
 

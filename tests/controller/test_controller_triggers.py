@@ -231,7 +231,7 @@ async def test_a_map_function_that_gives_text_is_told_to_give_keys(caplog: pytes
         await bench.put(theme())
     assert seen.runs == []
     (line,) = [record for record in caplog.records if record.message.startswith("Map function failed")]
-    assert "map functions give Key(namespace, name), not 'ns/a'" in str(line.__dict__["fields"]["error"])
+    assert "map functions return Key(namespace, name), not 'ns/a'" in str(line.__dict__["fields"]["error"])
 
 
 # -- predicates that raise

@@ -134,7 +134,7 @@ async def test_what_others_add_to_a_map_costs_a_process_one_request(world: World
         await world.client.patch(ConfigMap, "a", NAMESPACE, MergePatch({"data": {"theirs": "1"}}))
     for _ in range(2):
         async with world.operator(ConfigMap) as operator:
-            assert 'data.theirs: "1" -> none, unless somebody else set it' in str(await operator.plan(wish))
+            assert 'data.theirs: "1" -> none, unless somebody else sets it' in str(await operator.plan(wish))
             await operator.apply(wish)
             await operator.apply(wish)
             assert operator.wire.requests == []
@@ -190,7 +190,7 @@ async def test_an_object_that_is_there_already_is_refused_unless_it_may_be_adopt
     await world.client.create(config("a", theirs="1", x="0"))
     async with world.operator(ConfigMap) as operator:
         with pytest.raises(
-            ApplyFailed, match="ConfigMap default/a: it is there already, and nobody's"
+            ApplyFailed, match="ConfigMap default/a: it exists already and has no owner"
         ) as failed:
             await operator.apply(config("a", x="1"), config("b"))
         assert [type(error) for error in failed.value.problems.values()] == [NotAdopted]
@@ -207,7 +207,7 @@ async def test_an_object_that_the_cache_does_not_show_is_judged_as_if_it_did(wor
     """As in the cache of a shard, or for the moment that a cache lags."""
     async with world.operator(ConfigMap) as operator:
         await world.api.client().create(config("a", x="0"))  # the operator does not wait for this one
-        with pytest.raises((ApplyFailed, Conflict), match="nobody's"):
+        with pytest.raises((ApplyFailed, Conflict), match="has no owner"):
             await operator.apply(config("a", x="1"))
 
 
@@ -233,7 +233,7 @@ async def test_what_others_own_is_neither_changed_nor_deleted(world: World) -> N
     await world.client.create(app("other"))
     async with world.operator(ConfigMap) as operator:
         await operator.apply(config("a", x="1"), name="other")
-        with pytest.raises(ApplyFailed, match="it is there already, and it is controlled by App other"):
+        with pytest.raises(ApplyFailed, match="it exists already, and it is controlled by App other"):
             await operator.apply(config("a", x="2"), unowned="adopt")
         await world.client.create(config("c", labels={"applyset.kubernetes.io/part-of": "applyset-x-v1"}))
         with pytest.raises(ApplyFailed, match="it is in another ApplySet"):
@@ -545,12 +545,12 @@ async def test_an_applyset_of_another_tool_is_left_alone(world: World) -> None:
 @on_a_server
 async def test_mistakes_are_told_before_anything_is_sent(world: World) -> None:
     mistakes: list[tuple[list[Any], dict[str, Any], str]] = [
-        ([config("a"), config("a")], {}, "ConfigMap default/a is wished twice"),
+        ([config("a"), config("a")], {}, "ConfigMap default/a is given twice"),
         ([config("")], {}, "a ConfigMap has no name"),
         ([config("a", "")], {}, "ConfigMap.v1 has namespaces"),
         ([config("a", labels={"kubeshard.dev/set": "x"})], {}, "leave kubeshard.dev/set out"),
         ([app()], {}, "App default/shop cannot be in a set that it owns"),
-        ([config("a")], {"set": "-"}, "cannot be a label's value"),
+        ([config("a")], {"set": "-"}, "cannot be a label value"),
         ([config("a")], {"owner": app("new")}, "has no uid"),
         ([config("a")], {"unowned": "adapt"}, "unowned='adapt': one of refuse, adopt"),
         ([config("a")], {"immutable": "delete"}, "immutable='delete': one of refuse, recreate"),

@@ -225,7 +225,7 @@ async def test_a_report_that_fails_changes_nothing_of_how_the_error_is_treated(
             await asyncio.sleep(600)
             assert acting.runs == 1
         assert "Could not report the failure" in caplog.text
-        assert "Reconcile failed for good" in caplog.text
+        assert "Reconcile failed permanently" in caplog.text
 
 
 @virtual_time

@@ -110,7 +110,7 @@ async def test_a_primary_kind_without_namespaces_is_named_by_plain_names() -> No
 
 
 def test_an_index_of_a_third_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"'config' is of Site.*Theme.* to ConfigMap"):
+    with pytest.raises(ValueError, match=r"'config' is on Site.*Theme.* to ConfigMap"):
         related(Theme, ConfigMap, CONFIG)
 
 

@@ -327,9 +327,9 @@ async def test_a_status_that_is_not_of_the_objects_class_is_refused() -> None:
         controller = Controller(name="app", reconciler=state, primary=App, owns=[ConfigMap])
         async with cluster.running(controller):
             assert problems == [
-                "App declares a status of AppStatus, not of Other",
-                "a status is stated as a Struct, as App declares it, not as {'url': 'u'}",
-                "ConfigMap declares no status: declare one, of the class of what is stated",
+                "App declares a status of type AppStatus, not Other",
+                "a status must be a Struct, as App declares it, not {'url': 'u'}",
+                "ConfigMap declares no status: declare one, with the class of the status that you pass",
             ]
 
 

@@ -333,6 +333,6 @@ async def test_the_command_lists_what_is_held_and_releases_it_when_told(
 
     own = await asyncio.to_thread(run, "--finalizer", "kubernetes.io/pvc-protection")
     assert own.returncode == 2
-    assert "taken off by Kubernetes itself" in own.stderr
+    assert "removed by Kubernetes itself" in own.stderr
     alone = await asyncio.to_thread(run, "--finalizer", BUCKET, "--yes")
     assert alone.returncode == 2

@@ -187,7 +187,7 @@ async def test_a_controller_goes_on_in_the_scope_to_which_its_informer_was_moved
 async def test_a_given_cache_has_its_transforms_and_hook_already() -> None:
     async with MemoryApi(ApiServer(world=virtual_world())).client() as client:
         cache = Cache(client)
-        with pytest.raises(ValueError, match="has its settings already"):
+        with pytest.raises(ValueError, match="already has its settings"):
             Manager([], client=client, cache=cache, transforms={ConfigMap.KIND: lambda obj: obj})
-        with pytest.raises(ValueError, match="has its settings already"):
+        with pytest.raises(ValueError, match="already has its settings"):
             Manager([], client=client, cache=cache, on_watch_error=lambda informer, interrupted: None)

@@ -136,7 +136,7 @@ async def test_an_unfit_process_says_why_and_a_fit_one_nothing() -> None:
     await asyncio.sleep(90)
     assert vitals.unfit() is None
     await asyncio.sleep(1)
-    assert vitals.unfit() == "the informer of Site has heard nothing for 91 s"
+    assert vitals.unfit() == "the informer of Site has received nothing for 91 s"
     heard["Site"] = None
     await asyncio.sleep(518)
     assert vitals.unfit() is None
@@ -227,7 +227,7 @@ async def test_a_loop_that_does_not_turn_shows_from_another_thread() -> None:
     await asyncio.sleep(0.9)
     run.cancel()
     await asyncio.sleep(1.25)
-    assert vitals.unfit() == "the event loop has not turned for 1.4 s"
+    assert vitals.unfit() == "the event loop has been blocked for 1.4 s"
 
 
 class Jumping(VirtualClock):

@@ -105,7 +105,7 @@ def test_an_end_that_something_swallows_is_forced() -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(5) == 1
         assert process.stderr is not None
-        assert "something does not end" in process.stderr.read()
+        assert "shutdown takes too long" in process.stderr.read()
 
 
 @pytest.mark.parametrize(

@@ -273,7 +273,7 @@ async def test_what_is_not_there_and_what_a_ring_shards_cannot_be_removed() -> N
     await settle()
     with pytest.raises(KeyError):
         await manager.remove("absent")
-    with pytest.raises(ValueError, match="one of a ring"):
+    with pytest.raises(ValueError, match="belongs to a ring"):
         await manager.remove("sharded")
     manager.stop()
     await run

@@ -294,7 +294,9 @@ def test_a_forbidden_kind_is_waited_for_with_the_rule_to_grant_said_once(
 
     simulate(scene)
     lines = [
-        record for record in caplog.records if record.message == "A kind cannot be read; what needs it waits"
+        record
+        for record in caplog.records
+        if record.message == "A kind cannot be read; the controllers that need it wait"
     ]
     assert len(lines) == 1
     fields: dict[str, Any] = lines[0].__dict__["fields"]
@@ -330,7 +332,7 @@ def test_a_right_to_watch_that_is_missing_is_said_once_and_not_taken_back_becaus
             process.networks[0].before = refuse
             await make(world, Other, "o")
             await asyncio.sleep(600)
-            assert said("A kind cannot be read; what needs it waits") == 1
+            assert said("A kind cannot be read; the controllers that need it wait") == 1
             assert said("A kind can be read again") == 0
             assert said("List or watch failed") <= 2
             process.networks[0].before = None
@@ -437,7 +439,7 @@ def test_an_outage_of_ten_minutes_restarts_nobody_who_need_not_and_who_starts_in
     simulate(scene)
     lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
     outages = [
-        record for record in lines if record.message == "The API server does not answer; waiting for it"
+        record for record in lines if record.message == "The API server does not respond; waiting for it"
     ]
     assert len(outages) == 3  # a process that waits for its ring says so in other words
     assert "certificate authority" in outages[0].__dict__["fields"]["advice"]

@@ -126,7 +126,7 @@ async def test_the_right_to_lead_ends_with_the_block_also_for_work_that_did_not_
     candidate = Candidate(LeaseServer(), "a")
     async with candidate.elector.held(candidate.health) as tenure:
         tenure.check()
-    with pytest.raises(NotOurs, match="not the leader any more"):
+    with pytest.raises(NotOurs, match="no longer the leader"):
         tenure.check()
 
 

@@ -206,7 +206,7 @@ Watch(Site, resync=None)  # mistake: 0 is never
 # -- the queue
 
 Controller(name="a", reconciler=Sites(), primary=Site, debounce=1.0)  # mistake: a rule, not seconds
-Controller(name="a", reconciler=Sites(), primary=Site, order=RoundRobin())  # mistake: what makes an order, not one
+Controller(name="a", reconciler=Sites(), primary=Site, order=RoundRobin())  # mistake: a function that creates an order, not an order
 Controller(name="a", reconciler=Sites(), primary=Site, order=set)  # mistake: a set has no order
 Controller(name="a", reconciler=Sites(), primary=Site, limiter=ItemExponential(1.0, 30.0, rng=REAL_WORLD.rng))  # mistake: what makes a limiter
 Debounce(1.0)  # mistake: how long at most

@@ -1,14 +1,14 @@
-"""A live copy, in memory, of the objects a process works with.
+"""A live copy, in memory, of the objects that a process works with.
 
 Guaranteed: reads are from memory, immutable and strict (an undeclared kind is an error); one list/watch per
-(kind, form, scope); handlers hear every change after the store has it, in order; whatever the connection
-does, the copy becomes the server's state again, and how old it may be can be asked. Not guaranteed: that a
-read is the latest state (`OwnWrites` covers this process's own writes), intermediate states, or order across
+(kind, form, scope); handlers are called for every change after it is in the store, in order; whatever happens to
+the connection, the copy converges to the server's state, and its age is known. Not guaranteed: that a read
+returns the latest state (`OwnWrites` covers this process's own writes), intermediate states, or order across
 kinds.
 
-The way of an event: `reflector` (drives `listwatch`, the state machine) -> `store` -> `deltas` -> `handlers` of
-the `informer`. `cache` shares informers, `own_writes` waits for them; `watchers` tells events without a cache,
-`waiting` waits for one object.
+The path of an event: `reflector` (drives `listwatch`, the state machine) -> `store` -> `deltas` -> `handlers` of
+the `informer`. `cache` shares informers, `own_writes` waits for them; `watchers` iterates over events without a
+cache, `waiting` waits for one object.
 """
 
 from kubeshard.cache.cache import Cache

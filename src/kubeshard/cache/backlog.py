@@ -1,4 +1,4 @@
-"""What a slow handler has still to hear: for each object the least that brings the handler up to date.
+"""The pending deltas of a slow handler: for each object the minimum that brings the handler up to date.
 
     waiting            then comes   waits from now on
     -----------------  -----------  ------------------------------------------------
@@ -7,13 +7,13 @@
     Added              Deleted      nothing: the handler never knew of the object
     Updated            Updated      Updated, from the state that the handler knows
     Updated            Deleted      Deleted
-    Deleted            Added        Deleted, then Added: the object may be another one
+    Deleted            Added        Deleted, then Added: it may be a different object
     Deleted, Added     Updated      Deleted, then Added of the new state
     Deleted, Added     Deleted      the first Deleted
 
-Guaranteed per object: what is taken keeps the guarantees of `deltas`, and ends with the newest state. Objects are
-taken in the order in which they began to wait. Bounded: two deltas for each object that the handler knows or is to
-know, however long it takes nothing. Not guaranteed: states in between, an object that came and went while the handler
+Guaranteed per object: the deltas taken keep the guarantees of `deltas`, and end with the newest state. Objects are
+taken in the order in which they started to wait. Bounded: two deltas for each object that the handler knows or will
+know, however slow it is. Not guaranteed: intermediate states, objects that were created and deleted while the handler
 was busy, order between objects.
 """
 
@@ -28,11 +28,11 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Backlog(Generic[T]):
-    """Sans-IO. A `mark` is a moment: `passed` says whether all that had begun to wait by then has been taken."""
+    """Sans-IO. A `mark` is a point in time: `passed` returns whether everything that waited at that point was taken."""
 
     def __init__(self) -> None:
         self._waiting: dict[Key, tuple[int, tuple[Delta[T], ...]]] = {}
-        """By the time since when they wait; never without a delta."""
+        """By the time at which they started to wait; never without a delta."""
         self._begun = 0
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class Backlog(Generic[T]):
             del self._waiting[key]
 
     def take(self) -> tuple[Delta[T], ...]:
-        """Of the object that has waited longest; nothing if none waits."""
+        """The deltas of the object that has waited longest; empty if none waits."""
         oldest = next(iter(self._waiting), None)
         return () if oldest is None else self._waiting.pop(oldest)[1]
 

@@ -1,6 +1,6 @@
 """How long to wait before the next attempt to list or watch.
 
-Growing, jittered, and back at the start after a quiet time.
+Growing, jittered, and reset after a quiet time.
 """
 
 from __future__ import annotations

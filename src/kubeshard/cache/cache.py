@@ -1,12 +1,12 @@
 """The informers of a process, shared and strict.
 
-Guaranteed: one list/watch and one store per (kind, form, scope) however many ask for it, and so one class for
-all who read the kind there; reads come from memory and never wait; reading what nobody declared is an error,
-never a silent copy of a whole cluster. Declaring is possible before and while the cache runs. Not guaranteed: that
-a read reflects the latest state (see `own_writes` for what this process wrote), or that two kinds are from the
-same moment.
+Guaranteed: one list/watch and one store per (kind, form, scope), however many users it has, and so one class for
+all readers of the kind there; reads are from memory and never wait; reading an undeclared kind is an error, and
+never starts a silent copy of the whole cluster. Kinds can be declared before and while the cache runs. Not
+guaranteed: that a read reflects the latest state (see `own_writes` for what this process wrote), or that two kinds
+are from the same moment.
 
-`metadata.managedFields` and kubectl's last-applied annotation are dropped on the way in.
+`metadata.managedFields` and kubectl's last-applied annotation are dropped before objects are stored.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _log = get_logger("kubeshard.cache")
 class Cache:
     """Informers by form and scope.
 
-    `scopes` gives the scope per kind, `default_scope` that of all others; `declare` may name another.
-    `transforms` change objects of a kind before they are stored, to save memory or to keep secrets out of it
-    (`transforms`). `on_watch_error` is called with the informer and the error each time that a list or watch fails,
-    which is logged, counted and tried again in any case. `streaming_lists` False never asks the server for a
-    streaming list. `cluster`: by which name logs and metrics tell its informers from those of other clusters.
+    `scopes` maps kinds to scopes, `default_scope` is for all other kinds; `declare` can override both. `transforms`
+    change objects of a kind before they are stored, to save memory or to keep secrets out of it (`transforms`).
+    `on_watch_error` is called with the informer and the error each time that a list or watch fails, which is logged,
+    counted and retried in any case. With `streaming_lists` False the server is never asked for a streaming list.
+    `cluster`: the name that distinguishes its informers from those of other clusters in logs and metrics.
     """
 
     def __init__(
@@ -70,27 +70,27 @@ class Cache:
         self._shared = SharedKnowledge(enabled=streaming_lists)
         self._informers: dict[tuple[Form[Any], Scope], Informer[Any]] = {}
         self._moved: dict[tuple[Form[Any], Scope], Informer[Any]] = {}
-        """By the scopes that they had before."""
+        """By their previous scopes."""
         self._users: Counter[Informer[Any]] = Counter()
-        """Of those that nobody has declared for good."""
+        """User counts of informers that were not declared permanently."""
         self.declarations = 0
-        """Grows with every change of what is declared: who remembers informers looks again then."""
+        """Incremented with every change of the declarations, which invalidates remembered informers."""
         self._tasks: asyncio.TaskGroup | None = None
         self._running: dict[Informer[Any], asyncio.Task[None]] = {}
 
     def distrust(self) -> None:
-        """There is proof from elsewhere that the server was restored from a backup: everything is read again, by each
-        informer as soon as its server says anything.
+        """Called when the server is known to have been restored from a backup: each informer lists everything again
+        with the next response or event of the server.
         """
         self._shared.rewritten()
 
-    # Declaring
+    # Declaring.
 
     def declare(self, target: type[T] | Form[T], scope: Scope | None = None) -> Informer[T]:
-        """The informer of the form in the scope (default: the one this cache has for the kind), made and, if
-        the cache runs, started on first need.
+        """The informer of the form in the scope (default: the one this cache has for the kind), created, and started if
+        the cache runs, on first use.
 
-        Raises ConfigurationError where the kind is cached as another class already.
+        Raises ConfigurationError if the kind is already cached with another class.
         """
         form = form_of(target)
         informer = self._made(form, scope or self.scope_of(form.kind))
@@ -101,12 +101,12 @@ class Cache:
     async def using(
         self, target: type[T] | Form[T], scope: Scope | None = None
     ) -> AsyncIterator[Informer[T]]:
-        """The informer of the form in the scope, for as long as the block runs. It is shared with all who use it or
-        have declared it. When the last user leaves, and nobody has declared it, it is removed, and its watch has ended
-        when the block has.
+        """The informer of the form in the scope, for as long as the block runs. It is shared with all its users and
+        declarations. When the last user leaves, and it is not declared, it is removed, and its watch has ended when
+        the block ends.
 
-        What a user added to the informer goes with that user: `with informer.add_handler(...)`. Raises
-        ConfigurationError as `declare`.
+        A user must remove what it added to the informer: `with informer.add_handler(...)`. Raises
+        ConfigurationError like `declare`.
         """
         informer = self.hold(target, scope)
         try:
@@ -115,7 +115,7 @@ class Cache:
             await self.release(informer)
 
     def hold(self, target: type[T] | Form[T], scope: Scope | None = None) -> Informer[T]:
-        """`using` without a block: the informer has one more user, until one `release`."""
+        """`using` without a block: adds a user to the informer, until `release`."""
         form = form_of(target)
         place = (form, scope or self.scope_of(form.kind))
         there = self._informers.get(place)
@@ -131,7 +131,7 @@ class Cache:
             await asyncio.wait([task])
 
     def let_go(self, informer: Informer[Any]) -> bool:
-        """`release` without waiting for the end of the watch. Whether that was the last user."""
+        """`release` without waiting for the end of the watch. Returns whether that was the last user."""
         last = self._users.get(informer) == 1
         if last:
             self.remove(informer)
@@ -142,34 +142,36 @@ class Cache:
     def add_index(
         self, target: type[T] | Form[T], name: str, function: IndexFunction[T], scope: Scope | None = None
     ) -> None:
-        """Declares the kind and files its objects under the values of `function`: at once where there are few or the
-        cache does not run, else while others run. Until `Informer.indexed` reads by the index raise CacheBehind. Raises
-        ValueError if the name is taken.
+        """Declares the kind and indexes its objects by the values of `function`: at once if there are few or the cache
+        does not run, otherwise in the background. Reads by the index raise CacheBehind until `Informer.indexed`
+        returns. Raises ValueError if the name is taken.
         """
         self.declare(target, scope).add_index(name, function)
 
     def remove(self, informer: Informer[Any]) -> None:
-        """Stops and forgets the informer, for all who share it: reads raise UndeclaredKind, handlers hear no more."""
+        """Stops and removes the informer for all its users: reads raise UndeclaredKind, handlers are no longer
+        called.
+        """
         self._forget(informer)
         if task := self._running.pop(informer, None):
             task.cancel()
 
     async def rescope(self, informer: Informer[Any], scope: Scope) -> None:
-        """Changes which objects the informer holds, for all who share it, and returns when it holds them.
+        """Changes which objects the informer caches, for all its users, and returns when it has them.
 
-        The new scope is read beside the old one, which stays in force and is followed until all of the new one has
-        been read; then reads, indexes and `informer.scope` change at one stroke. Handlers hear of what left as a
-        `Deleted` that is not final and of what came as an `Added`; what is in both scopes they hear of only if it
-        changed, and nothing is missed. Namespaces that are in both scopes are not read again unless a selector
-        changes. It takes as long as the server takes: errors are told as the informer's others, and tried again for
-        ever. Cancelled before, it leaves everything as it was.
+        The new scope is listed while the old one stays in force and is watched, until all of the new scope has been
+        listed; then reads, indexes and `informer.scope` change atomically. Handlers get a `Deleted` that is not final
+        for objects that left, and an `Added` for objects that entered; for objects in both scopes they get only
+        changes, and no change is missed. Namespaces in both scopes are not listed again unless a selector changes. It
+        takes as long as the server takes: errors are reported like the informer's others, and retried forever. If
+        cancelled before, nothing changes.
 
-        If it was the scope of the kind (`scope_of`), the new one is from now on. Who declared the old scope reads the
-        informer as before, until somebody declares that scope anew. Scopes that watches of controllers narrow down are
-        informers of their own, and stay.
+        If the old scope was the kind's (`scope_of`), the new one replaces it. Users that declared the old scope keep
+        reading this informer, until that scope is declared anew. Scopes that watches of controllers narrow have their
+        own informers, which stay.
 
         Raises ConfigurationError if another informer has the scope, RuntimeError if the cache does not run, if it is
-        stopped meanwhile, or while another rescoping of the informer is under way.
+        stopped meanwhile, or while the informer is already being rescoped.
         """
         form, old = informer.form, informer.scope
         if scope == old:
@@ -193,7 +195,7 @@ class Cache:
         """The scope in which the kind is cached unless `declare` says otherwise."""
         return self._scopes.get(kind) or self._scopes.get(kind.group_kind) or self._default_scope
 
-    # Reading
+    # Reading.
 
     def get(
         self,
@@ -209,7 +211,7 @@ class Cache:
         return self.get_from(self.informer(target, scope), name, namespace)
 
     def get_from(self, informer: Informer[T], name: str, namespace: str | None = None) -> T | None:
-        """`get` for those who know the informer already."""
+        """`get` for callers that know the informer already."""
         place = namespace_of(informer.form.kind, name, namespace)
         _check_readable(informer, place)
         return informer.store.get(Key(place, name))
@@ -223,7 +225,7 @@ class Cache:
         labels: Selector | None = None,
         scope: Scope | None = None,
     ) -> Sequence[T]:
-        """A snapshot of the objects in one namespace or in `ALL`, under one (index name, value), matching labels.
+        """A snapshot of the objects in one namespace or in `ALL`, with one (index name, value), matching labels.
 
         An object for which the index function raises is not found by the index (`IndexFunction`). Raises
         WrongNamespace, UndeclaredKind, OutsideScope, UndeclaredIndex, CacheBehind before the cache is filled and the
@@ -239,7 +241,7 @@ class Cache:
         index: tuple[str, str] | None = None,
         labels: Selector | None = None,
     ) -> Sequence[T]:
-        """`list` for those who know the informer already."""
+        """`list` for callers that know the informer already."""
         place = namespaces_of(informer.form.kind, namespace)
         _check_readable(informer, place)
         try:
@@ -249,7 +251,7 @@ class Cache:
         return [obj for obj in found if labels.matches(obj.metadata.labels)] if labels else found
 
     def informer(self, target: type[T] | Form[T], scope: Scope | None = None) -> Informer[T]:
-        """The declared informer. Without a scope: the one in the kind's own scope, else the only one there
+        """The declared informer. Without a scope: the one in the kind's own scope, or else the only one there
         is.
 
         Raises UndeclaredKind.
@@ -261,7 +263,7 @@ class Cache:
             others = [informer for informer in self._informers.values() if informer.form == form]
             found = others[0] if len(others) == 1 else None
             if len(others) > 1:
-                raise UndeclaredKind(f"{form} is cached in {len(others)} scopes: say which one to read")
+                raise UndeclaredKind(f"{form} is cached in {len(others)} scopes: specify which one to read")
         if found is None:
             for known, _ in self._informers:
                 if known.same_but_class(form):
@@ -287,12 +289,12 @@ class Cache:
             if (its := informer.form.kind).kind == name and its.group == group
         )
 
-    # Running
+    # Running.
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Cache]:
-        """Lists and watches while the block runs. The block's own exception passes as it is; an exception
-        group means that an informer met a bug.
+        """Lists and watches while the block runs. The block's own exception is raised unchanged; an exception
+        group means a bug in an informer.
         """
         assert self._tasks is None, "the cache runs already"
         failure: Exception | None = None
@@ -313,7 +315,7 @@ class Cache:
             raise failure
 
     async def synced(self) -> None:
-        """Waits until all informers, also those declared while waiting, have synced. After ten seconds it says
+        """Waits until all informers, including those declared while waiting, have synced. Logs after ten seconds
         what is missing, and again when that changes.
         """
         told: Sequence[str] = ()
@@ -333,7 +335,7 @@ class Cache:
         return [informer for informer in self._informers.values() if not informer.has_synced]
 
     def _made(self, form: Form[T], scope: Scope) -> Informer[T]:
-        """The informer in that place, made and started if need be. Raises ConfigurationError."""
+        """The informer for that form and scope, created and started if necessary. Raises ConfigurationError."""
         informer = self._informers.get((form, scope))
         if informer is not None:
             return informer
@@ -374,5 +376,5 @@ def _check_readable(informer: Informer[Any], namespace: str | All) -> None:
     if kind.namespaced and namespace is not ALL and not informer.scope.covers(kind, namespace):
         raise OutsideScope(f"namespace {namespace} is not in the cached scope of {informer.form}")
     if not informer.has_synced and not informer.store.resource_version:
-        why = informer.last_error or "nothing has been read yet: run the cache, and wait for `synced`"
+        why = informer.last_error or "nothing has been listed yet: run the cache, and wait for `synced`"
         raise CacheBehind(f"the cache of {informer} is not filled yet: {why}")

@@ -1,8 +1,8 @@
 """What changed in a store, as handlers see it.
 
-Guaranteed per key: the deltas told to one handler, applied in order, always give the store's content; an
-`Added` is never told for a key that is there, an `Updated` or `Deleted` never for one that is not. Not
-guaranteed: every state in between (the API server itself does not), any order between keys or kinds.
+Guaranteed per key: the deltas passed to one handler, applied in order, always give the store's content; there is
+no `Added` for a key that exists, and no `Updated` or `Deleted` for one that does not. Not guaranteed: every
+intermediate state (the API server does not guarantee it either), any order between keys or kinds.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
 
 
 class Added(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
-    """The object entered the cache. `initial`: it was there before the handler could know, because the cache
-    has just been filled or the handler has just been added.
+    """The object entered the cache. `initial`: it existed before, and the cache has just been filled or the handler
+    has just been added.
     """
 
     object: T_co
@@ -37,7 +37,7 @@ class Updated(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
 
 
 class Deleted(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
-    """The object left this cache. **It may still exist**: leaving the selector looks the same as being
+    """The object left this cache. **It may still exist**: no longer matching the selector looks the same as being
     deleted.
 
     `object` is the last known state. `final` True: the state with which it left (its resourceVersion is that
@@ -53,13 +53,13 @@ Delta = Added[T_co] | Updated[T_co] | Deleted[T_co]
 
 
 def current(delta: Delta[T]) -> T:
-    """The object as the delta leaves it; of a deletion its last known state."""
+    """The object after the delta; for a deletion its last known state."""
     return delta.new if isinstance(delta, Updated) else delta.object
 
 
 def narrowed(delta: Delta[T], only: Callable[[T], bool]) -> Delta[T] | None:
-    """The delta for somebody for whom there are only objects that pass the test: one that comes to pass it is added,
-    one that no longer does is deleted. None: nothing happened for them.
+    """The delta for a handler that only sees objects that pass the test: one that starts to pass is added, one that no
+    longer passes is deleted. None: nothing to report.
     """
     if not isinstance(delta, Updated):
         return delta if only(delta.object) else None

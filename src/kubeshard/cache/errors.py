@@ -1,4 +1,4 @@
-"""What a cache raises instead of an answer that would be wrong."""
+"""The errors that a cache raises instead of returning a wrong result."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class UndeclaredKind(KubeshardError):
 
 
 class OutsideScope(KubeshardError):
-    """A read of a namespace that the informer's scope does not hold, so that the answer would always be "not there"."""
+    """A read of a namespace outside the informer's scope, which could never find anything."""
 
 
 class CacheBehind(KubeshardError):
-    """The cache did not show own writes in time, or is not filled yet. Requeue: acting now would be acting on the
-    past.
+    """The cache did not show own writes in time, or is not filled yet. Requeue, because acting now would use stale
+    state.
     """

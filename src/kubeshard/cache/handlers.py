@@ -1,7 +1,7 @@
 """All handlers of one informer.
 
-Guaranteed: each of them hears, of each object, the same deltas in the same order as the store took them, and each is
-told by itself: none waits for another, and what one raises is its own affair (`registration`).
+Guaranteed: each handler gets, for each object, the same deltas in the order in which they were applied to the store.
+Handlers are independent: none waits for another, and an exception of one does not affect the others (`registration`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Registrations = tuple[Registration[T], ...]
 
 
 class Handlers(Generic[T]):
-    """`filled` is set once the store is. `of` names the informer."""
+    """`filled` is set once the store is filled. `of` is the informer's name."""
 
     def __init__(self, of: str, filled: asyncio.Event, failed: Failed, clock: Clock) -> None:
         self.present: Registrations[T] = ()
@@ -56,7 +56,7 @@ class Handlers(Generic[T]):
         unreadable: Collection[UndecodableObject],
         name: str,
     ) -> Registration[T]:
-        """`existing` and `unreadable` it hears of first."""
+        """The handler is called with `existing` and `unreadable` first."""
         registration = placed(handler, only, name, undecodable, self._filled, self._failed, self._clock)
         self.present = (*self.active, registration)
         if existing or unreadable:
@@ -66,7 +66,7 @@ class Handlers(Generic[T]):
         return registration
 
     def run_in(self, group: asyncio.TaskGroup | None) -> None:
-        """Their tasks run in the group from now on; None: in none."""
+        """Their tasks run in the group from now on; None: no group."""
         self._group = group
         if group is not None:
             for registration in self.active:
@@ -74,13 +74,13 @@ class Handlers(Generic[T]):
                     self._start(registration)
 
     def store_filled(self) -> None:
-        """All that was there for the first full read has been told."""
+        """Called when the handlers have been called for everything in the first full list."""
         self._filled.set()
         for registration in self.present:
             registration.store_filled()
 
     def tell(self, registrations: Registrations[T], news: News[T]) -> None:
-        """`registrations`: those that were `present` when the store changed; others have it from the store."""
+        """`registrations`: those that were `present` when the store changed; others get it from the store."""
         for registration in registrations:
             if registration.behind:
                 registration.queue(news)
@@ -93,8 +93,8 @@ class Handlers(Generic[T]):
         deltas: Iterable[Delta[T]],
         unreadable: Iterable[UndecodableObject],
     ) -> None:
-        """What changed at one stroke, and what could not be decoded. Lets others run meanwhile;
-        cancelled, it tells the rest at once, for the store has it already.
+        """Reports what changed at once, and what could not be decoded. Lets other tasks run meanwhile; if cancelled,
+        it reports the rest without yielding, because it is in the store already.
         """
         pace = Pace(self._clock)
         left: Iterator[News[T]] = chain(deltas, unreadable)
@@ -110,4 +110,4 @@ class Handlers(Generic[T]):
         if self._group is not None:
             self._group.create_task(registration.run(), name=f"handler {registration.name} of {self._of}")
         elif isinstance(registration, Inline):
-            registration.catch_up()  # nobody is there whom it could hold up
+            registration.catch_up()  # there is nobody to hold up

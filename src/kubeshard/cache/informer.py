@@ -1,14 +1,14 @@
-"""One (kind, form, scope) kept in memory and told to handlers.
+"""Keeps one (kind, form, scope) in memory and calls handlers with its changes.
 
-Guaranteed: the store changes first, then the handlers hear of it, one delta after another in the order of the
-stream; a handler added late first gets one initial `Added` per stored object and then everything after it,
-without gap or double, at a pace that lets others run; a handler that raises, and an async one that does not return,
-harm neither their neighbours nor the informer (`registration`). An error is logged and counted, and that delta is lost
-for its handler.
+Guaranteed: the store changes first, then the handlers are called, one delta after another in the order of the
+stream; a handler added late first gets one initial `Added` per stored object and then all later changes, without
+gaps or duplicates, while other tasks get their turns; a handler that raises, or an async one that does not return,
+affects neither other handlers nor the informer (`registration`). An error is logged and counted, and that delta is
+lost for the handler.
 
-Not guaranteed: freshness. `last_heard` says when the server was last heard, `store.resource_version` up to
-where the store is. There is no periodic replay of the store to handlers: that is the watch's of a controller
-(`Watch.resync`).
+Not guaranteed: freshness. `last_heard` is the time of the last sign of life of the server,
+`store.resource_version` the version that the store has reached. The store is not replayed to handlers
+periodically: that is a feature of a controller's watch (`Watch.resync`).
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ class Informer(Figures, Generic[T]):
         self._handlers: Handlers[T] = Handlers(self._name, self._synced, self._troubles.handler_failed, clock)
         self._filings = Filings(self._name, clock)
         self._exchanging = asyncio.Lock()
-        """Held until all handlers have heard what a full read changed."""
+        """Locked until all handlers have been called with the changes of a full list."""
         self._progress: asyncio.Future[None] | None = None
         self._group: asyncio.TaskGroup | None = None
         self._ending = False
         """Its tasks are cancelled, and some have not ended."""
         self._past_stale_events = 0
-        """Of list/watches that have ended."""
+        """The counts of list/watches that have ended."""
         self._reflectors = {part: self._reflector(scope, part, self, self._tally) for part in parts}
         self._driven: dict[str, asyncio.Task[NoReturn]] = {}
         """By part, while the informer runs."""
@@ -122,20 +122,21 @@ class Informer(Figures, Generic[T]):
         existing: bool = True,
         name: str = "",
     ) -> Registration[T]:
-        """From now on `handler` hears every delta. If there are objects already, it hears of them first, soon after
-        this returns (`await registration.synced()`); a plain function of an informer that does not run, before.
+        """From now on `handler` is called with every delta. If there are objects already, it is called with them first,
+        soon after this returns (`await registration.synced()`), or, for a plain function of an informer that does
+        not run, before this returns.
 
-        A plain function is called inline: it must not wait, and holds everybody up if it does. An `async def` function
-        is called in a task of its own, while the informer runs, and hears of each object what brings it up to date
-        when it comes to it: states in between may be left out, and objects that came and went. When the informer ends,
-        the call under way is cancelled.
+        A plain function is called inline: it must not block, because everything waits for it. An `async def` function
+        is called in its own task, while the informer runs, and gets for each object what brings it up to date at that
+        time: it may miss intermediate states, and objects that were created and deleted meanwhile. When the informer
+        ends, the running call is cancelled.
 
-        `only`: for the handler there are only objects that pass this test. One that comes to pass it is an `Added`, one
-        that no longer does a `Deleted`. Pure; where it raises, the handler counts as having done so.
+        `only`: the handler only sees objects that pass this test. One that starts to pass is an `Added`, one that no
+        longer passes a `Deleted`. It must be pure; if it raises, that counts as an exception of the handler.
 
-        `undecodable` hears of each version of an object that does not fit its class, which makes no delta; it is a
-        plain function. `existing` False: the handler hears only of what comes after this call; the caller reads the
-        store itself, at once. `name`: default that of the function.
+        `undecodable` is called with each version of an object that does not fit its class, for which there is no delta;
+        it is a plain function. `existing` False: the handler is only called for changes after this call; the caller
+        reads the store itself, immediately. `name`: defaults to that of the function.
         """
         objects: Sequence[T] = self.store.list() if existing else ()
         unreadable = tuple(self.store.undecodable.values()) if existing else ()
@@ -143,7 +144,7 @@ class Informer(Figures, Generic[T]):
 
     @property
     def handlers(self) -> Sequence[Registration[T]]:
-        """Those that have not been removed, for health and metrics."""
+        """The handlers that have not been removed, for health and metrics."""
         return self._handlers.active
 
     # Indexes
@@ -151,32 +152,32 @@ class Informer(Figures, Generic[T]):
     def add_index(
         self, name: str, function: IndexFunction[T], changed: IndexListener = lambda value: None
     ) -> None:
-        """Files all present and future objects under the function's values. Where there are many and the informer runs,
-        others run meanwhile; reads by the index raise CacheBehind until `indexed`. Raises ValueError if the name is
-        taken.
+        """Indexes all current and future objects by the function's values. If there are many and the informer runs,
+        this happens in the background, and reads by the index raise CacheBehind until `indexed` returns. Raises
+        ValueError if the name is taken.
         """
         self._filings.begin(self.store.begin_index(name, function, changed), len(self.store))
 
     async def indexed(self) -> None:
-        """Waits until every index that was added holds all objects."""
+        """Waits until every added index contains all objects."""
         await self._filings.done()
 
     # Progress and health
 
     @property
     def has_synced(self) -> bool:
-        """Whether the first full read is in the store, and every handler that was there before has heard of it."""
+        """Whether the first full list is in the store, and every handler added before has been called with it."""
         return not self._unsynced
 
     async def synced(self) -> None:
-        """Waits until `has_synced`, for ever if need be: `last_error` tells why it takes so long."""
+        """Waits until `has_synced`, forever if necessary: `last_error` shows why it takes so long."""
         await self._synced.wait()
 
     @property
     def last_heard(self) -> float | None:
-        """When the server last proved that the view is alive: an event, a bookmark, a completed list or an
-        accepted watch (monotonic seconds). Of several namespaces the one silent for longest; None while one
-        was never heard.
+        """When the server last showed that the watch is alive: by an event, a bookmark, a completed list or an
+        accepted watch (monotonic seconds). With several namespaces, the one silent for longest; None while one has
+        never responded.
         """
         heard = [reflector.last_heard for reflector in self._reflectors.values()]
         return None if None in heard else min((time for time in heard if time is not None), default=None)
@@ -189,15 +190,15 @@ class Informer(Figures, Generic[T]):
         return next((r.last_error for r in self._reflectors.values() if r.last_error is not None), None)
 
     def read_after(self, namespace: str, moment: float) -> bool:
-        """Whether objects of the namespace were read in full by a request that began after the moment (monotonic
-        seconds). Such a read shows all that was written before, or that it was undone.
+        """Whether a full list of the namespace's objects was requested after the moment (monotonic seconds), and has
+        completed. Such a list shows everything that was written before, unless it was undone.
         """
         reflector = self._reflectors.get(namespace) or self._reflectors.get(ALL_NAMESPACES)
         return reflector is not None and reflector.read_since > moment
 
     @property
     def stale_events(self) -> int:
-        """Events of the past that came again and were dropped."""
+        """Old events that were received again and dropped."""
         return self._past_stale_events + sum(each.stale_events for each in self._reflectors.values())
 
     def progress(self) -> asyncio.Future[None]:
@@ -208,10 +209,10 @@ class Informer(Figures, Generic[T]):
             self._progress = asyncio.get_running_loop().create_future()
         return self._progress
 
-    # Running
+    # Running.
 
     async def run(self) -> None:
-        """Lists and watches until cancelled. Raises only what is a bug."""
+        """Lists and watches until cancelled. Any exception is a bug."""
         try:
             async with asyncio.TaskGroup() as self._group:
                 self._filings.run_in(self._group)
@@ -229,7 +230,9 @@ class Informer(Figures, Generic[T]):
             self._driven.clear()
 
     async def rescope(self, scope: Scope, exchanging: Callable[[], None]) -> None:
-        """From the cache: `Cache.rescope`. `exchanging` is called just before; what it raises keeps the old scope."""
+        """Called by `Cache.rescope`. `exchanging` is called just before the exchange; if it raises, the old scope
+        stays.
+        """
         group = self._group
         if group is None or self._is_over(group):
             raise RuntimeError(f"{self} does not run, so no other scope can be read: run the cache first")
@@ -275,7 +278,7 @@ class Informer(Figures, Generic[T]):
             self._staging = None
 
     def apply(self, change: Apply[T] | Remove[T] | Advance, part: str) -> Awaitable[None] | None:
-        """From the reflector: one step."""
+        """Called by the reflector: one step."""
         if self._held is not None:
             return self._later(change, part)
         if isinstance(change, Advance):
@@ -295,7 +298,9 @@ class Informer(Figures, Generic[T]):
         return None
 
     async def replace(self, change: Replace[T], part: str) -> None:
-        """From the reflector: a full read. Lets others run while it is prepared and while handlers hear of it."""
+        """Called by the reflector: a full list. Lets other tasks run while it is prepared and while handlers are
+        called.
+        """
         if change.rewound:
             self._troubles.history_went_back(change.resource_version)
         async with self._exchanging:
@@ -347,7 +352,7 @@ class Informer(Figures, Generic[T]):
         self.apply(change, part)
 
     async def interrupted(self, interruption: Interrupted, part: str, *, again: bool) -> None:
-        """From the reflector: a list or watch failed."""
+        """Called by the reflector: a list or watch failed."""
         self._troubles.interrupted(interruption, part, again=again)
         if self._on_error is not None:
             try:
@@ -356,7 +361,7 @@ class Informer(Figures, Generic[T]):
                 self._troubles.handler_failed(name_of(self._on_error), error)
 
     def unreadable(self, error: UndecodableObject) -> None:
-        """From the reflector: an object does not fit its class."""
+        """Called by the reflector: an object does not fit its class."""
         self._troubles.unreadable(error)
 
     def _reflector(self, scope: Scope, part: str, sink: Sink[T], tally: Tally) -> Reflector[T]:

@@ -1,7 +1,7 @@
 """The list/watch state machine: how a cache becomes, and stays, a copy of what the server has.
 
 Sans-IO: no network, no clock.
-The driver carries out `request`, tells the machine what happened, and applies the returned change to its
+The driver executes `request`, passes the result to the machine, and applies the returned change to its
 store:
 
     state      input                                     change              next state
@@ -35,25 +35,25 @@ store:
                ERROR event: Gone, any other; unreadable  -                   Pausing, then start
     Pausing    elapsed                                   -                   where the pause leads
 
-Where the table says Pausing, then Probing it is Pausing, then start if the answer could not be prompt any more. In any
-state but Streaming and Listing, whatever comes after somebody else has noticed a restore leads to start.
+"Pausing, then Probing" becomes "Pausing, then start" if the response could no longer be prompt. In any state except
+Streaming and Listing, every input after another list/watch has noticed a restore leads to start.
 
-A full read and a probe are consistent (resourceVersion `""`): they show nothing older than what any API server
-had told before they were asked for. So one at an earlier version than the position proves that the history was
-rewritten: etcd was restored from a backup. Nothing else proves it. An event or bookmark that is too old may be
-a replay and is never believed; it is a reason to ask, as are a broken connection, a watch that could not be
-opened, and one that the server closed early. The question stays open until it is answered. A probe that finds the
-server as far as the position answers it only within PROMPT seconds after it arose: later the new history may have
-passed the position, and then nothing but a full read tells, as after a silence. Who knows of a restore tells the
-others (`SharedKnowledge`): whatever they have read before is read again (docs/design/after-a-restore.md).
+A full list and a probe are consistent (resourceVersion `""`): they show nothing older than what any API server had
+returned before they were requested. So a result at an earlier version than the position proves that the history was
+rewritten: etcd was restored from a backup. Nothing else proves it. An event or bookmark that is too old may be a replay
+and is never trusted; it is a reason to probe, as are a broken connection, a watch that could not be opened, and one
+that the server closed early. The doubt remains until it is resolved. A probe that finds the server at or past the
+position resolves it only within PROMPT seconds after it arose: later the new history may have passed the position, and
+then only a full list can tell, as after a silence. A list/watch that notices a restore informs the others
+(`SharedKnowledge`), which then list everything again (docs/design/after-a-restore.md).
 
-The states are the classes of `listwatch_states`. "start" is Streaming, or Listing where the server does not know
-streaming lists: one that refused as Invalid, and then answered a list, is not asked again. Transient are Throttled,
-Unavailable, Timeout and UnexpectedResponse. The last version is that of the newest event or bookmark.
+The states are the classes of `listwatch_states`. "start" is Streaming, or Listing if the server does not support
+streaming lists: after it refused one as Invalid, and then completed a list, it is not asked again. Throttled,
+Unavailable, Timeout and UnexpectedResponse are transient. The last version is that of the newest event or bookmark.
 
-Guaranteed: a full read is always consistent (never `"0"`), so the copy never goes back in time unless the
-server did; nothing is replaced before a full read is complete; every error leads to a pause with growing,
-jittered length and then to another attempt, for ever. Not guaranteed: intermediate states of an object.
+Guaranteed: a full list is always consistent (never `"0"`), so the copy never goes back in time unless the server
+did; nothing is replaced before a full list is complete; every error leads to a pause with growing, jittered length
+and then to another attempt, forever. Not guaranteed: intermediate states of an object.
 Source: KEP-3157 (streaming lists).
 """
 
@@ -90,39 +90,39 @@ from kubeshard.runtime.rng import Rng
 T = TypeVar("T", bound=KubeObject)
 
 SHORT_STREAM = 1.0
-"""A watch that ends sooner, and without having moved the position, is taken for a failure (seconds)."""
+"""A watch that ends sooner, and without having moved the position, counts as a failure (seconds)."""
 
 FAILURES = BackoffPolicy()
 NOT_SERVED = BackoffPolicy(cap=5.0)
-"""Between looks for a kind that is not installed: at most 10 s with jitter."""
+"""Between attempts for a kind that is not installed: at most 10 s with jitter."""
 
 PROMPT = 3.0
-"""So long after a position came into question it still tells something that the server has reached it (seconds): enough
-for a first pause and an answer.
+"""For how long after a position was doubted a server at or past it removes the doubt (seconds): enough for a first
+pause and a response.
 """
 
 SHORTEST_WATCH, LONGEST_WATCH = 240.0, 480.0
 """How long the server is asked to keep a watch open (seconds): drawn per watch, so that many do not end together."""
 
 EARLY = 2.0
-"""A watch that ends so many seconds before its time, or more, was closed early: the server counts whole seconds, and
-from before its answer.
+"""A watch that ends this many seconds before its timeout, or more, was closed early: the server counts whole seconds,
+and starts before its response.
 """
 
 LONGEST_RETRY_AFTER = 60.0
-"""A server that asks for a longer pause is asked again after this one (seconds)."""
+"""The longest pause that a server can request (seconds)."""
 
 _SILENT = (Unavailable, Timeout)
 _REWRITTEN = "the server's history was rewritten"
 _TRANSIENT = (Throttled, *_SILENT, UnexpectedResponse)
 
 
-# Changes: what the driver is to do to its store. An entry that could not be decoded stands for its object.
+# Changes: what the driver must do to its store. An entry that could not be decoded represents its object.
 
 
 class Replace(NamedTuple, Generic[T]):
-    """These are all objects as of the version. `rewound`: the history was rewritten since the last full read, so equal
-    versions do not mean equal objects. A `Snapshot` is whoever's takes it.
+    """All objects at the version. `rewound`: the history was rewritten since the last full list, so equal versions do
+    not imply equal objects. The receiver owns the `Snapshot`.
     """
 
     entries: Mapping[Key, T | UndecodableObject]
@@ -139,14 +139,14 @@ class Remove(NamedTuple, Generic[T]):
 
 
 class Advance(NamedTuple):
-    """Nothing else has happened up to the version."""
+    """There are no other changes up to the version."""
 
     resource_version: str
 
 
 class SharedKnowledge:
-    """What the list/watches of one server know of it together: how often its history was rewritten, and the API groups
-    that refuse streaming lists (aggregated API servers have their own mind).
+    """What the list/watches of one server share: how often its history was rewritten, and the API groups that refuse
+    streaming lists (aggregated API servers differ).
     """
 
     def __init__(self, *, enabled: bool = True) -> None:
@@ -155,7 +155,7 @@ class SharedKnowledge:
         self._refused: set[str] = set()
 
     def rewritten(self) -> None:
-        """Somebody has proof: what was read before counts no more."""
+        """Called on proof of a rewritten history: everything listed before is invalid."""
         self.rewrites += 1
 
     def offered_by(self, group: str) -> bool:
@@ -181,21 +181,21 @@ class ListWatch(Generic[T]):
         self.stale_events = 0
         self.rewinds = 0
         self._rewrites = shared.rewrites
-        """Those that the copy was read after."""
+        """The rewrites before the copy was listed."""
         self.state: State[T] = self._beginning("")
 
     @property
     def request(self) -> Request:
-        """What the driver is to do now."""
+        """What the driver must do now."""
         return self.state.request
 
     @property
     def resource_version(self) -> str:
-        """The last version, `""` before the first full read."""
+        """The last version, `""` before the first full list."""
         return self.state.version
 
     def start(self) -> None:
-        """Begins with a full read, whatever was before."""
+        """Starts with a full list, whatever was before."""
         self.state = self._beginning(self.state.version)
 
     def item(self, entry: T | UndecodableObject) -> None:
@@ -205,16 +205,16 @@ class ListWatch(Generic[T]):
         self.state.entries.put(entry)
 
     def restarted(self) -> None:
-        """The list lost its snapshot and begins again: what came so far is void."""
+        """The list lost its snapshot and restarts: the items so far are discarded."""
         assert isinstance(self.state, Listing)
         self.state.entries.clear()
 
     def listed(self, resource_version: str, now: float) -> Replace[T] | None:
-        """The list is complete. One without a version nobody could watch from: then it counts as failed."""
+        """The list is complete. Without a version to watch from it counts as failed."""
         state = self.state
         assert isinstance(state, Listing)
         if resource_version in ("", "0"):
-            self.failed(UnexpectedResponse("the list came without a resourceVersion"), now)
+            self.failed(UnexpectedResponse("the list had no resourceVersion"), now)
             return None
         if state.streaming_refused:
             self._shared.refused_by(self._group)
@@ -222,7 +222,7 @@ class ListWatch(Generic[T]):
         return self._complete(state, resource_version)
 
     def opened(self, now: float, *, lasts: float = SHORTEST_WATCH) -> None:
-        """The watch was accepted. The server was asked to keep it open for so long."""
+        """The watch was accepted. `lasts`: how long the server was asked to keep it open."""
         match self.state:
             case Streaming() as state:
                 state.opened_at, state.due = now, now + lasts
@@ -237,7 +237,7 @@ class ListWatch(Generic[T]):
         state = self.state
         assert isinstance(state, Probing)
         if resource_version in ("", "0"):
-            self.failed(UnexpectedResponse("the list came without a resourceVersion"), now)
+            self.failed(UnexpectedResponse("the list had no resourceVersion"), now)
         elif compare(resource_version, state.version) < 0:
             if not self._outdated:
                 self._shared.rewritten()
@@ -248,7 +248,7 @@ class ListWatch(Generic[T]):
             self.state = Opening(state.version, now, cleared=True)
 
     def event(self, type_: str, entry: T | UndecodableObject, now: float) -> Apply[T] | Remove[T] | None:
-        """ADDED, MODIFIED or DELETED: an object came, changed or left."""
+        """ADDED, MODIFIED or DELETED: an object was added, changed or removed."""
         state = self.state
         if isinstance(state, Streaming):
             assert entry.metadata.name
@@ -291,7 +291,7 @@ class ListWatch(Generic[T]):
         return Advance(resource_version)
 
     def ended(self, now: float) -> None:
-        """The server closed the watch in good order."""
+        """The server closed the watch normally."""
         match self.state:
             case Streaming():
                 self.failed(Unavailable("the watch ended before all existing objects had been sent"), now)
@@ -339,14 +339,14 @@ class ListWatch(Generic[T]):
         """The pause is over."""
         state = self.state
         assert isinstance(state, Pausing)
-        # Meanwhile another list/watch may have learned that the server does not know streaming lists.
+        # Meanwhile another list/watch may have found that the server does not support streaming lists.
         self.state = self._beginning(state.version) if isinstance(state.then, Streaming) else state.then
 
-    # Transitions
+    # Transitions.
 
     @property
     def _outdated(self) -> bool:
-        """Whether somebody else has noticed a restore since the copy was read."""
+        """Whether another list/watch has noticed a restore since the copy was listed."""
         return self._rewrites < self._shared.rewrites
 
     def _beginning(self, version: str) -> Streaming[T] | Listing[T]:
@@ -355,7 +355,7 @@ class ListWatch(Generic[T]):
         return Streaming(version, rewrites) if streaming else Listing(version, rewrites)
 
     def _stale(self, state: Watching, version: str, now: float) -> None:
-        """A replay, or the history was rewritten. A probe tells; what it cleared of suspicion is a replay."""
+        """A replay, or a rewritten history. A probe decides; once it has cleared the server, it is a replay."""
         self.stale_events += 1
         if not state.cleared:
             problem = f"the watch went back from version {state.version} to {version}"

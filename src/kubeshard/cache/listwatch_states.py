@@ -1,7 +1,7 @@
-"""The states of the list/watch machine (`listwatch`), each with what is known only there, and the request that the
-driver carries out in it.
+"""The states of the list/watch machine (`listwatch`), each with the data that exist only in it, and the request that
+the driver executes in it.
 
-A version that a state does not have cannot be asked for, and what one full read has gathered cannot reach another one.
+So a version cannot be used in a state that has none, and items of one full list cannot leak into another.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kubeshard.core.objects import KubeObject
 
 T = TypeVar("T", bound=KubeObject)
 
-# Requests: what the driver is to do now.
+# Requests: what the driver must do now.
 
 
 class List(NamedTuple):
@@ -22,7 +22,7 @@ class List(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """Open a watch with bookmarks. `initial`: it begins with all existing objects, `resource_version` is then
+    """Open a watch with bookmarks. `initial`: it starts with all existing objects, and `resource_version` is
     `""`.
     """
 
@@ -31,7 +31,7 @@ class Watch(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """Ask for the server's present version, consistently."""
+    """Read the server's current version, consistently."""
 
 
 class Pause(NamedTuple):
@@ -41,21 +41,21 @@ class Pause(NamedTuple):
 Request = List | Watch | Probe | Pause
 
 
-# States. `version` is the last version: that of the newest event, bookmark or full read; "" before the first one.
+# States. `version` is the last version: that of the newest event, bookmark or full list; "" before the first one.
 
 
 @dataclass(slots=True)
 class Streaming(Generic[T]):
-    """Reading everything through a watch that begins with the existing objects."""
+    """Listing everything with a watch that starts with the existing objects."""
 
     version: str
-    """Of what was known before; the read tells whether the history went back."""
+    """The version that was known before; the list shows whether the history went back."""
     rewrites: int
-    """Of the history, that are known of as the read begins."""
+    """The known rewrites of the history at the start of the list."""
     entries: Snapshot[T] = field(default_factory=Snapshot)
     opened_at: float | None = None
     due: float = 0.0
-    """As of `Watching`, once it is open."""
+    """As in `Watching`, once it is open."""
 
     @property
     def request(self) -> Request:
@@ -64,15 +64,15 @@ class Streaming(Generic[T]):
 
 @dataclass(slots=True)
 class Listing(Generic[T]):
-    """Reading everything through a paged list."""
+    """Listing everything in pages."""
 
     version: str
-    """As of `Streaming`."""
+    """As in `Streaming`."""
     rewrites: int
-    """As of `Streaming`."""
+    """As in `Streaming`."""
     entries: Snapshot[T] = field(default_factory=Snapshot)
     streaming_refused: bool = False
-    """Whether the server has just called a streaming list invalid."""
+    """Whether the server has just rejected a streaming list as invalid."""
 
     @property
     def request(self) -> Request:
@@ -85,9 +85,9 @@ class Opening:
 
     version: str
     since: float
-    """When the version was last beyond question (monotonic seconds)."""
+    """When the version was last known to be valid (monotonic seconds)."""
     cleared: bool = False
-    """As of `Watching`."""
+    """As in `Watching`."""
 
     @property
     def request(self) -> Request:
@@ -96,11 +96,11 @@ class Opening:
 
 @dataclass(slots=True)
 class Probing:
-    """Asking at which version the server is."""
+    """Reading the server's current version."""
 
     version: str
     since: float
-    """When the question arose (monotonic seconds)."""
+    """When the doubt arose (monotonic seconds)."""
 
     @property
     def request(self) -> Request:
@@ -109,17 +109,17 @@ class Probing:
 
 @dataclass(slots=True)
 class Watching:
-    """Following changes, on the request of the state before."""
+    """Receiving changes, on the request of the previous state."""
 
     version: str
     request: Request
     opened_at: float
     due: float
-    """When the server is to end it."""
+    """When the server will end it."""
     heard: bool = False
-    """Whether this watch has told anything newer than its beginning."""
+    """Whether this watch has sent anything newer than its start."""
     cleared: bool = False
-    """Whether a probe has shown, since something new came, that what is older than the last version is a replay."""
+    """Whether a probe has shown, since the last new event, that anything older than the last version is a replay."""
 
 
 @dataclass(slots=True)

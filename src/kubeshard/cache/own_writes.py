@@ -1,21 +1,21 @@
 """Read your own writes: a reader that wrote waits, briefly, until the cache has seen what it wrote.
 
-One `OwnWrites` belongs to one reconciled key: it remembers what reconciles of that key wrote, across
-reconciles, because the next one must not act on a cache from before the writes of the last. Nobody else
-waits. A write is seen by an informer when
+An `OwnWrites` belongs to one reconciled key: it remembers what reconciles of that key wrote, across reconciles,
+because the next one must not act on a cache from before the last one's writes. Nobody else waits. An informer
+has seen a write when
 
-* the store is complete up to the written version: by its event, by any later event, by a bookmark or by a
-  full read. This covers a write that moved the object out of the selector (it shows as a DELETED event, or
-  not at all) and one that changed nothing;
-* or everything was read anew by a request that began after the write was answered. Versions may then even be
-  lower than before: an API server that was restored from a backup never comes to the written version again;
-* or the store lacks the object, and no pending write put it into the scope: nothing will ever show;
-* a deletion: the store lacks the UID, or has it as being deleted. (Of a deletion without a UID nothing can be
-  told; nobody waits for it.)
+* the store is complete up to the written version: by its event, by any later event, by a bookmark or by a full
+  list. This covers a write that moved the object out of the selector (it shows as a DELETED event, or not at
+  all) and one that changed nothing;
+  * or a full list was requested after the write's response. Versions may then even be lower than before: an API
+  server that was restored from a backup never reaches the written version again;
+  * or the store lacks the object, and no pending write put it into the scope: it will never show;
+  * a deletion: the store lacks the UID, or has it as being deleted. (A deletion without a UID cannot be checked, so
+  nobody waits for it.)
 
 Guaranteed: after `settled` returns, reads of that kind reflect all recorded writes to it, or newer states;
-without pending writes it does not suspend. Not guaranteed: success. A cache that stays behind raises
-`CacheBehind`, and the reconcile is to be requeued. Deleting collections leaves no record. See KEP-5647.
+without pending writes it does not suspend. Not guaranteed: success. If the cache stays behind, it raises
+`CacheBehind`, and the reconcile must be requeued. Deletions of collections are not recorded. See KEP-5647.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PATIENCE = 5.0
 
 
 class _Answered(NamedTuple):
-    """A write, and when the server's answer to it came (monotonic seconds)."""
+    """A write, and when its response arrived (monotonic seconds)."""
 
     write: WriteRecord
     at: float
@@ -106,7 +106,7 @@ class OwnWrites:
             self._first_behind(cache, kind)
 
     def _first_behind(self, cache: Cache, kind: Kind) -> tuple[Informer[Any], WriteRecord] | None:
-        """An informer that has not seen a write, and that write. Forgets what all of them have seen."""
+        """An informer that has not seen a write, and that write. Forgets writes that all informers have seen."""
         objects = self._pending.get(kind.group_kind, {})
         informers = list(cache.informers_of(kind))
         for key, writes in list(objects.items()):
@@ -136,7 +136,7 @@ def has_seen(informer: Informer[Any], key: Key, writes: list[WriteRecord]) -> bo
 
 
 def _supersedes(new: WriteRecord, old: WriteRecord) -> bool:
-    """Whether an informer that has seen the new one has seen the old one: a task that lasts writes without end."""
+    """Whether an informer that has seen the new one has seen the old one: a long-lived task writes without end."""
     kept = not (new.deleted or old.deleted)
     return kept and (new.uid, new.labels) == (old.uid, old.labels)
 
@@ -171,7 +171,7 @@ class WriteBook(Generic[K]):
         return _Recording(self, key, self._books.get(key) or OwnWrites(self._clock))
 
     def keep(self, key: K, writes: OwnWrites) -> None:
-        """For the key's next `recording`, as far as they have not been seen."""
+        """Keeps writes that have not been seen yet for the key's next `recording`."""
         if writes:
             writes.prune(self._cache)
         if writes:
@@ -181,7 +181,7 @@ class WriteBook(Generic[K]):
         self._prune_oldest()
 
     def _prune_oldest(self) -> None:
-        """Keys that are never reconciled again must not pile up: each reconcile looks after two others."""
+        """Keys that are never reconciled again must not pile up: each reconcile prunes two others."""
         for _ in range(min(2, len(self._books))):
             key, writes = self._books.popitem(last=False)
             writes.prune(self._cache)
@@ -212,7 +212,7 @@ _current: ContextVar[OwnWrites | None] = ContextVar("kubeshard.cache.own_writes"
 
 
 def record_own_write(write: WriteRecord) -> None:
-    """The callback for `client.on_write`: notes the write for the key that this task reconciles, if any."""
+    """The callback for `client.on_write`: records the write for the key that this task reconciles, if any."""
     writes = _current.get()
     if writes is not None:
         writes.record(write)

@@ -10,15 +10,15 @@ import asyncio
 from kubeshard.runtime.clock import Clock
 
 SLICE = 0.01
-"""Seconds of work after which others get a turn."""
+"""Seconds of work after which other tasks get a turn."""
 
 STEPS = 256
-"""Steps after which others get a turn even if the clock stands still."""
+"""Steps after which other tasks get a turn even if the clock stands still."""
 
 
 class Pace:
-    """One long piece of work: call `step` after each small part. Of several that run at the same time each is one of
-    so many `sharers` of a slice.
+    """One long computation: call `step` after each small part. If several run at the same time, they share a slice
+    with this many `sharers`.
     """
 
     def __init__(self, clock: Clock, sharers: int = 1) -> None:

@@ -1,12 +1,12 @@
 """Drives one list/watch machine against the API server and hands its changes to a sink: an informer, or a watcher.
 
-Guaranteed: objects of any size; others get a turn on the event loop every few milliseconds of decoding; a
-watch on which nothing comes for READ_DEADLINE is given up (a bookmark is due every minute), so a half-open
-connection costs at most that; an object that does not fit its class is passed on as its UndecodableObject and
-never fails the list. Where a watch shows an object that cannot even be told by name, the change of some object
-was missed, so everything is read again; a full read leaves such an object out. Every failure is counted, told
-to the sink, kept in `last_error`, and followed by another attempt. Nothing is read while the sink has the driver
-wait, so a slow sink slows the server down and costs no memory.
+Guaranteed: objects of any size; other tasks get a turn on the event loop every few milliseconds of decoding; a
+watch without any event for READ_DEADLINE is given up (a bookmark is due every minute), which bounds the cost of a
+half-open connection; an object that does not fit its class is passed on as an UndecodableObject and never fails
+the list. If a watch sends an object whose name cannot be read, the change of some object was missed, so
+everything is listed again; a full list omits such an object. Every failure is counted, reported to the sink,
+kept in `last_error`, and followed by another attempt. Nothing is read while the sink makes the driver wait, so a
+slow sink causes backpressure and costs no memory.
 
 RBAC: list and watch.
 """
@@ -54,15 +54,15 @@ from kubeshard.runtime.rng import Rng
 T = TypeVar("T", bound=KubeObject)
 
 READ_DEADLINE = 75.0
-"""Seconds without an event or bookmark after which a watch counts as dead. A bookmark is due every minute, so that a
-healthy watch is not cut; and 15 s are left for a new watch before others take the informer for deaf (90 s).
+"""Seconds without an event or bookmark after which a watch counts as dead. A bookmark is due every minute, so a
+healthy watch is not cut; and 15 s remain for a new watch before the informer counts as silent (90 s).
 """
 
 _log = get_logger("kubeshard.cache")
 
 
 class Interrupted(NamedTuple):
-    """Nothing is heard at the moment, and everything is tried again in so many seconds: 0 is at once."""
+    """The watch is interrupted, and is retried after this many seconds; 0: at once."""
 
     error: ApiError
     seconds: float
@@ -70,7 +70,7 @@ class Interrupted(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What list/watches have met. `errors`: those that failed, by the class of the error."""
+    """Counts of what happened to list/watches. `errors`: those that failed, by the class of the error."""
 
     full_reads: int = 0
     rewinds: int = 0
@@ -78,33 +78,32 @@ class Tally:
     errors: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Tally) -> None:
-        """But for the errors."""
+        """Without the errors."""
         self.full_reads += other.full_reads
         self.rewinds += other.rewinds
         self.unexpected_answers += other.unexpected_answers
 
 
 class Sink(Protocol[T]):
-    """Where the changes go. `part` is the namespace that this list/watch covers, or ALL_NAMESPACES."""
+    """Receives the changes. `part` is the namespace that this list/watch covers, or ALL_NAMESPACES."""
 
     def apply(self, change: Apply[T] | Remove[T] | Advance, part: str) -> Awaitable[None] | None:
-        """One step. What it returns is waited for before anything else is read."""
+        """One step. The awaitable that it returns, if any, is awaited before anything else is read."""
 
     async def replace(self, change: Replace[T], part: str) -> None:
-        """A full read."""
+        """A full list."""
 
     async def interrupted(self, interruption: Interrupted, part: str, *, again: bool) -> None:
-        """A list or watch failed. `again`: for the reason for which it failed before, without having worked since."""
+        """A list or watch failed. `again`: for the same reason as before, without having worked since."""
 
     def unreadable(self, error: UndecodableObject) -> None:
-        """An object came that does not fit its class. If its name is known it is an entry of a change, too."""
+        """An object that does not fit its class was received. If its name is known it is an entry of a change, too."""
 
 
 class Reflector(Generic[T]):
-    """One list/watch: a form, a scope, and of it one namespace or all.
+    """One list/watch: of a form, in a scope, for one of its namespaces or all.
 
-    `arrive` is what becomes of an object on its way in. `last_heard` (monotonic seconds) and `tally`, where it counts
-    what it meets, may be read at any time.
+    `arrive` is applied to each received object. `last_heard` (monotonic seconds) and `tally` may be read at any time.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class Reflector(Generic[T]):
         self.tally = tally
         self.last_heard: float | None = None
         self.read_since = float("-inf")
-        """When the last full read that succeeded was begun (monotonic seconds)."""
+        """When the last successful full list was started (monotonic seconds)."""
         self._client = client
         self._form = form
         self._scope = scope
@@ -167,7 +166,7 @@ class Reflector(Generic[T]):
                         await self._watch(watch)
             except ApiError as error:
                 await self._failed(error)
-            except ConfigurationError as error:  # credentials that are unusable now may be mended in place
+            except ConfigurationError as error:  # unusable credentials may be replaced in place
                 await self._failed(Unauthorized(str(error)))
 
     async def _list(self) -> None:
@@ -222,7 +221,7 @@ class Reflector(Generic[T]):
                 if isinstance(machine.state, Pausing):
                     return
                 if isinstance(machine.state, Watching):
-                    self._reported = ""  # a list alone mends nothing: the watch may be what is refused
+                    self._reported = ""  # a successful list proves nothing: the watch may be what is refused
                 await pace.step()
         machine.ended(self._clock.monotonic())
 
@@ -242,9 +241,7 @@ class Reflector(Generic[T]):
             elif isinstance(machine.state, Streaming):
                 return
             else:
-                raise UnexpectedResponse(
-                    f"the watch sent an object that cannot be told by name: {event.error}"
-                )
+                raise UnexpectedResponse(f"the watch sent an object whose name cannot be read: {event.error}")
         if isinstance(change, Replace):
             await self._replace(change)
         elif change is not None and (room := self.sink.apply(change, self.part)) is not None:
@@ -258,7 +255,7 @@ class Reflector(Generic[T]):
         await self.sink.replace(change, self.part)
 
     def _arrival(self, obj: T) -> T | UndecodableObject:
-        """What stands for the object from here on."""
+        """What represents the object from here on."""
         if self._arrive is None:
             return obj
         arrived = self._arrive(obj)
@@ -276,7 +273,7 @@ class Reflector(Generic[T]):
         if isinstance(machine.state, Pausing):
             return  # which tells of it
         self._log.debug("Continuing at once", error=error)
-        if not isinstance(error, Invalid):  # which is how a server says that it has no streaming lists
+        if not isinstance(error, Invalid):  # which is how a server without streaming lists responds
             await self._interrupted(error, 0.0)
 
     async def _interrupted(self, error: ApiError, seconds: float) -> None:

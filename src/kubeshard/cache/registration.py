@@ -1,13 +1,13 @@
-"""A handler's place at an informer.
+"""A handler's registration with an informer.
 
-A plain function is called inline: it maps and enqueues, it does not wait, and there is no buffer. Only one that is
-added to a filled store first hears of what is there, a few milliseconds' worth at a time; what happens meanwhile waits
-in line behind it, so the handler hears the same sequence as if it had been told at one stroke: each object's initial
-`Added` first, then its changes, nothing twice and nothing left out.
+A plain function is called inline: it maps and enqueues, it does not wait, and there is no buffer. The exception is one
+that is added to a filled store: it is called with the existing objects in slices of a few milliseconds, and changes
+queue up behind them, so the handler sees the same sequence as if it had been called with everything at once: each
+object's initial `Added` first, then its changes, without duplicates or gaps.
 
-An `async def` function is called in a task of its own, one call at a time. It may take as long as it likes: nobody
-else waits for it, and what it has still to hear is collapsed for each object (`backlog`), so a handler that never
-returns costs a bounded amount of memory. `busy_since` and `waiting` show it.
+An `async def` function is called in its own task, one call at a time. It may take as long as it likes: nobody waits
+for it, and its pending deltas are collapsed for each object (`backlog`), so a handler that never returns costs a
+bounded amount of memory. `busy_since` and `waiting` show it.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ Failed = Callable[[str, BaseException], None]
 
 
 class Registration(Generic[T]):
-    """Made by `Informer.add_handler`. As a context manager it removes the handler at the end of the block.
+    """Created by `Informer.add_handler`. As a context manager it removes the handler at the end of the block.
 
-    `name`: what the handler is called in logs, in metrics and on the health page.
+    `name`: the handler's name in logs, in metrics and on the health page.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Registration(Generic[T]):
         self.name = name
         self._undecodable = undecodable
         self._filled = filled
-        """Whether the store is."""
+        """Whether the store is filled."""
         self._failed = failed
         self._clock = clock
         self._active = True
@@ -75,8 +75,8 @@ class Registration(Generic[T]):
         self.remove()
 
     def remove(self) -> None:
-        """The handler is not called any more, not even with the rest of a change that is being told right now; a call
-        of an async handler that is under way is cancelled, unless it is the one that calls this.
+        """The handler is not called any more, not even with the rest of a change that is currently being reported; a
+        running call of an async handler is cancelled, unless that call is the caller.
         """
         self._active = False
         self._existing, self._existing_left = iter(()), 0
@@ -88,7 +88,9 @@ class Registration(Generic[T]):
 
     @property
     def has_synced(self) -> bool:
-        """Whether the store is filled and the handler has heard of all that was there then, or when it was added."""
+        """Whether the store is filled and the handler has been called with all objects that existed then, or when it
+        was added.
+        """
         return self._filled.is_set() and self._caught_up.is_set()
 
     async def synced(self) -> None:
@@ -98,44 +100,44 @@ class Registration(Generic[T]):
 
     @property
     def waiting(self) -> int:
-        """How many objects' changes the handler has still to hear."""
+        """The number of objects with pending deltas for the handler."""
         return self._existing_left
 
     @property
     def busy_since(self) -> float | None:
-        """When the call of an async handler that is under way began (monotonic seconds)."""
+        """When the running call of an async handler started (monotonic seconds)."""
         return None
 
-    # From the informer
+    # Called by the informer.
 
     @property
     def behind(self) -> bool:
-        """Whether what happens is to be queued, instead of told at once."""
+        """Whether changes must be queued, because the handler cannot be called at once."""
         return not self._caught_up.is_set()
 
     def begin_with(self, existing: Collection[T], unreadable: Collection[UndecodableObject]) -> None:
-        """The handler hears of these first."""
+        """Calls the handler with these first."""
         self._existing = chain((Added(obj, initial=True) for obj in existing), unreadable)
         self._existing_left = len(existing) + len(unreadable)
         self._caught_up.clear()
 
     def store_filled(self) -> None:
-        """All that was there for the first full read has been told or queued."""
+        """Called when everything in the first full list has been reported or queued."""
 
     def tell(self, news: News[T]) -> None:
-        """Calls the handler, whatever it raises."""
+        """Calls the handler, and catches whatever it raises."""
         raise NotImplementedError
 
     def queue(self, news: News[T]) -> None:
         raise NotImplementedError
 
     async def run(self) -> None:
-        """Calls the handler with what it has still to hear. To be gone on with after a break."""
+        """Calls the handler with its pending deltas. May be cancelled and run again."""
         raise NotImplementedError
 
 
 class Inline(Registration[T]):
-    """The place of a plain function."""
+    """The registration of a plain function."""
 
     def __init__(self, handler: Handler[T], *place: Any) -> None:
         super().__init__(*place)
@@ -157,7 +159,7 @@ class Inline(Registration[T]):
             if isinstance(news, UndecodableObject):
                 self._undecodable(news)
                 return
-            answer: object = self._handler(news)  # it may not keep to its type
+            answer: object = self._handler(news)  # it may violate its type
             if answer is not None and inspect.iscoroutine(answer):
                 answer.close()
                 raise TypeError("it returned a coroutine that nobody awaits: declare it with `async def`")
@@ -175,7 +177,7 @@ class Inline(Registration[T]):
             await pace.step()
 
     def catch_up(self) -> None:
-        """`run` at one stroke."""
+        """`run` without yielding."""
         for news in self._left():
             self.tell(news)
 
@@ -189,14 +191,14 @@ class Inline(Registration[T]):
 
 
 class Queued(Registration[T]):
-    """The place of an async function."""
+    """The registration of an async function."""
 
     def __init__(self, handler: AsyncHandler[T], *place: Any) -> None:
         super().__init__(*place)
         self._handler = handler
         self._backlog: Backlog[T] = Backlog()
         self._mark = 0 if self._filled.is_set() else None
-        """Up to where the backlog is of what was there when the store was filled."""
+        """The end of the backlog that existed when the store was filled."""
         self._news = asyncio.Event()
         self._since: float | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -263,7 +265,9 @@ class Queued(Registration[T]):
         self._since = self._clock.monotonic()
         try:
             await self._handler(news)
-        except asyncio.CancelledError as error:  # of its own making, unless somebody wants the task to end
+        except (
+            asyncio.CancelledError
+        ) as error:  # raised by the handler itself, unless the task is being cancelled
             if self._task is None or self._task.cancelling():
                 raise
             self._failed(self.name, error)
@@ -288,7 +292,7 @@ def placed(
     failed: Failed,
     clock: Clock,
 ) -> Registration[T]:
-    """The place of the handler, by what it is. `only`: as of `narrowed`. `name` `""`: that of the function."""
+    """The registration of the handler, by its type. `only`: see `narrowed`. `name` `""`: that of the function."""
     call: Any = type(handler).__call__
     place = name or name_of(handler), undecodable, filled, failed, clock
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call):

@@ -1,13 +1,13 @@
-"""Between two scopes of one informer: the new one is read beside the old one, which stays in force meanwhile.
+"""Switches an informer between two scopes: the new one is listed while the old one stays in force.
 
-The list/watches of the new scope fill a `Staging`. When each of them has read everything, the exchange is prepared,
-while all list/watches wait; then the store is exchanged at one stroke, the old list/watches are stopped, and handlers
-are told the difference: what left as deleted (not final: most of it still exists), what came as added. Until they have
-been told, the new list/watches wait.
+The list/watches of the new scope fill a `Staging`. When each of them has listed everything, the exchange is prepared
+while all list/watches wait; then the store is exchanged atomically, the old list/watches are stopped, and handlers are
+called with the difference: objects that left are deleted (not final: most of them still exist), objects that entered
+are added. Until then, the new list/watches wait.
 
-Neither side is ahead of the other for certain. What the old list/watches told meanwhile counts where it is newer than
-what the new ones have read, so no object goes back to an earlier state. Where it cannot be said whether the new scope
-has such an object it is left out: what is newer than their position, the new list/watches have still to tell.
+Neither side is necessarily ahead of the other. Changes from the old list/watches win if they are newer than what the
+new ones have listed, so no object goes back to an earlier state. If it is unknown whether the new scope includes such
+an object, it is left out: the new list/watches will still report anything newer than their position.
 """
 
 from __future__ import annotations
@@ -29,41 +29,39 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class _Heard(NamedTuple, Generic[T]):
-    """From the old list/watches; `entry` None: it left."""
+    """A change from the old list/watches; `entry` None: the object left."""
 
     version: str
     entry: T | UndecodableObject | None
 
 
 class Staging(Generic[T]):
-    """The sink of the new list/watches, in the place of `sink`, which it hands what goes wrong."""
+    """The sink of the new list/watches, in place of `sink`, to which it passes errors."""
 
     def __init__(self, kind: Kind, scope: Scope, parts: Iterable[str], sink: Sink[T]) -> None:
         self._kind = kind
         self._scope = scope
         self._sink = sink
         self._read: dict[str, tuple[str, Snapshot[T]]] = {}
-        """The version and the objects of each part that has been read in full."""
+        """The version and the objects of each part that has been fully listed."""
         self._unread = set(parts)
         self._heard: dict[Key, _Heard[T]] = {}
         self._closed = False
         self._told = asyncio.Event()
         self._complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """All parts have been read."""
+        """All parts have been listed."""
         if not self._unread:
             self._complete.set_result(None)
 
     async def completed(self, drivers: Iterable[asyncio.Task[NoReturn]]) -> None:
-        """Waits until all parts have been read, or a driver ends: of which there is no other reason than that the
-        informer does.
-        """
+        """Waits until all parts have been listed, or a driver ends, which happens only if the informer ends."""
         either: list[asyncio.Future[Any]] = [self._complete, *drivers]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
 
-    # From the old list/watches
+    # Called by the old list/watches.
 
     def old(self, change: Replace[T] | Apply[T] | Remove[T] | Advance, gone: Iterable[Key] = ()) -> None:
-        """What they tell while the new ones read. `gone`: what a full read did not find any more."""
+        """A change while the new ones are listing. `gone`: what a full list no longer contained."""
         match change:
             case Apply(entry) | Remove(entry):
                 assert entry.key is not None
@@ -74,7 +72,7 @@ class Staging(Generic[T]):
                 for key, entry in entries.items():
                     self._heard[key] = _Heard(entry.metadata.resource_version, entry)
 
-    # From the new list/watches
+    # Called by the new list/watches.
 
     def apply(self, change: Apply[T] | Remove[T] | Advance, part: str) -> Awaitable[None] | None:
         if self._closed:
@@ -116,10 +114,10 @@ class Staging(Generic[T]):
         elif (room := self._sink.apply(change, part)) is not None:
             await room
 
-    # The exchange
+    # The exchange.
 
     def close(self) -> tuple[Snapshot[T], dict[str, str]]:
-        """What the new parts hold, and up to which version. What comes from now on waits for `open`."""
+        """The objects of the new parts, and their versions. Later changes wait for `open`."""
         self._closed = True
         versions = {part: version for part, (version, _) in self._read.items()}
         found: Snapshot[T] = Snapshot()
@@ -136,7 +134,7 @@ class Staging(Generic[T]):
         return found, versions
 
     def open(self) -> None:
-        """The difference has been told: what waits goes to the sink."""
+        """Called when the difference has been reported: passes waiting changes to the sink."""
         self._told.set()
 
     def _has(self, entry: T | UndecodableObject, *, known_before: bool) -> bool:

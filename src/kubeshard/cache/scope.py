@@ -1,4 +1,4 @@
-"""Which objects of a kind a cache holds."""
+"""Which objects of a kind a cache contains."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import FieldSelector, Selector
 
 ALL_NAMESPACES = ""
-"""The part of a store that one cluster-wide list/watch feeds; no namespace has this name."""
+"""The part of a store that a cluster-wide list/watch feeds; no namespace has this name."""
 
 EVERYTHING = Selector.everything()
 ANY_FIELDS = FieldSelector.everything()
@@ -18,11 +18,11 @@ ANY_FIELDS = FieldSelector.everything()
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A part of all objects of a kind, by namespaces, labels and fields. Hashable: informers are shared by
-    it.
+    """A subset of the objects of a kind, by namespaces, labels and fields. Hashable: informers are shared by
+    scope.
 
-    `namespaces`: `ALL` of them by one list/watch; a set costs one list/watch per namespace and needs RBAC in these
-    namespaces only. Kinds without namespaces ignore it.
+    `namespaces`: `ALL` uses one list/watch; a set uses one list/watch per namespace and needs RBAC only in these
+    namespaces. Ignored for cluster-scoped kinds.
     """
 
     namespaces: frozenset[str] | All = ALL
@@ -50,8 +50,8 @@ class Scope:
         return self.namespaces is ALL or not kind.namespaced or namespace in self.namespaces
 
     def may_select(self, kind: Kind, metadata: ObjectMeta) -> bool:
-        """False when the object is surely not in this scope. Of field selectors only those on name and
-        namespace can be judged here; others count as fulfilled.
+        """False if the object is certainly not in this scope. Only field selectors on name and namespace can be
+        evaluated here; others count as matching.
         """
         if not self.covers(kind, metadata.namespace) or not self.labels.matches(metadata.labels):
             return False
@@ -64,5 +64,5 @@ class Scope:
 
     @property
     def judged_by_metadata(self) -> bool:
-        """Whether `may_select` is certain also where it says True."""
+        """Whether `may_select` is exact when it returns True."""
         return all(term.path in ("metadata.name", "metadata.namespace") for term in self.fields.requirements)

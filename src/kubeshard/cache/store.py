@@ -1,10 +1,9 @@
 """The objects of one informer in memory, with indexes.
 
-Guaranteed: a change is visible as a whole or not at all (a replacement swaps everything at once, however long it is
-prepared; an index that is not complete cannot be read); lists are snapshots that later changes do not touch; iteration
-order depends on the history only, not on hashes. Objects are shared with all readers and immutable: to change one is to
-copy it (`msgspec.structs.replace`). Not guaranteed: that the store is up to date; `resource_version` says up to where
-it is. Not for use by several threads.
+Guaranteed: changes are atomic (a replacement swaps everything at once, however long it is prepared; an incomplete index
+cannot be read); lists are snapshots that later changes do not affect; iteration order depends only on the history, not
+on hashes. Objects are shared by all readers and immutable: copy an object to change it (`msgspec.structs.replace`). Not
+guaranteed: that the store is up to date; `resource_version` is the version it has reached. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -28,15 +27,14 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class UndeclaredIndex(KubeshardError):
-    """A read by an index that nobody declared."""
+    """A read by an undeclared index."""
 
 
 class Store(Generic[T]):
     """Objects by namespace and name, and by the values of named indexes.
 
-    A store is fed in `parts`: ALL_NAMESPACES, or each namespace by its own list/watch. An object that could
-    not be decoded is not an object: lists skip it, `get` raises its UndecodableObject, so that nobody takes it
-    for absent.
+    A store is fed in `parts`: ALL_NAMESPACES, or each namespace by its own list/watch. Lists skip an object that
+    could not be decoded; `get` raises its UndecodableObject, so that nobody mistakes it for absent.
     """
 
     def __init__(
@@ -65,7 +63,7 @@ class Store(Generic[T]):
         return found
 
     def metadata(self, key: Key) -> ObjectMeta | None:
-        """What identifies the object, decodable or not; None if it is not here."""
+        """The object's metadata, even if it is not decodable; None if it is not in the store."""
         entry = self._objects.get(key[0], {}).get(key[1]) or self._undecodable.get(key)
         return entry.metadata if entry is not None else None
 
@@ -76,17 +74,15 @@ class Store(Generic[T]):
         return [obj for objects in self._objects.values() for obj in objects.values()]
 
     def objects(self) -> Iterator[T]:
-        """Each object once. Nothing may be written meanwhile."""
+        """Each object once. The store must not be changed meanwhile."""
         return (obj for objects in self._objects.values() for obj in objects.values())
 
     def copy(self) -> dict[str, dict[str, T]]:
-        """All objects by namespace and name, in a mapping of the caller's own. Fast: it touches no object."""
+        """All objects by namespace and name, in a new mapping. Fast: it does not touch the objects."""
         return {namespace: objects.copy() for namespace, objects in self._objects.items()}
 
     def by_index(self, name: str, value: str, namespace: str | All = ALL) -> Sequence[T]:
-        """The objects that the index function filed under `value`. Raises UndeclaredIndex, CacheBehind while not all
-        objects have been filed.
-        """
+        """The objects with this index value. Raises UndeclaredIndex, and CacheBehind while the index is incomplete."""
         return self._index(name).find(value, namespace)
 
     def has_index(self, name: str) -> bool:
@@ -94,11 +90,11 @@ class Store(Generic[T]):
         return name in self._indexes and self._indexes[name].complete
 
     def filed(self, name: str, value: str) -> Mapping[Key, T]:
-        """As `by_index`, by key. To be read at once: it may change with the store."""
+        """Like `by_index`, but by key. Read it at once: it may change with the store."""
         return self._index(name).filed(value)
 
     def unfiled(self, name: str) -> frozenset[Key]:
-        """Objects for which the function of this index raised, so that it does not find them."""
+        """Objects for which the function of this index raised, and which the index therefore lacks."""
         return self._index(name).unfiled
 
     @property
@@ -107,7 +103,7 @@ class Store(Generic[T]):
 
     @property
     def resource_version(self) -> str:
-        """The version up to which all parts are complete; `""` before the first full read of each."""
+        """The version up to which all parts are complete; `""` before the first full list of each."""
         return min(self._versions.values(), key=lambda version: (len(version), version), default="")
 
     def complete_up_to(self, namespace: str) -> str:
@@ -115,7 +111,7 @@ class Store(Generic[T]):
         versions = self._versions
         return versions[namespace] if namespace in versions else versions.get(ALL_NAMESPACES, "")
 
-    # Writing: by the informer only
+    # Writing: only by the informer.
 
     def add_index(
         self, name: str, function: IndexFunction[T], changed: IndexListener = lambda value: None
@@ -147,7 +143,7 @@ class Store(Generic[T]):
         index.complete = True
 
     def remove_index(self, name: str) -> None:
-        """The name is free again. Nothing happens if there is no such index."""
+        """Frees the name. Does nothing if there is no such index."""
         self._indexes.pop(name, None)
 
     def replace(
@@ -158,7 +154,7 @@ class Store(Generic[T]):
         *,
         rewound: bool = False,
     ) -> Sequence[Delta[T]]:
-        """`replacement` and `exchange` at one go."""
+        """`replacement` and `exchange` in one step."""
         replacement = self.replacement(entries, {part: resource_version}, self._others(part), rewound=rewound)
         return list(self.exchange(replacement))
 
@@ -170,8 +166,8 @@ class Store(Generic[T]):
         *,
         rewound: bool = False,
     ) -> Replacement[T]:
-        """What makes the parts those of `versions`, which hold exactly these entries, and those that are kept as they
-        are. `rewound`: the server's history was rewritten, so objects of one version may differ.
+        """Replaces the parts by those of `versions`, with exactly these entries, and those that are kept as they are.
+        `rewound`: the server's history was rewritten, so objects with the same version may differ.
         """
         snapshot = entries if isinstance(entries, Snapshot) else Snapshot(entries.values())
         stay = tuple(kept)
@@ -188,9 +184,7 @@ class Store(Generic[T]):
         )
 
     def exchange(self, replacement: Replacement[T]) -> Iterator[Delta[T]]:
-        """Puts it in its place, now, whatever is left to be prepared. Returns what that changed: deletions first, then
-        the rest.
-        """
+        """Applies the replacement now, finishing its preparation. Returns the changes, deletions first."""
         for _ in replacement.steps:
             pass
         kept, snapshot = replacement.kept, replacement.snapshot
@@ -209,7 +203,7 @@ class Store(Generic[T]):
         return [other for other in self._versions if other != part]
 
     def apply(self, entry: T | UndecodableObject, part: str = ALL_NAMESPACES) -> tuple[Delta[T], ...]:
-        """An object was added or modified. An entry that is here already, or older, changes nothing."""
+        """An object was added or modified. An entry that is stored already, or older, changes nothing."""
         metadata = entry.metadata
         self.advance(metadata.resource_version, part)
         if isinstance(entry, UndecodableObject):
@@ -234,8 +228,8 @@ class Store(Generic[T]):
         return delta
 
     def remove(self, entry: T | UndecodableObject, part: str = ALL_NAMESPACES) -> tuple[Delta[T], ...]:
-        """An object left: deleted, or no longer selected. `entry` is its last state. Where the object that is here is
-        newer, nothing changes.
+        """An object left: deleted, or no longer selected. `entry` is its last state. If the stored object is newer,
+        nothing changes.
         """
         version = entry.metadata.resource_version
         self.advance(version, part)
@@ -252,7 +246,7 @@ class Store(Generic[T]):
         return (Deleted(entry),)
 
     def advance(self, resource_version: str, part: str = ALL_NAMESPACES) -> None:
-        """Nothing else has happened in the part up to this version."""
+        """There are no other changes in the part up to this version."""
         self._versions[part] = newest(resource_version, self._versions[part])
 
     def _index(self, name: str) -> Index[T]:
@@ -262,7 +256,7 @@ class Store(Generic[T]):
             return index
         there = f"there are {', '.join(sorted(self._indexes))}" if self._indexes else "there is none"
         raise UndeclaredIndex(
-            f"there is no index {name!r}: declare it, with `indexes=[Index(KIND, {name!r}, function)]` of the "
+            f"there is no index {name!r}: declare it with `indexes=[Index(KIND, {name!r}, function)]` of the "
             f"controller or `add_index` of the cache ({there})"
         )
 

@@ -1,14 +1,14 @@
-"""What becomes of an object between the server and the store.
+"""Transforms of an object between the server and the store.
 
-kubectl's copy of an object's former self is left out: no controller reads it, and it can double the object's size.
-(`metadata.managedFields` is never decoded.) Then comes the transform of the kind, if there is one, to leave out or
-shorten what nobody reads.
+kubectl's last-applied copy of the object is dropped: no controller reads it, and it can double the object's size.
+(`metadata.managedFields` is never decoded.) Then the transform of the kind, if there is one, drops or shortens what
+nobody reads.
 
-Guaranteed: a transform sees each version of an object that the server sends, before it is stored, filed in an index or
-told to a handler, and never sees its own result, a tombstone or a resync. Where it raises, returns something else or
-changes what identifies the object, the object counts as one that does not fit its class: lists leave it out, `get`
-raises `TransformFailed`, and no other object is harmed. It is never stored as it came, for a transform may be there to
-keep a secret out of memory.
+Guaranteed: a transform gets each version of an object that the server sends, before it is stored, indexed or passed to
+a handler, and never gets its own result, a tombstone or a resync. If it raises, returns something else or changes the
+object's identity, the object counts as one that does not fit its class: lists omit it, `get` raises `TransformFailed`,
+and other objects are not affected. It is never stored unchanged, because the transform may be meant to keep a secret
+out of memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class TransformFailed(UndecodableObject):
-    """An object whose transform raised or returned something else. `__cause__` is what was raised."""
+    """An object whose transform raised or returned something else. `__cause__` is the exception."""
 
     def __init__(self, form: Form[Any], obj: KubeObject, error: Exception) -> None:
         super().__init__(
@@ -42,7 +42,7 @@ class TransformFailed(UndecodableObject):
 
 
 def arriving(form: Form[T], transform: Transform[T] | None) -> Callable[[T], T | UndecodableObject]:
-    """What a reflector does to each object."""
+    """The function that a reflector applies to each object."""
     if transform is None:
         return _arrived
 
@@ -70,7 +70,7 @@ def without_last_applied(obj: T) -> T:
 
 
 def _same(new: T, old: T) -> T:
-    """What a transform returned. Raises TypeError where that is not the same version of the same object."""
+    """The result of a transform. Raises TypeError if it is not the same version of the same object."""
     if not isinstance(new, type(old)):
         raise TypeError(f"it returned {type(new).__name__}: return the object")
     after, before = new.metadata, old.metadata

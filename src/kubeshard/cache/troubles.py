@@ -1,11 +1,11 @@
-"""What goes wrong in an informer and ends nothing: counted for metrics, and logged, but not each time.
+"""Non-fatal problems of an informer: counted for metrics, and logged, but not each time.
 
 | what | logged |
 |---|---|
 | a list or watch failed | a warning, unless for the same reason as before and without having worked since |
 | an object does not fit its class, or its transform failed | an error, every PATIENCE_FOR_LOGS seconds at most |
 | an index function raised | the same |
-| a handler raised | the same, of each handler |
+| a handler raised | the same, for each handler |
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 
 PATIENCE_FOR_LOGS = 10.0
-"""Seconds between two lines about the same thing."""
+"""Seconds between two lines about the same problem."""
 
 _log = get_logger("kubeshard.cache")
 
 
 class Troubles:
-    """Of one informer. The counters may be read at any time."""
+    """The problems of one informer. The counters may be read at any time."""
 
     def __init__(self, kind: str, clock: Clock) -> None:
         self.handler_errors = 0
@@ -47,7 +47,7 @@ class Troubles:
 
     def history_went_back(self, version: str) -> None:
         self._log.warning(
-            "The API server's history went back, as after a restore of etcd; read everything again",
+            "The API server's history went back, as after a restore of etcd; listed everything again",
             version=version,
         )
 
@@ -58,7 +58,7 @@ class Troubles:
             return
         if isinstance(error, TransformFailed) and error.__cause__ is not None:
             self._log.crash(
-                "A transform failed; nobody can read the object",
+                "A transform failed; the object cannot be read",
                 error.__cause__,
                 object=error.key,
                 so_far=self.transform_errors,
@@ -70,7 +70,7 @@ class Troubles:
         self.index_errors += 1
         if self._is_due(f"index {name}"):
             self._log.crash(
-                "An index function failed; the index does not find the object",
+                "An index function failed; the object is not in the index",
                 error,
                 index=name,
                 object=str(key),
@@ -81,7 +81,7 @@ class Troubles:
         self.handler_errors += 1
         if self._is_due(f"handler {name}"):
             self._log.crash(
-                "Handler failed; it will not hear of this change again",
+                "Handler failed; it is not called with this change again",
                 error,
                 handler=name,
                 so_far=self.handler_errors,

@@ -1,4 +1,4 @@
-"""Waiting until an object is as one wants it, on one watch."""
+"""Waiting until an object meets a condition, with one watch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class WaitedTooLong(KubeshardError, TimeoutError):
-    """The object did not become what it was waited for. The message says what it is instead."""
+    """The object did not meet the condition in time. The message says what it was instead."""
 
 
 @overload
@@ -49,15 +49,16 @@ async def wait_for(
     namespace: str | None = None,
     timeout: float,
 ) -> T | None:
-    """The object in the first state in which the condition is met, or None where it is met by there being no object.
+    """Waits for the first state of the object that meets the condition, and returns it, or None if the condition is met
+    by there being no object.
 
-    `target` is an object, of which the name counts, or a class with `name` and `namespace`. Conditions are in
-    `kubeshard.until`. Nothing is polled: one watch of the one object, opened again when it breaks.
+    `target` is an object, which is only used for its name, or a class with `name` and `namespace`. Conditions are in
+    `kubeshard.until`. It does not poll: it opens one watch for the object, and reopens it when it breaks.
 
-    Raises WaitedTooLong after `timeout` seconds, and at once what waiting does not mend: Forbidden, Unauthorized,
-    UndecodableObject, what the condition raises, and TypeError for a class that does not declare what the condition
-    reads. A kind that is not served has no objects; it may come. Not guaranteed: that a state is seen that lasts for a
-    moment only, or that the object still is as returned. RBAC: `list` and `watch` on the kind.
+    Raises WaitedTooLong after `timeout` seconds, and immediately what waiting cannot fix: Forbidden, Unauthorized,
+    UndecodableObject, exceptions of the condition, and TypeError for a class that does not declare what the condition
+    reads. A kind that is not served has no objects yet. Not guaranteed: that a short-lived state is seen, or that the
+    object is still as returned. RBAC: `list` and `watch` on the kind.
     """
     if isinstance(target, KubeObject):
         form = form_of(type(target))
@@ -65,7 +66,7 @@ async def wait_for(
     else:
         form = form_of(target)
     if not name:
-        raise ValueError(f"{form.kind}: say which object to wait for: name=...")
+        raise ValueError(f"{form.kind}: specify which object to wait for: name=...")
     place = namespace_of(form.kind, name, namespace)
     until.check(form.type)
     where = f"{place}/{name}" if place else name
@@ -89,19 +90,19 @@ async def wait_for(
 
 
 class _Last:
-    """What was seen or heard last."""
+    """The last state or error."""
 
     text = ""
     error: ApiError | None = None
 
     def __str__(self) -> str:
-        return "; ".join(filter(None, (self.text, str(self.error or "")))) or "the server has not answered"
+        return "; ".join(filter(None, (self.text, str(self.error or "")))) or "the server has not responded"
 
 
 async def _states(
     client: Client, form: Form[T], name: str, namespace: str, last: _Last
 ) -> AsyncGenerator[T | None, None]:
-    """Each state of the object; None while it is not there."""
+    """Each state of the object; None while it does not exist."""
     state: T | None = None
     known = False
     selector = FieldSelector.equals("metadata.name", name)

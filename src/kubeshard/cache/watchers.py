@@ -1,4 +1,4 @@
-"""Events of a kind without an informer: for programs that want to hear what happens, and keep nothing.
+"""Watches a kind without an informer: for programs that process events and keep no objects.
 
     async with aclosing(watcher(client, Website, ALL)) as events:
         async for event in events:
@@ -6,11 +6,11 @@
                 case Changed("DELETED", website): ...
                 case Changed(_, website): ...
                 case Vanished(key): ...
-                case Complete(): ...  # everything that there was has been told
+                case Complete(): ...  # all existing objects have been reported
                 case Failed(_, error): ...
-                case Interrupted(error): ...  # or raise it, where trying again is not wanted
+                case Interrupted(error): ...  # or raise it, to stop retrying
 
-A controller wants an informer: its cache, its resync, reads of its own writes.
+Controllers should use an informer: for its cache, its resync, and reads of their own writes.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from kubeshard.core.selectors import FieldSelector, Selector
 T = TypeVar("T", bound=KubeObject)
 
 AHEAD = 100
-"""Events that wait at most for whoever iterates; then nothing more is read."""
+"""The maximum number of events waiting for the iterator; then reading pauses."""
 
 
 class Complete(NamedTuple):
-    """All objects that there are at this version have been told: for the first time, or again after a gap."""
+    """All objects that exist at this version have been reported: for the first time, or again after a gap."""
 
     resource_version: str
 
 
 class Vanished(NamedTuple):
-    """The object was deleted, or left the selection, while nobody watched; its last state is not known."""
+    """The object was deleted, or stopped matching, during a gap in the watch; its last state is unknown."""
 
     key: Key
     uid: str
@@ -59,29 +59,30 @@ async def watcher(
     label_selector: Selector | None = None,
     field_selector: FieldSelector | None = None,
 ) -> AsyncGenerator[WatcherEvent[T], None]:
-    """What happens to the objects of a kind, for as long as it is iterated. RBAC: `list` and `watch`.
+    """Iterates over the changes of a kind's objects. RBAC: `list` and `watch`.
 
     Raises WrongNamespace.
 
-    Begins with an ADDED for each object that there is, then `Complete`, then what happens. A watch that ends or breaks
-    is opened again where it ended; where that is not possible any more (410 Gone), everything is listed again, and what
-    differs from what was told is told, then `Complete` again. Pauses between attempts grow to a minute, with jitter.
+    Starts with an ADDED for each existing object, then `Complete`, then changes. A watch that ends or breaks is
+    reopened where it ended; if that is not possible any more (410 Gone), everything is listed again, and the
+    differences are reported, then `Complete` again. Pauses between attempts grow to a minute, with jitter.
 
     Guaranteed:
 
-    - at least once: the last state of every object, if it stays so, is told sooner or later, and so is that an object
-      is gone: by a DELETED with its last state, or by `Vanished` where that happened in a gap;
-    - in order: what is told of one object is told in the order in which it happened, an ADDED never while it is there,
-      a MODIFIED or DELETED only then;
-    - no repetition: a state of which nothing has changed is not told again after a gap, unless the API server was
-      restored from a backup;
-    - no error ends the iteration: `Interrupted` tells them, and raising its error is up to you.
+    - at least once: the final state of every object is reported eventually, and so is its removal: by a DELETED with
+    its
+      last state, or by `Vanished` if it happened in a gap;
+      - in order: changes of one object are reported in the order in which they happened; there is no ADDED for an
+      object that exists, and no MODIFIED or DELETED for one that does not;
+      - no repetition: an unchanged state is not reported again after a gap, unless the API server was restored from a
+      backup;
+      - no error ends the iteration: they are reported as `Interrupted`, and raising its error is up to you.
 
-    Not guaranteed: every state in between, order between objects, that the process keeps up: one that takes minutes for
-    an event is cut off by the server, which is a gap like any other.
+    Not guaranteed: every intermediate state, order between objects, that the process keeps up: if it takes minutes for
+    an event, the server closes the watch, which is a gap like any other.
 
-    Memory: the key, UID and version of each object; during a full read all objects, once. Close it, with `aclosing`, as
-    soon as it is not iterated any more: it holds a connection.
+    Memory: the key, UID and version of each object; during a full list all objects, once. Close it with `aclosing` when
+    you stop iterating, because it keeps a connection open.
     """
     form = form_of(target)
     place = namespaces_of(form.kind, namespace)
@@ -97,14 +98,14 @@ async def watcher(
     try:
         while (event := await feed.take()) is not None:
             yield event
-        driver.result()  # raises what is a bug
+        driver.result()  # raises only for a bug
     finally:
         driver.cancel()
         await asyncio.wait([driver])
 
 
 class _Memory(Generic[T]):
-    """What was told, as far as it is needed to tell what is new."""
+    """What was reported, as far as it is needed to detect changes."""
 
     def __init__(self) -> None:
         self._told: dict[Key, tuple[str, str]] = {}
@@ -147,7 +148,7 @@ def _event(type_: ChangeType, entry: T | UndecodableObject) -> Changed[T] | Fail
 
 
 class _Feed(Generic[T]):
-    """The sink of a watcher's list/watch: what has been told, and what waits to be taken."""
+    """The sink of a watcher's list/watch: what has been reported, and what waits to be taken."""
 
     def __init__(self) -> None:
         self._memory: _Memory[T] = _Memory()
@@ -156,7 +157,7 @@ class _Feed(Generic[T]):
         """Nothing waits."""
 
     async def take(self) -> WatcherEvent[T] | None:
-        """The next event; None when there will be none any more."""
+        """The next event; None when there will be no more."""
         event = await self._events.get()
         if self._events.empty():
             self._taken.set()
@@ -165,7 +166,7 @@ class _Feed(Generic[T]):
     def end(self, _: asyncio.Task[None]) -> None:
         self._events.put_nowait(None)
 
-    # From the driver
+    # Called by the driver.
 
     def apply(self, change: Apply[T] | Remove[T] | Advance, part: str) -> Awaitable[None] | None:
         for event in self._memory.events_of(change):
@@ -184,7 +185,7 @@ class _Feed(Generic[T]):
             await self._room()
 
     def unreadable(self, error: UndecodableObject) -> None:
-        """It is told as `Failed`, with the change that it is part of."""
+        """It is reported as `Failed`, with the change that it is part of."""
 
     async def _room(self) -> None:
         self._taken.clear()

@@ -1,9 +1,8 @@
 """Access to a Kubernetes API server: configuration, credentials, typed and metadata-only requests, lists,
 watches, fenced writes.
 
-Start at `client.Client`; `fence` says what a shard's writes guarantee. Guaranteed by the package: no request
-without a deadline, no write sent twice, no answer taken for what it is not. Not offered: caches
-(`kubeshard.cache`).
+Start at `client.Client`; `fence` describes what a shard's writes guarantee. Guaranteed by the package: every request
+has a deadline, no write is sent twice, and every response is validated. Not included: caches (`kubeshard.cache`).
 """
 
 from kubeshard.client.client import Client

@@ -1,4 +1,4 @@
-"""Asking the server which requests are allowed."""
+"""Checking with the server which requests are allowed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AccessReviewStatus(Struct, omit_defaults=True):
 
 
 class SelfSubjectAccessReview(KubeObject, group="authorization.k8s.io", version="v1", namespaced=False):
-    """Whether the sender may do something. RBAC: none, every authenticated user may ask."""
+    """Whether the sender may do something. RBAC: none, allowed for every authenticated user."""
 
     spec: AccessReviewSpec = field(default_factory=AccessReviewSpec)
     status: AccessReviewStatus = field(default_factory=AccessReviewStatus)

@@ -1,17 +1,17 @@
 """The client: typed and metadata-only access to one API server.
 
 Every method takes a class, or a `Form` of it (`metadata_only(Website)`), and returns that form. Errors are
-classes by cause (`kubeshard.core.errors`), raised after 401 was answered by renewed credentials and 429/503
-by waiting as the server asked.
+classes by cause (`kubeshard.core.errors`), raised only after a retry with renewed credentials for 401, and after
+waiting as the server requested for 429 and 503.
 
 Guaranteed: a request ends within its deadline, and the server gives a write up when the client does; an
-answer that is not what was asked for (HTML, a redirect, an empty body, another kind) is UnexpectedResponse;
-nothing is written twice. Not guaranteed: that a write that raised Timeout or Unavailable did not take effect
-- read before repeating it.
+unexpected response (HTML, a redirect, an empty body, another kind) is UnexpectedResponse; nothing is written
+twice. Not guaranteed: that a write that raised Timeout or Unavailable did not take effect. Read before you repeat
+it.
 
-`with_*`, `fenced`, `on_write` and `entered_in` give views: cheap, sharing connections, leaving the client they
-were made from as it is. A client and its views belong to one event loop. RBAC: each method the verb of its name on the
-resource (`apply` and patches: `patch`; an apply that creates: `create` too).
+`with_*`, `fenced`, `on_write` and `entered_in` return views: cheap copies that share connections and do not change
+the original client. A client and its views belong to one event loop. RBAC: each method needs the verb of its name on
+the resource (`apply` and patches: `patch`; an apply that creates: also `create`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Client(Reads, Writes):
         world: World = REAL_WORLD,
     ) -> None:
         """Raises ConfigurationError for unusable certificates. `limiter` bounds the request rate (default: no
-        limit). `transport` is used in place of connections that the world makes, by every client of its world.
+        limit). `transport` replaces the connections that the world makes, for every client of its world.
         """
         if transport is not None:
             world = dataclasses.replace(world, connect=_always(transport))
@@ -73,12 +73,12 @@ class Client(Reads, Writes):
 
     @property
     def world(self) -> World:
-        """Where it lives. Another client made in it has connections of its own, unless a `transport` was given."""
+        """The client's world. Another client in it has its own connections, unless a `transport` was given."""
         return self._connection.world
 
     @property
     def namespace(self) -> str:
-        """That of the pod this process runs in, or of the kubeconfig's context; else `default`."""
+        """The namespace of the pod this process runs in, or of the kubeconfig's context; otherwise `default`."""
         return self._connection.config.namespace
 
     async def __aenter__(self) -> Client:
@@ -90,7 +90,7 @@ class Client(Reads, Writes):
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connections, also those of the views; requests under way fail."""
+        """Closes the connections, which views share; requests in flight fail."""
         await self._connection.close()
 
     async def can_i(
@@ -103,7 +103,7 @@ class Client(Reads, Writes):
         name: str = "",
         subresource: str = "",
     ) -> bool:
-        """Whether RBAC (or whatever authorizes) allows it now: in all namespaces, unless one is given."""
+        """Whether RBAC, or another authorizer, allows it now: in all namespaces, unless one is given."""
         attributes = ResourceAttributes(
             verb=verb,
             group=group,

@@ -1,8 +1,8 @@
-"""Where the API server is and how to prove who we are, as plain data.
+"""The address of the API server and how to authenticate, as plain data.
 
 A `ClusterConfig` is made by `kubeshard.client.loading` (kubeconfig files or the pod's service account) or by
-hand; nothing in it is bound to an event loop, so several clients may be made of one. Credentials that change
-(token files, exec plugins) are here only by description: `kubeshard.client.credentials` makes them live.
+hand; nothing in it is bound to an event loop, so several clients may share one. Credentials that change (token
+files, exec plugins) are only described here: `kubeshard.client.credentials` implements them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class CertificateFiles(NamedTuple):
-    """A client certificate and its key that somebody else rotates: read again every few seconds, and after a 401."""
+    """A client certificate and its key, rotated externally: read again every few seconds, and after a 401."""
 
     certificate: Path
     key: Path
@@ -42,7 +42,7 @@ class BearerToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """A token that somebody else rotates: read again when a minute old, and after a 401."""
+    """A token file, rotated externally: read again when a minute old, and after a 401."""
 
     path: Path
 
@@ -71,8 +71,8 @@ Auth = BearerToken | TokenFile | BasicAuth | ExecPlugin | None
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """One API server and one user. `namespace` is what the context names as default; `impersonate` holds
-    request headers; `certificate_files` replace the client certificate of `tls` as they change.
+    """One API server and one user. `namespace` is the context's default; `impersonate` contains request headers;
+    `certificate_files` replace the client certificate of `tls` when they change.
     """
 
     server: str
@@ -80,7 +80,7 @@ class ClusterConfig:
     auth: Auth = None
     namespace: str = "default"
     proxy: str | None = field(default=None, repr=False)
-    """Its URL, which may hold a password."""
+    """The proxy's URL, which may contain a password."""
     context: str = ""
     impersonate: Mapping[str, str] = field(default_factory=dict)
     certificate_files: CertificateFiles | None = None
@@ -106,13 +106,13 @@ def checked_proxy(source: str, proxy: str | None) -> str | None:
         usable = False
     if not usable:
         raise ConfigurationError(
-            f"{source}: {_without_credentials(proxy)!r} is not a URL of a proxy: write http://HOST:PORT"
+            f"{source}: {_without_credentials(proxy)!r} is not a proxy URL: write http://HOST:PORT"
         )
     return proxy
 
 
 def _without_credentials(url: str) -> str:
-    """Also of what is not a URL."""
+    """Also works for text that is not a URL."""
     before, _, rest = url.rpartition("://")
     credentials, _, host = rest.rpartition("@")
     return (

@@ -1,12 +1,12 @@
-"""One server, as the verbs need it: authenticated, retried, limited, observed requests.
+"""The connection to one server: authenticated, retried, rate-limited, observed requests.
 
 Shared by all views of a client. Guaranteed: every request carries valid credentials (renewed once after a
-401); 429 and 503 with `Retry-After` are waited out; a read whose connection broke is tried once more, a write
-never; each attempt has the deadline of the request, waiting in between has not; failures are errors by cause.
+401); 429 and 503 with `Retry-After` are waited out; a read whose connection broke is retried once, a write never;
+the deadline of the request applies to each attempt, not to waiting in between; failures are errors by cause.
 Belongs to one event loop.
 
-For writes that rest on a fact that may change, `impatient` gives the same connection without any waiting
-inside: what the server answers comes out at once.
+For writes that depend on a fact that may change, `impatient` returns the same connection without any waiting
+inside: the server's response is returned at once.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ log = get_logger("kubeshard.client")
 R = TypeVar("R")
 
 Observer = Callable[[str, str, int, float], None]
-"""Called after each attempt with method, host, status code (0: no answer) and seconds."""
+"""Called after each attempt with method, host, status code (0: no response) and seconds."""
 
 Guard = Callable[[], None]
-"""Raises when the request may not be sent any more."""
+"""Raises if the request must no longer be sent."""
 
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _WARNINGS_REMEMBERED = 256
 
 
 class Connection:
-    """The transport, which the world makes, and what surrounds every request."""
+    """The transport, which the world creates, and what is common to every request."""
 
     def __init__(
         self,
@@ -89,9 +89,9 @@ class Connection:
         self.transport = _connected(config, world.connect)
 
     def impatient(self) -> Connection:
-        """The same connections and credentials; but each call is one attempt that leaves at once. 429 and 503
-        are raised whatever they ask for, a 401 too (after the credentials were renewed for the next call), and
-        the rate limit is left to the caller, who awaits `turn` first.
+        """The same connections and credentials, but each call is one attempt that is sent at once. 429 and 503 are
+        always raised, and so is 401 (after the credentials were renewed for the next call); the caller awaits `turn`
+        first for the rate limit.
         """
         other = copy.copy(self)
         other._patient = False
@@ -106,15 +106,15 @@ class Connection:
         await self._credential(self._credentials.current())
 
     async def send(self, request: HttpRequest, guard: Guard | None = None) -> bytes:
-        """The body of a JSON answer with status 2xx. Raises ApiError by cause, ConfigurationError for
-        unusable credentials, and what `guard` raises: it is called just before each attempt.
+        """The body of a JSON response with status 2xx. Raises ApiError by cause, ConfigurationError for
+        unusable credentials, and what `guard` raises, which is called just before each attempt.
         """
         answer = await self.exchange(request, guard)
         check(where(request), answer.status, answer.headers, answer.body)
         return answer.body
 
     async def exchange(self, request: HttpRequest, guard: Guard | None = None) -> HttpResponse:
-        """Whatever the server finally answers. Raises Timeout or Unavailable where there was no answer."""
+        """The server's final response, whatever it is. Raises Timeout or Unavailable if there was none."""
         attempts = _Attempts()
         while True:
             authorized = await self._prepare(request, attempts)
@@ -133,7 +133,7 @@ class Connection:
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream]:
-        """A 2xx JSON answer as a stream of bytes. While iterating it raises TransportError: see `broken`."""
+        """A 2xx JSON response as a stream of bytes. Iteration raises TransportError: see `broken`."""
         attempts = _Attempts()
         while True:
             authorized = await self._prepare(request, attempts)
@@ -181,7 +181,7 @@ class Connection:
         return HttpRequest(method, target, headers, body, timeout, idle)
 
     async def _credential(self, asked: Awaitable[R]) -> R:
-        """Credentials that never worked are the user's to correct; those that did may work again."""
+        """Credentials that never worked are a user error; those that did may work again."""
         try:
             return await asked
         except ConfigurationError as error:
@@ -201,7 +201,7 @@ class Connection:
         self._seen.presented = credential.certificate
 
     async def _again(self, attempts: _Attempts, status: int, headers: Mapping[str, str]) -> bool:
-        """Whether to try once more, after having waited as long as the server asked."""
+        """Waits as long as the server requested, and returns whether to try once more."""
         if status == 401 and not attempts.renewed:
             attempts.renewed = True
             return await self._credential(self._credentials.renew(attempts.used)) and self._patient
@@ -210,7 +210,7 @@ class Connection:
         delay = self._retry.delay(attempts.made, status, headers, self.rng)
         if delay is None:
             return False
-        log.debug("Waiting as the API server asked", status=status, seconds=delay)
+        log.debug("Waiting as the API server requested", status=status, seconds=delay)
         await asyncio.sleep(delay)
         return True
 
@@ -240,19 +240,19 @@ class Connection:
 
 @dataclass(slots=True)
 class _Seen:
-    """What has happened on a connection, patient or not."""
+    """The history of a connection, patient or not."""
 
     authenticated: bool = False
     """Whether there were credentials at least once."""
     presented: tuple[str, str] | None = None
     """The client certificate in use."""
     warnings: set[str] = field(default_factory=set)
-    """Told already."""
+    """Warnings that were logged already."""
 
 
 @dataclass(slots=True)
 class _Attempts:
-    """What has been tried for one request."""
+    """The attempts of one request."""
 
     made: int = 0
     renewed: bool = False
@@ -260,7 +260,7 @@ class _Attempts:
 
 
 def where(request: HttpRequest) -> str:
-    """How messages name a request: method and path."""
+    """A request in messages: method and path."""
     return f"{request.method} {request.target.partition('?')[0]}"
 
 

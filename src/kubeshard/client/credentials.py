@@ -1,8 +1,8 @@
-"""Credentials that stay valid: what goes into the `Authorization` header, now.
+"""Credentials that stay valid: the current value of the `Authorization` header.
 
-Guaranteed: a rotated token file is noticed within a minute, and at once after a 401; asking is cheap between
-changes; any number of concurrent requests cause one renewal. Not guaranteed: that what is returned is
-accepted - a 401 after a renewal is final. An instance belongs to one event loop; every client makes its own
+Guaranteed: a rotated token file is noticed within a minute, and at once after a 401; calls are cheap between
+changes; any number of concurrent requests cause one renewal. Not guaranteed: that the server accepts the
+credentials: a 401 after a renewal is final. An instance belongs to one event loop; every client creates its own
 from the `ClusterConfig`.
 """
 
@@ -19,8 +19,8 @@ TOKEN_FILE_AGE = 60.0
 """Seconds after which a token file is read again; the kubelet renews bound tokens long before they expire."""
 
 CERTIFICATE_AGE = 5.0
-"""Seconds after which the files of a client certificate are read again. A server may cut connections with an expired
-certificate off without a word, so no answer says when to look; a leader has 10 s to renew its Lease.
+"""Seconds after which the files of a client certificate are read again. A server may close connections with an expired
+certificate without any response that would trigger a renewal, and a leader has 10 s to renew its Lease.
 """
 
 
@@ -36,11 +36,11 @@ ANONYMOUS = Credential()
 
 class Credentials(Protocol):
     async def current(self) -> Credential:
-        """What to send now. Raises ConfigurationError when it cannot be had."""
+        """What to send now. Raises ConfigurationError if there is none."""
         ...
 
     async def renew(self, rejected: Credential) -> bool:
-        """The server refused `rejected` with 401: whether there is now another one worth a try."""
+        """Called after a 401 for `rejected`. Returns whether there is another credential to try."""
         ...
 
 
@@ -60,9 +60,7 @@ class FixedCredentials:
 
 
 class TokenFileCredentials:
-    """A token in a file that somebody else rotates. While a new read fails the last good token goes on being
-    used.
-    """
+    """A token in a file that is rotated externally. If reading it fails, the last good token is used."""
 
     def __init__(self, source: TokenFile, clock: Clock) -> None:
         self._path = source.path
@@ -93,9 +91,8 @@ class TokenFileCredentials:
 
 
 class CertificateFileCredentials:
-    """Other credentials, and a client certificate in files that somebody else rotates. While the files cannot be
-    read or do not fit each other (a rotation replaces them one after the other) the last good pair goes on being
-    used.
+    """Other credentials, and a client certificate in files that are rotated externally. While the files cannot be
+    read or do not match (a rotation replaces them one after the other) the last good pair is used.
     """
 
     def __init__(self, inner: Credentials, files: CertificateFiles, tls: Tls, clock: Clock) -> None:

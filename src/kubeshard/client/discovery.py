@@ -1,9 +1,8 @@
-"""Discovery: which kinds the server serves, by which names.
+"""Discovery: which kinds the server serves, and their names.
 
-Guaranteed: the group's preferred version where none is asked for (the next one that has the kind, where that
-one has not); answers are remembered, and asked for once more before a kind is declared missing, so a CRD
-created a moment ago is found. Not guaranteed: that what is remembered is still served. RBAC: none beyond
-`system:discovery`, which every authenticated user has.
+Guaranteed: uses the group's preferred version if none is given, or the next version that has the kind; results are
+cached, and read once more before a kind counts as missing, so a CRD created a moment ago is found. Not guaranteed:
+that cached kinds are still served. RBAC: none beyond `system:discovery`, which every authenticated user has.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class _ResourceList(Struct):
 
 
 class Discovery:
-    """The kinds of one server, remembered."""
+    """The kinds of one server, cached."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
@@ -93,11 +92,12 @@ class Discovery:
         return found
 
     async def all_kinds(self, *verbs: str) -> tuple[list[Kind], dict[str, ApiError]]:
-        """Every kind that is served and knows the verbs, once, in the version that its group prefers; asked anew. And
-        the groups and versions that cannot be told about, as those of an extension server that is down, with why.
+        """Every served kind that supports the verbs, once, in its group's preferred version, without the cache. And the
+        groups and versions whose discovery failed, such as those of an extension API server that is down, with the
+        errors.
         """
         groups = await self._get("/apis", _Groups, "APIGroupList")
-        if groups is None:  # each API server has groups: something else answers
+        if groups is None:  # each API server has groups: this is something else
             raise UnexpectedResponse("GET /apis: there are no groups")
         versions = [("", "v1")]
         versions += [(group.name, version) for group in groups.groups for version in group.in_order]
@@ -117,7 +117,7 @@ class Discovery:
         return list(found.values()), silent
 
     def forget(self, group: str) -> None:
-        """Asks the server again when the group is needed next."""
+        """Drops the cached group."""
         self._versions.pop(group, None)
         for key in [key for key in self._kinds if key[0] == group]:
             del self._kinds[key]

@@ -1,7 +1,7 @@
 """Credentials printed by a command (client.authentication.k8s.io v1 and v1beta1).
 
 Guaranteed: the command runs as a subprocess without blocking the loop, one at a time, with its standard input
-closed and a deadline; its answer is used until shortly before `expirationTimestamp` (without one: until a
+closed and a deadline; its output is used until shortly before `expirationTimestamp` (without one: until a
 401). A failure is a ConfigurationError in one line with the last line the command wrote and its
 `installHint`; the next request tries again.
 """
@@ -25,8 +25,7 @@ from kubeshard.runtime.clock import Clock
 
 RUN_TIMEOUT = 60.0
 EXPIRY_MARGIN = 10.0
-"""Seconds before its expiry at which a credential is no longer used: it must survive the request it is sent
-with.
+"""Seconds before its expiry after which a credential is no longer used: it must stay valid during the request.
 """
 
 
@@ -44,7 +43,7 @@ class _ExecCredential(Struct):
 
 
 class ExecCredentials:
-    """The cached answer of an exec plugin; belongs to one event loop."""
+    """The cached output of an exec plugin; belongs to one event loop."""
 
     def __init__(self, config: ClusterConfig, plugin: ExecPlugin, clock: Clock) -> None:
         self._config = config

@@ -1,10 +1,9 @@
 """Fenced writes: a shard writes an object only while the object's shard label names it.
 
 Guaranteed, for kinds that the fence covers: the API server itself compares the label, or the resourceVersion
-under which the label was read, within the write; a write that comes late (a paused process, a packet in a
-partition) is refused however late it comes. What it was refused for is `NotOurs` (the label names another
-shard, the lease deadline has passed) or `Conflict` (the object changed since it was read). For every other
-kind: no write begins after the lease deadline.
+at which the label was read, within the write; a late write (a paused process, a packet in a partition) is refused
+however late it arrives. The error is `NotOurs` (the label names another shard, the lease deadline has passed) or
+`Conflict` (the object changed since it was read). For every other kind: no write starts after the lease deadline.
 
 How each write proves it:
 
@@ -13,15 +12,15 @@ How each write proves it:
 | create | the label is stamped on the new object |
 | replace | resourceVersion, and our label, in the object |
 | JSON patch | a `test` of the label before the operations, evaluated on the live object |
-| merge patch, apply with `base` | the base's resourceVersion goes along; the base carries our label |
-| apply without `base`, not forced | our label is applied too: another shard's there is a field conflict |
-| delete | uid and resourceVersion of an object that carries our label |
+| merge patch, apply with `base` | the base's resourceVersion is sent along; the base has our label |
+| apply without `base`, not forced | our label is applied too: another shard's label is a field conflict |
+| delete | uid and resourceVersion of an object that has our label |
 
 Not guaranteed: `delete_collection`, which is only narrowed to our label (the server selects first and deletes
-then); apply without `base` on an object that carries no shard's label at that moment, which takes it;
-requests sent with `raw`; writes marked `unfenced`. And a create that something on the way holds back for longer
-than the request's own bound: there is nothing that the server could compare. Within that bound a controller's
-object stays busy (`kubeshard.controller.in_flight`).
+later); apply without `base` on an object that has no shard's label at that moment, which claims it; requests sent
+with `raw`; writes marked `unfenced`; and a create that is delayed on the network for longer than the request's own
+bound, because there is nothing for the server to compare. Within that bound a controller's object stays busy
+(`kubeshard.controller.in_flight`).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Fence(Protocol):
-    """A shard's right to write. `label_key` is the ring's shard label, `shard` its value for this shard."""
+    """A shard's permission to write. `label_key` is the ring's shard label, `shard` its value for this shard."""
 
     @property
     def label_key(self) -> str: ...
@@ -73,7 +72,7 @@ def stamped(fence: Fence, obj: T) -> T:
 
 
 def require_ours(fence: Fence, kind: Kind, obj: KubeObject) -> None:
-    """Raises NotOurs unless the object carries our label, ValueError unless it was read from the server."""
+    """Raises NotOurs unless the object has our label, ValueError unless it was read from the server."""
     if not obj.metadata.resource_version:
         raise ValueError(
             f"{kind} {obj.key}: a fenced write needs the object as read, with its resourceVersion"
@@ -85,8 +84,8 @@ def require_ours(fence: Fence, kind: Kind, obj: KubeObject) -> None:
 def fenced_patch(
     fence: Fence, kind: Kind, patch: Patch, base: KubeObject | None, *, subresource: str | None, force: bool
 ) -> Patch:
-    """The patch with its proof. Raises NotOurs for a base that is not ours, ValueError where there can be no
-    proof.
+    """The patch with its proof. Raises NotOurs for a base that is not ours, ValueError if no proof is
+    possible.
     """
     if base is not None:
         require_ours(fence, kind, base)
@@ -98,23 +97,23 @@ def fenced_patch(
         case ApplyPatch(body) if base is not None:
             versioned = _with_metadata(body, resourceVersion=base.metadata.resource_version)
             return ApplyPatch(_labelled(fence, versioned))
-        # The status of an object cannot carry its labels, and force would take the label over.
+        # A write to the status cannot change labels, and force would take the label over.
         case ApplyPatch(body) if subresource is None and not force:
             return ApplyPatch(_labelled(fence, body))
     raise ValueError(
-        f"{kind} belongs to shards: give base=<the object as read>, use a JSON patch, or say unfenced=True"
+        f"{kind} is sharded: pass base=<the object as read>, use a JSON patch, or pass unfenced=True"
     )
 
 
 def refusal(fence: Fence, patch: Patch, error: ApiError) -> ApiError:
-    """What the server's refusal of a fenced patch means: NotOurs where the proof did not hold, else the same
+    """The error for the server's refusal of a fenced patch: NotOurs if the proof failed, otherwise the same
     error.
     """
     match patch:
         case JsonPatch() if isinstance(error, Invalid) and not error.details.get("causes"):
             problem = f"the object does not carry {fence.label_key}={fence.shard} (or another test failed)"
         case ApplyPatch() if isinstance(error, Conflict) and _names_label(fence, error):
-            problem = f"another shard's {fence.label_key} stands on the object"
+            problem = f"the object has another shard's {fence.label_key}"
         case _:
             return error
     return NotOurs(

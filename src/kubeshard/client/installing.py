@@ -1,4 +1,4 @@
-"""Puts manifests into a cluster: CustomResourceDefinitions first, and what they define once it is served.
+"""Applies manifests to a cluster: CustomResourceDefinitions first, and their objects once the kinds are served.
 
 RBAC: `patch` and `create` on every kind of the manifests, `list` on the defined kinds.
 """
@@ -19,8 +19,8 @@ _SERVED_WITHIN = 20.0
 
 
 async def install(client: Client, manifests: Iterable[Manifest]) -> AsyncIterator[Manifest]:
-    """Creates or updates, and yields each manifest when it is done; what a definition defines is served before anything
-    else is applied. Raises ApiError.
+    """Creates or updates, and yields each manifest when it is done; waits until defined kinds are served before
+    anything else is applied. Raises ApiError.
     """
     given = list(manifests)
     definitions = [manifest for manifest in given if manifest["kind"] == _CRD]

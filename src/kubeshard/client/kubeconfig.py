@@ -1,8 +1,8 @@
 """Kubeconfig files: reading, merging, resolving one context.
 
-The rules of client-go: of several files the first that names a cluster, user or context wins, and so does the
-first `current-context`; relative paths are relative to the file they stand in; data given inline wins over a
-file. A mistake raises ConfigurationError in one line that names file and field.
+The rules of client-go: with several files, the first that defines a cluster, user or context wins, and so does the
+first `current-context`; relative paths are relative to the file that contains them; inline data wins over a file.
+A mistake raises ConfigurationError in one line that names file and field.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class _File(_Part, kw_only=True):
 
 
 class _Merged:
-    """All files as one; every entry remembers the file that it came from."""
+    """All files merged; every entry keeps the file that it is from."""
 
     def __init__(self) -> None:
         self.current = ""
@@ -139,7 +139,7 @@ def load_kubeconfig(paths: Sequence[Path], context: str | None = None) -> Cluste
         )
     if name not in merged.contexts:
         raise ConfigurationError(
-            f"{_where(paths)}: context {name!r} does not exist; there are: {_listed(merged.contexts)}"
+            f"{_where(paths)}: context {name!r} does not exist; existing contexts: {_listed(merged.contexts)}"
         )
     context_path, chosen = merged.contexts[name]
     if chosen.cluster not in merged.clusters:
@@ -244,9 +244,7 @@ def _auth(path: Path, where: str, user: User) -> Auth:
         return _exec(path, where, user.exec)
     if user.token:
         if not user.token.isprintable():
-            raise ConfigurationError(
-                f"{where}: token: has a line break or another character that no token has"
-            )
+            raise ConfigurationError(f"{where}: token: contains a line break or another invalid character")
         return BearerToken(user.token)
     if user.token_file:
         return TokenFile(_relative(path, user.token_file))
@@ -262,9 +260,7 @@ def _auth(path: Path, where: str, user: User) -> Auth:
 
 def _exec(path: Path, where: str, given: Exec) -> ExecPlugin:
     if given.interactive_mode == "Always":
-        raise ConfigurationError(
-            f"{where}: exec: interactiveMode Always: {given.command} cannot ask anybody here"
-        )
+        raise ConfigurationError(f"{where}: exec: interactiveMode Always: {given.command} cannot prompt here")
     if given.api_version not in ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"):
         raise ConfigurationError(
             f"{where}: exec: apiVersion: {given.api_version!r} must be .../v1 or .../v1beta1"
@@ -290,8 +286,7 @@ def _impersonation(where: str, user: User) -> Mapping[str, str]:
     if len(user.impersonate_groups or ()) > 1:
         raise ConfigurationError(f"{where}: as-groups: only one group is supported")
     headers = {"Impersonate-User": user.impersonate, "Impersonate-Uid": user.impersonate_uid}
-    # One header line cannot carry several groups; the API server reads only repeated lines. One group is what
-    # fits.
+    # The API server only reads several groups from repeated header lines, which we cannot send.
     if user.impersonate_groups:
         headers["Impersonate-Group"] = user.impersonate_groups[0]
     return {name: value for name, value in headers.items() if value}

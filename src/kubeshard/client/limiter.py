@@ -1,7 +1,7 @@
 """A client-side limit of the request rate.
 
 Off by default: API Priority and Fairness at the server knows the load, a client does not. For servers without
-it, or to be kind.
+it, or to reduce load.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from kubeshard.runtime.token_bucket import TokenBucket
 
 class Limiter(Protocol):
     async def acquire(self) -> None:
-        """Waits until the next request may be sent. Requests are let through in the order in which they
-        asked.
-        """
+        """Waits until the next request may be sent. First come, first served."""
         ...
 
 

@@ -1,13 +1,13 @@
 """Lists, object by object.
 
-Guaranteed: all objects handed out come from one snapshot, the one `resource_version` names after the end;
-memory is bounded by a page (`page_size`), or by a batch when one response of any length is asked for
-(`page_size=None`); an answer that is not a list of the kind is an error, never an empty list; an object that
-does not fit its class is set aside in `undecodable`, the others come.
+Guaranteed: all objects are from one snapshot, that of `resource_version` after the end; memory is bounded by a page
+(`page_size`), or by a batch if one response of any length is requested (`page_size=None`); a response that is not a
+list of the kind is an error, never an empty list; an object that does not fit its class is put into `undecodable`,
+and the others are returned.
 
-A page is read as a whole before its first object is handed out: a page is small, and a consumer that takes
-its time over each object neither holds a connection nor is cut off by the server's request timeout. Without
-pages the objects come as the bytes do.
+A page is read completely before its first object is returned: a page is small, and a slow consumer keeps no
+connection open and does not run into the server's request timeout. Without pages objects are returned as the bytes
+arrive.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ T = TypeVar("T", bound=KubeObject)
 class ListStream(Generic[T]):
     """An asynchronous iterator over the objects of a list; iterate once.
 
-    When the server forgets the snapshot between two pages (they took longer than its compaction allows), the
-    objects so far are of no use: with `on_restart` that is called and everything is read again as one
-    response, without it iteration raises Gone.
+    If the snapshot expires between two pages (they took longer than the compaction interval), the objects so far
+    are invalid: `on_restart`, if given, is called and everything is listed again as one response; without it
+    iteration raises Gone.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class ListStream(Generic[T]):
         self._timeout = timeout
         self._on_restart = on_restart
         self.resource_version = ""
-        """Of the snapshot, known after the end: where a watch goes on."""
+        """The version of the snapshot, known after the end: where a watch continues."""
         self.read_at = 0.0
-        """When (monotonic) what is being handed out had arrived."""
+        """When (monotonic) the objects currently returned had arrived."""
         self.undecodable: list[UndecodableObject] = []
-        """What did not fit the class, with the metadata only."""
+        """Objects that did not fit the class, with their metadata only."""
 
     async def __aiter__(self) -> AsyncIterator[T]:
         token = ""
@@ -100,7 +100,7 @@ class ListStream(Generic[T]):
                 return
 
     async def first_page(self) -> str:
-        """Reads one page and forgets it: the version of the snapshot. Instead of iterating."""
+        """Reads one page, and returns only the version of the snapshot. Use it instead of iterating."""
         splitter = ListSplitter(self._form)
         splitter.feed(await self._connection.send(self._request("")))
         splitter.finish()
@@ -126,7 +126,7 @@ class ListStream(Generic[T]):
         return sound
 
     def _request(self, token: str) -> HttpRequest:
-        # A continue token carries the snapshot: naming a version beside it is refused.
+        # A continue token includes the snapshot: a version in addition to it is refused.
         position = {"continue": token} if token else {"resourceVersion": self._from_version}
         target = self._path + query({**self._selectors, "limit": self._page_size, **position})
         return HttpRequest("GET", target, self._headers, None, self._timeout, self._timeout)

@@ -21,13 +21,13 @@ async def load_config(kubeconfig: str | Path | None = None, context: str | None 
 
 
 def in_cluster_config(service_account: Path = environ.SERVICE_ACCOUNT) -> ClusterConfig:
-    """The configuration of a pod. Raises ConfigurationError outside of a cluster, or where the token is not
+    """The configuration of a pod. Raises ConfigurationError outside a cluster, or if the token is not
     mounted.
     """
     host, port = environ.variable("KUBERNETES_SERVICE_HOST"), environ.variable("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise ConfigurationError(
-            "no cluster configured: give a kubeconfig, set KUBECONFIG, create ~/.kube/config, or run in a pod"
+            "no cluster configured: pass a kubeconfig, set KUBECONFIG, create ~/.kube/config, or run in a pod"
         )
     token = service_account / "token"
     if not token.exists():

@@ -1,10 +1,10 @@
-"""Finalizers that an operator left behind when it was uninstalled: finding them, and taking them off.
+"""Finds and removes finalizers that an operator left behind when it was uninstalled.
 
-Nobody takes them off any more, so the objects stay for ever once they are deleted, and with them their namespaces.
+Nobody else removes them, so deleted objects, and their namespaces, would stay terminating forever.
 
-Guaranteed: nothing but the finalizers that are asked for is changed, of exactly the objects that were found; a kind
-that cannot be listed is told and keeps no other from being looked at. Not guaranteed: that the operator is gone. One
-that runs sets its finalizers again. What it would have cleaned up is nobody's then.
+Guaranteed: changes only the given finalizers, and only on the objects that were found; a kind that cannot be listed is
+reported and does not stop the search. Not guaranteed: that the operator is gone. A running operator sets its finalizers
+again. What it would have cleaned up is leaked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import ObjectMeta, metadata_only
 
 TRIES = 5
-"""Of one object that others write at the same time."""
+"""Attempts for one object while others write it."""
 
 
 class Held(NamedTuple):
@@ -32,7 +32,7 @@ class Held(NamedTuple):
 
 
 class Unseen(NamedTuple):
-    """A kind, or a group of kinds, of which it is not known whether objects have them."""
+    """A kind, or a group of kinds, that could not be searched."""
 
     what: str
     error: ApiError
@@ -43,7 +43,7 @@ def check_keys(keys: Iterable[str]) -> None:
     for key in keys:
         if is_kubernetes_own(key):
             raise ConfigurationError(
-                f"{key} is taken off by Kubernetes itself, when it is time: name a finalizer of an operator, "
+                f"{key} is removed by Kubernetes itself when it is time: name a finalizer of an operator, "
                 "as in example.com/bucket"
             )
 
@@ -51,8 +51,8 @@ def check_keys(keys: Iterable[str]) -> None:
 async def held(
     client: Client, keys: Collection[str], *, resources: Collection[GroupResource] = (), namespace: str = ""
 ) -> AsyncGenerator[Held | Unseen, None]:
-    """The objects of all kinds, or of these, that have one of the finalizers; in all namespaces, or of one. RBAC:
-    `list`; what is forbidden is `Unseen`.
+    """The objects of all kinds, or of these, that have one of the finalizers; in all namespaces, or in one. RBAC:
+    `list`; forbidden kinds are `Unseen`.
     """
     kinds, silent = await client.discovery.all_kinds("list", "patch")
     for group_version, error in silent.items():
@@ -72,8 +72,8 @@ async def held(
 
 
 async def release(client: Client, found: Held) -> bool:
-    """Takes the finalizers off. False where that was not necessary any more. Raises ApiErrors. RBAC: `patch`, and
-    `get` where others write the object at the same time.
+    """Removes the finalizers. Returns False if they were gone already. Raises ApiErrors. RBAC: `patch`, and `get` if
+    others write the object at the same time.
     """
     form, meta = metadata_only(found.kind), found.metadata
     where = (meta.name, meta.namespace or None)

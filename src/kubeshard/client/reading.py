@@ -21,9 +21,9 @@ log = get_logger("kubeshard.client")
 T = TypeVar("T", bound=KubeObject)
 
 LIST_TIMEOUT = 60.0
-"""A list may take the server long; its own limit for requests is a minute."""
+"""A list may take long; the server's own limit for requests is a minute."""
 WATCH_SECONDS = (240.0, 480.0)
-"""How long a watch lasts by default, drawn at random: so watches opened together do not end together.
+"""How long a watch lasts by default, drawn at random so that watches opened together do not end together.
 """
 WATCH_IDLE_TIMEOUT = 90.0
 """The server sends a bookmark about every minute; more silence than this is a dead connection.
@@ -31,7 +31,7 @@ WATCH_IDLE_TIMEOUT = 90.0
 
 
 class ListOptions(TypedDict, total=False):
-    """The options of `list`, for those who pass them on."""
+    """The options of `list`, for callers that pass them on."""
 
     label_selector: Selector | None
     field_selector: FieldSelector | None
@@ -41,7 +41,7 @@ class ListOptions(TypedDict, total=False):
 
 
 class Reads(View):
-    """RBAC: each method the verb of its name on the resource; `list_all` is `list`."""
+    """RBAC: each method needs the verb of its name on the resource; `list_all` needs `list`."""
 
     async def get(
         self,
@@ -93,7 +93,7 @@ class Reads(View):
         label_selector: Selector | None = None,
         field_selector: FieldSelector | None = None,
     ) -> str:
-        """The resourceVersion at which the kind is now, by a consistent list of one object at most."""
+        """The current resourceVersion of the kind, from a consistent list of one object at most."""
         stream = self.list(
             target, namespace, label_selector=label_selector, field_selector=field_selector, page_size=1
         )
@@ -102,13 +102,13 @@ class Reads(View):
     async def list_all(
         self, target: type[T] | Form[T], namespace: str | All | None = None, **options: Unpack[ListOptions]
     ) -> builtins.list[T]:
-        """All objects at once; options as of `list`. What does not fit its class is logged and left out: a
-        caller that must know of it uses `list`.
+        """All objects at once; for options see `list`. Objects that do not fit their class are logged and left out:
+        use `list` if you need to know about them.
         """
         objects: builtins.list[T] = []
         stream = self.list(target, namespace, on_restart=objects.clear, **options)
         async for obj in stream:
-            objects.append(obj)  # noqa: PERF401 - a restart clears what there is so far
+            objects.append(obj)  # noqa: PERF401 - a restart clears the objects so far
         for problem in stream.undecodable:
             log.warning("Left an object out of a list", error=problem)
         return objects
@@ -125,12 +125,12 @@ class Reads(View):
         timeout_seconds: float | None = None,
         idle_timeout: float | None = WATCH_IDLE_TIMEOUT,
     ) -> WatchStream[T]:
-        """Events from `resource_version` on: `async with client.watch(Website, ALL) as events: async for event
+        """Events after `resource_version`: `async with client.watch(Website, ALL) as events: async for event
         in events`.
 
-        See `kubeshard.client.watching` for what events are. `""` begins with the objects there are.
-        `send_initial_events` asks for them followed by a `Bookmark` with `ends_initial_events`: Invalid from a
-        server that does not know it. Opening has the deadline of a list.
+        See `kubeshard.client.watching` for the types of events. `""` starts with the existing objects.
+        `send_initial_events` requests these followed by a `Bookmark` with `ends_initial_events`; it raises Invalid if
+        the server does not support it. Opening has the deadline of a list.
         """
         form = form_of(target)
         seconds = self._connection.rng.uniform(*WATCH_SECONDS) if timeout_seconds is None else timeout_seconds

@@ -30,7 +30,7 @@ def accept_list(form: Form[Any]) -> str:
 
 
 def patch_content_type(patch: Patch) -> str:
-    """Raises TypeError for what is not a patch: what a mapping means would be a guess."""
+    """Raises TypeError for anything but a patch: a plain mapping is ambiguous."""
     match patch:
         case MergePatch():
             return "application/merge-patch+json"
@@ -60,7 +60,7 @@ def collection_path(kind: Kind, namespace: str | All | None) -> str:
 
 
 def query(parameters: Mapping[str, str | int | float | bool | None]) -> str:
-    """`?a=b&c=true`, or nothing; None and empty values are left out."""
+    """`?a=b&c=true`, or `""`; None and empty values are left out."""
     given = tuple(
         (name, str(value).lower() if isinstance(value, bool) else str(value))
         for name, value in parameters.items()
@@ -76,5 +76,5 @@ def server_timeout(seconds: float | None) -> str | None:
 
 @lru_cache(maxsize=64)
 def _encoded(given: tuple[tuple[str, str], ...]) -> str:
-    # All writes of a controller have the same one or two.
+    # All writes of a controller use the same one or two.
     return "?" + urlencode(given, quote_via=quote)

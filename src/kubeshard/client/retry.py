@@ -1,7 +1,7 @@
-"""When to send a request again, and when to do a read-change-write again.
+"""When to retry a request, and when to retry a read-modify-write.
 
-Only when the server said that it did nothing and when to come back: 429 or 503 with `Retry-After`. A write is
-never sent again because a connection broke: it may have taken effect.
+A request is retried only if the server said that it did nothing, and when to retry: 429 or 503 with `Retry-After`.
+A write is never retried because a connection broke: it may have taken effect.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class RetryPolicy:
     longest: float = 60.0
 
     def delay(self, attempt: int, status: int, headers: Mapping[str, str], rng: Rng) -> float | None:
-        """Seconds to wait before the next try, or None: the answer is final. `attempt` counts from 1.
+        """Seconds to wait before the next attempt, or None if the response is final. `attempt` counts from 1.
 
-        A tenth of jitter, and at least as much after a `Retry-After: 0`, so that clients turned away together
+        Adds a tenth of jitter, and at least that much after a `Retry-After: 0`, so that clients rejected together
         do not return together.
         """
         return self.pause(attempt, retry_after_of(headers) if status in (429, 503) else None, rng)
 
     def pause(self, attempt: int, wanted: float | None, rng: Rng) -> float | None:
-        """As `delay`, for those who were handed the answer: `wanted` is the error's `retry_after`."""
+        """Like `delay`, for callers that have the error: `wanted` is its `retry_after`."""
         if wanted is None or wanted > self.longest or attempt >= self.tries:
             return None
         return wanted + rng.uniform(0.0, max(wanted, 1.0) * 0.1)
@@ -45,10 +45,10 @@ class RetryPolicy:
 async def retry_on_conflict(
     attempt: Callable[[], Awaitable[R]], rng: Rng, *, tries: int = 5, delay: float = 0.01
 ) -> R:
-    """Runs `attempt` (get, change, write: the get must be inside) until it meets no Conflict; the last one is
-    raised.
+    """Runs `attempt` (get, change, write: the get must be inside) until it raises no Conflict; raises the last
+    one.
 
-    NotOurs is final: reading again does not make the object ours. Waits `delay` seconds and a tenth of jitter,
+    NotOurs is final: reading again does not make the object ours. Waits `delay` seconds plus a tenth of jitter,
     drawn from `rng` (that of the client's world), in between.
     """
     for _ in range(tries - 1):

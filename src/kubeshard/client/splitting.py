@@ -1,14 +1,14 @@
-"""Finding the objects in the bytes of a list answer before all of it has arrived.
+"""Splits the bytes of a list response into objects before all of it has arrived.
 
-Guaranteed: the same objects in the same order however the bytes are cut into chunks; at most a batch of them
-is held, whatever the length of the list; one object that does not fit its class does not fail the others.
+Guaranteed: the same objects in the same order however the bytes are cut into chunks; at most a batch of them is
+buffered, whatever the length of the list; one object that does not fit its class does not fail the others.
 
-How: the JSON parser itself finds the boundaries, at its own speed. Where the bytes so far end at an object of
-`items`, putting `]` after them gives a whole JSON array; anywhere else (inside a string, or deeper) it gives
-none. So a batch is decoded up to the last place that looks like a boundary, and if that was not one, up to
-the place before. Objects of the server's usual compact form all begin with the same member, which makes a
-wrong guess rare. Not guaranteed: bounded memory for an answer written with blanks between objects, which no
-API server does unasked; it is then decoded as a whole at its end.
+How: the JSON parser itself finds the boundaries, at its own speed. If the bytes so far end at an object of
+`items`, appending `]` gives a valid JSON array; anywhere else (inside a string, or deeper) it does not. So a batch
+is decoded up to the last place that looks like a boundary, and if that was not one, up to the place before.
+Objects in the server's usual compact form all start with the same member, which makes a wrong guess rare. Not
+guaranteed: bounded memory for a response with blanks between objects, which no API server sends by default; it
+is then decoded as a whole at its end.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Envelope(Struct, Generic[Item]):
 
 
 class ListSplitter(Generic[T]):
-    """Bytes in, objects out. After `finish` `metadata` is the list's."""
+    """Bytes in, objects out. After `finish`, `metadata` is that of the list."""
 
     def __init__(self, form: Form[T], *, batch_bytes: int = BATCH_BYTES) -> None:
         self._form = form
@@ -59,7 +59,7 @@ class ListSplitter(Generic[T]):
         self._size = 0
         self._threshold = batch_bytes
         self._head: bytes | None = None
-        """What came before the first object, once `items` has been found; objects are cut off behind it."""
+        """What precedes the first object, once `items` has been found; objects are cut off after it."""
         self._separator = b""
         self.metadata = ListMeta()
 
@@ -69,7 +69,7 @@ class ListSplitter(Generic[T]):
         return self._size
 
     def feed(self, chunk: bytes) -> list[T | UndecodableObject]:
-        """The objects that are complete now and were not handed out before."""
+        """The objects that are now complete and were not returned before."""
         self._chunks.append(chunk)
         self._size += len(chunk)
         if self._size < self._threshold:
@@ -81,7 +81,7 @@ class ListSplitter(Generic[T]):
         if self._head is not None:
             objects, rest = self._cut(rest)
         self._chunks, self._size = [rest], len(rest)
-        # What could not be cut is looked at again only when it has doubled: the work stays linear.
+        # What could not be split is tried again only when it has doubled: the work stays linear.
         self._threshold = max(self._batch_bytes, 2 * len(rest))
         return objects
 
@@ -96,7 +96,9 @@ class ListSplitter(Generic[T]):
             try:
                 envelope = _envelope(msgspec.Raw).decode(body)
             except UNREADABLE as error:
-                raise UnexpectedResponse(f"this is not a whole list of {self._form.kind}: {error}") from error
+                raise UnexpectedResponse(
+                    f"this is not a complete list of {self._form.kind}: {error}"
+                ) from error
             objects = [_one(self._form, raw) for raw in envelope.items or ()]
         expected = {self._form.kind.api_version} | ({"meta.k8s.io/v1"} if self._form.metadata_only else set())
         if envelope.api_version not in expected or not envelope.kind.endswith("List"):
@@ -115,7 +117,7 @@ class ListSplitter(Generic[T]):
             if _is_json(head + b"]}"):
                 self._head = head
                 rest = body[len(head) :]
-                # `{"metadata":` or `{"apiVersion":`: what the first object begins with, all others do.
+                # `{"metadata":` or `{"apiVersion":`: all objects start like the first one.
                 self._separator = b"}," + rest[: rest.find(b":", 0, 64) + 1]
                 return rest
             at = body.find(_ITEMS, at + 1, _HEAD_LIMIT)
@@ -132,7 +134,7 @@ class ListSplitter(Generic[T]):
                 return self._many.decode(batch), body[end + 2 :]  # type: ignore[return-value] # list is invariant
             except Exception as error:  # also what the class's own code raises
                 if type(error) is msgspec.DecodeError:
-                    continue  # no JSON: not a boundary
+                    continue  # invalid JSON: not a boundary
                 try:
                     raws = decoder(list[msgspec.Raw]).decode(batch)
                 except UNREADABLE:

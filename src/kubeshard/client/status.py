@@ -1,8 +1,7 @@
-"""What an answer means: the server's `Status`, as an error by cause.
+"""Classifies responses: turns the server's `Status` into an error by cause.
 
-Guaranteed: an answer becomes data only if it has status 2xx and JSON in its body; what says "the object is
-not there" or "somebody else was first" is believed only from an API server's own words, never from a load
-balancer's page.
+Guaranteed: a response becomes data only if it has status 2xx and a JSON body; "the object does not exist" and
+"somebody else was first" are only believed in a response of an API server, never in a load balancer's page.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ def is_json(headers: Mapping[str, str]) -> bool:
 
 
 def check(where: str, status: int, headers: Mapping[str, str], body: bytes) -> None:
-    """Raises the error that an answer stands for; returns for a JSON answer with status 2xx. `where` names
-    the request.
+    """Raises the error for a response; returns for a JSON response with status 2xx. `where` names the
+    request.
     """
     if not 200 <= status < 300:
         raise error_of(where, status, headers, body)
@@ -57,7 +56,7 @@ def check(where: str, status: int, headers: Mapping[str, str], body: bytes) -> N
 
 
 def error_of(where: str, code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
-    """The error of an answer that is not 2xx."""
+    """The error of a response that is not 2xx."""
     status = _status(headers, body)
     retry_after = retry_after_of(headers)
     if status is not None:
@@ -67,7 +66,7 @@ def error_of(where: str, code: int, headers: Mapping[str, str], body: bytes) -> 
         and headers.get("content-type", "").startswith("text/plain")
         and body.startswith(b"404 page")
     ):
-        # The API server's own answer to a path of a group or version that it does not serve.
+        # The API server's own response for a group or version that it does not serve.
         return NotFound(f"{where}: the server does not serve this path", code=code, reason="NotFound")
     by_code = _TRANSIENT.get(code) or (Unavailable if code >= 500 else None)
     if by_code is None:
@@ -78,7 +77,7 @@ def error_of(where: str, code: int, headers: Mapping[str, str], body: bytes) -> 
 
 
 def from_status(where: str, status: Status, code: int = 0, retry_after: float | None = None) -> ApiError:
-    """The error of a Status; in a watch it comes as the object of an ERROR event."""
+    """The error of a Status; in a watch it is the object of an ERROR event."""
     code = code or status.code
     details = status.details or {}
     asked = details.get("retryAfterSeconds")
@@ -100,7 +99,7 @@ def from_status(where: str, status: Status, code: int = 0, retry_after: float | 
 
 
 def _owned_fields(details: Mapping[str, Any]) -> str:
-    """The fields that other managers own, each with the server's words about whom it is in conflict with."""
+    """The fields that other managers own, each with the server's message about the conflict."""
     causes = details.get("causes")
     return ", ".join(
         f"{cause.get('field', '')} {cause.get('message', '')}"
@@ -110,19 +109,19 @@ def _owned_fields(details: Mapping[str, Any]) -> str:
 
 
 def unexpected(where: str, code: int, headers: Mapping[str, str], body: bytes) -> UnexpectedResponse:
-    """An answer that no API server gives; the message shows what it was, because the cause is between here
-    and there.
+    """A response that no API server sends; the message includes it, because the cause is somewhere on the
+    network.
     """
     location = f" to {headers['location']}" if "location" in headers else ""
     what = headers.get("content-type", "no content type")
     return UnexpectedResponse(
-        f"{where}: status {code}{location} ({what}) is not an answer of an API server: {_excerpt(body)}",
+        f"{where}: status {code}{location} ({what}) is not a response of an API server: {_excerpt(body)}",
         code=code,
     )
 
 
 def retry_after_of(headers: Mapping[str, str]) -> float | None:
-    """Seconds; None where absent or a date (which no API server sends)."""
+    """Seconds; None if absent or a date (which no API server sends)."""
     value = headers.get("retry-after", "")
     return float(value) if value.isdecimal() else None
 

@@ -1,7 +1,7 @@
-"""What all requests of one client have in common, and the views that change it.
+"""The settings that all requests of a client share, and the views that change them.
 
-A view is a copy that shares connections, credentials, discovery and counters with the client it was made from
-and leaves that one as it is.
+A view is a copy that shares connections, credentials, discovery and counters with the original client, and does not
+change it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Counts:
 
 
 class View:
-    """A connection and how requests on it look."""
+    """A connection, and the settings of requests on it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -50,57 +50,57 @@ class View:
         self.discovery = Discovery(self._discover)
 
     def with_user_agent(self, suffix: str) -> Self:
-        """Requests say `<user agent>/<suffix>`."""
+        """Sends `<user agent>/<suffix>` as user agent."""
         return self._view(_user_agent=f"{self._user_agent}/{suffix}")
 
     def with_field_manager(self, name: str) -> Self:
-        """The owner of fields that this view writes, where a call names none."""
+        """The default field manager of this view's writes."""
         return self._view(_field_manager=name)
 
     def with_timeout(self, seconds: float) -> Self:
-        """Deadline of each single request except lists and watches (default 10 s), given to the server too
-        with writes.
+        """The deadline of each single request except lists and watches (default 10 s); for writes also sent to the
+        server.
         """
         return self._view(_timeout=seconds)
 
     def impatient(self) -> Self:
-        """Requests leave at once, once: nothing is waited for and nothing is sent again inside of a call. Await
-        `turn` before each, which is where a rate limit is kept.
+        """Each request is sent at once, and only once: a call neither waits nor retries. Await `turn` before each,
+        which applies the rate limit.
 
-        Throttled comes out with the server's `retry_after`, Unauthorized after the credentials were renewed. For
-        writes that are right only while something else holds: see `checked`.
+        Raises Throttled with the server's `retry_after`, and Unauthorized after the credentials were renewed. For
+        writes that are only valid while a condition is true: see `checked`.
         """
         return self._view(_connection=self._connection.impatient())
 
     async def turn(self) -> None:
-        """Returns when the rate limit admits one more request of an impatient view, and credentials are at hand.
+        """Returns when the rate limit admits one more request of an impatient view, and credentials are available.
         Raises Unauthorized, ConfigurationError.
         """
         await self._connection.turn()
 
     def checked(self, check: Guard) -> Self:
-        """`check` is called immediately before the bytes of each attempt of a write leave; what it raises comes
-        out, and nothing is sent.
+        """`check` is called immediately before each attempt of a write is sent; if it raises, that is raised, and
+        nothing is sent.
         """
         return self._view(_check=check)
 
     def fenced(self, fence: Fence) -> Self:
-        """Writes carry the proof that the object is still this shard's: see `kubeshard.client.fence`."""
+        """Writes include a proof that the object still belongs to this shard: see `kubeshard.client.fence`."""
         return self._view(_fence=fence)
 
     def on_write(self, callback: WriteObserver) -> Self:
-        """`callback` is called with a WriteRecord after each write that the server carried out (no dry runs),
-        before the method returns.
+        """`callback` is called with a WriteRecord after each successful write (not for dry runs), before the method
+        returns.
         """
         return self._view(_write_observers=(*self._write_observers, callback))
 
     def entered_in(self, ledger: WriteLedger) -> Self:
-        """`ledger` is told of every write from before it is sent until its outcome is known (no dry runs)."""
+        """`ledger` tracks every write from before it is sent until its outcome is known (not for dry runs)."""
         return self._view(_ledger=ledger)
 
     @property
     def field_manager(self) -> str:
-        """Who owns the fields that this view writes, where a call names nobody."""
+        """The default field manager of this view's writes."""
         return self._field_manager
 
     @property
@@ -121,14 +121,14 @@ class View:
 
     @property
     def observers(self) -> list[Observer]:
-        """Callables given method, host, status code (0: no answer) and seconds of each attempt. Shared by all
+        """Called with method, host, status code (0: no response) and seconds of each attempt. Shared by all
         views.
         """
         return self._connection.observers
 
     @property
     def unfenced_writes(self) -> int:
-        """How many writes of fenced views said `unfenced=True`."""
+        """The number of writes of fenced views with `unfenced=True`."""
         return self._counts.unfenced
 
     def _view(self, **changes: Any) -> Self:
@@ -157,8 +157,10 @@ class View:
         try:
             got: TypeMeta = decoder(TypeMeta).decode(body)
         except UNREADABLE as error:
-            raise UnexpectedResponse(f"{where(request)}: the answer is not a JSON object: {error}") from error
-        # Other subresources than status answer with kinds of their own (Scale, TokenRequest).
+            raise UnexpectedResponse(
+                f"{where(request)}: the response is not a JSON object: {error}"
+            ) from error
+        # Subresources other than status return their own kinds (Scale, TokenRequest).
         expected = {form.kind.kind, "PartialObjectMetadata"} if form.metadata_only else {form.kind.kind}
         if subresource in (None, "status") and got.kind not in expected:
             raise UnexpectedResponse(f"{where(request)}: asked for {form.kind}, got {got.kind or 'no kind'}")

@@ -1,4 +1,4 @@
-"""Watches: the events of a stream.
+"""Watches: streams of events.
 
     async with client.watch(Website, ALL) as events:
         async for event in events:
@@ -8,15 +8,15 @@
                 case Bookmark(version): ...
                 case Failed(_, error): ...
 
-Guaranteed: events in the server's order; an object of any size that an API server can store; an object that
-does not fit its class, or is of another kind, is an event of its own, `Failed`, and does not end the watch;
-an ERROR event is raised as the error by cause (`Gone`: list again); silence longer than `idle_timeout` is
-`Timeout`, a cut connection `Unavailable`. A normal end, which every watch comes to after its
-`timeoutSeconds`, ends the iteration. Nothing is retried: going on where it ended is the reflector's business.
+Guaranteed: events in the server's order; objects of any size that an API server can store; an object that does not
+fit its class, or is of another kind, is a `Failed` event, and does not end the watch; an ERROR event is raised as
+the error by cause (`Gone`: list again); silence longer than `idle_timeout` raises `Timeout`, a broken connection
+`Unavailable`. A normal end, after the watch's `timeoutSeconds`, ends the iteration. Nothing is retried: the
+reflector continues where a watch ended.
 
-Whatever else a line may be (no JSON, no UTF-8, an unknown type, a bookmark without a version, an ERROR
-without a Status, longer than `LONGEST_LINE`), it is raised as `UnexpectedResponse`: an ApiError, which every
-consumer of a watch expects anyway. Nothing that a server sends raises anything else.
+Any other line (invalid JSON or UTF-8, an unknown type, a bookmark without a version, an ERROR without a Status,
+longer than `LONGEST_LINE`) raises `UnexpectedResponse`, an ApiError, which every consumer of a watch handles
+anyway. Nothing that a server sends raises anything else.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ T = TypeVar("T", bound=KubeObject)
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 LONGEST_LINE = 64 * 1024 * 1024
-"""Bytes. etcd takes objects of 1.5 MB unless told otherwise; what is this much longer is not an event."""
+"""Bytes. etcd accepts objects of 1.5 MB by default; what is this much longer is not an event."""
 
 _KIND_WITHIN = 160
-"""The kind stands among the first members of an event; farther inside the same bytes may mean something
+"""The kind is among the first members of an event; further inside the same bytes may mean something
 else.
 """
 
@@ -53,8 +53,8 @@ ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
 class Changed(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """An object came, changed or left. What a selector no longer selects leaves; a DELETED's object is its last
-    state.
+    """An object was added, changed or removed. It is also removed when the selector no longer matches it; the object of
+    a DELETED is its last state.
     """
 
     type: ChangeType
@@ -62,8 +62,8 @@ class Changed(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class Bookmark(msgspec.Struct, frozen=True, gc=False):
-    """Everything up to the version has been told. `ends_initial_events`: with it, all objects that there were have
-    been, in a watch with `send_initial_events`.
+    """All events up to the version have been sent. `ends_initial_events`: all initial objects have been sent, in a
+    watch with `send_initial_events`.
     """
 
     resource_version: str
@@ -71,7 +71,7 @@ class Bookmark(msgspec.Struct, frozen=True, gc=False):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """A change of an object that does not fit its class; `error` has its metadata, if that much can be read."""
+    """A change of an object that does not fit its class; `error` has its metadata, if that can be decoded."""
 
     type: ChangeType
     error: UndecodableObject
@@ -130,8 +130,8 @@ class EventDecoder(Generic[T]):
         self._held = 0
 
     def feed(self, chunk: bytes) -> Iterator[WatchEvent[T]]:
-        """The events that are complete now. Raises ApiError for an ERROR event, UnexpectedResponse for what
-        is not an event; after that the decoder is of no more use.
+        """The events that are now complete. Raises ApiError for an ERROR event, UnexpectedResponse for what
+        is not an event; the decoder must not be used after that.
         """
         first, *more = chunk.split(b"\n")
         self._partial.append(first)
@@ -159,7 +159,7 @@ class EventDecoder(Generic[T]):
         if line.find(self._kind, 0, _KIND_WITHIN) >= 0:
             try:
                 event: Changed[T] = self._typed.decode(line)
-            except Exception:  # also what the class's own code raises; the other way tells it all
+            except Exception:  # also what the class's own code raises; the slow path reports the details
                 return self._unusual(line)
             if event.object.metadata.name:
                 return event
@@ -183,7 +183,7 @@ class EventDecoder(Generic[T]):
                 )
 
     def _error(self, raw: msgspec.Raw) -> ApiError:
-        """The error of an ERROR event. It always has a code; that of a Status which names none is 500."""
+        """The error of an ERROR event. It always has a code; 500 if the Status has none."""
         where = f"watch of {self._form}"
         try:
             status: Status = decoder(Status).decode(raw)

@@ -1,4 +1,4 @@
-"""What is known of a write after it succeeded, and the bodies that writes send."""
+"""Records of successful writes, and the bodies that writes send."""
 
 from __future__ import annotations
 
@@ -16,19 +16,17 @@ from kubeshard.core.objects import Key, KubeObject, ObjectMeta, PartialObject, S
 from kubeshard.runtime.transport import UNDELIVERED, TransportError
 
 SERVERS_PATIENCE = 60.0
-"""Seconds after which an API server gives up a request that names no timeout (its `--request-timeout`)."""
+"""Seconds after which an API server gives up a request without a timeout (its `--request-timeout`)."""
 
 
 class WriteRecord(NamedTuple):
-    """A write that the server has carried out: what a cache must have seen before it tells the truth to the
-    writer.
-    """
+    """A successful write, which a cache must have seen before its reads are up to date for the writer."""
 
     kind: Kind
     key: Key
     uid: str
     resource_version: str
-    """Of the object after the write; `""` when the object is gone and the server did not say at which
+    """The object's version after the write; `""` if the object is gone and the server did not return the
     version.
     """
     labels: Mapping[str, str] | None
@@ -41,11 +39,11 @@ WriteObserver = Callable[[WriteRecord], None]
 
 
 class WriteLedger(Protocol):
-    """Is told of every write from just before it is sent until its outcome is known (`Client.entered_in`)."""
+    """Tracks every write from just before it is sent until its outcome is known (`Client.entered_in`)."""
 
     def sending(self, late: float) -> Callable[[bool], None]:
-        """A write is about to be sent; what this raises forbids it. The result is called once, when the client
-        has done with the write: with True when its outcome is known, with False when it may still take effect
+        """Called just before a write is sent; may raise to forbid it. The returned function is called once, when the
+        client is done with the write: with True if its outcome is known, with False if it may still take effect
         within `late` seconds.
         """
         ...
@@ -53,7 +51,7 @@ class WriteLedger(Protocol):
 
 @contextmanager
 def entered(ledger: WriteLedger | None, server_seconds: float) -> Iterator[None]:
-    """The block sends a write, for which the server takes `server_seconds` at most."""
+    """Surrounds the sending of a write, for which the server takes `server_seconds` at most."""
     if ledger is None:
         yield
         return
@@ -70,10 +68,10 @@ def entered(ledger: WriteLedger | None, server_seconds: float) -> Iterator[None]
 
 
 def is_known(error: BaseException) -> bool:
-    """Whether a write that ended so has certainly not taken effect and never will.
+    """Whether a write that raised this has certainly not taken effect and never will.
 
-    Not known: cancelled while it was sent, no answer, or the server's own word that something broke or took too
-    long (5xx). An answer that no API server gives comes from something in between, which may have passed it on.
+    Unknown: cancelled while it was sent, no response, or the server reported that something broke or took too long
+    (5xx). A response that no API server sends is from something in between, which may have forwarded the write.
     """
     match error:
         case ApiError(__cause__=TransportError(sent=sent)):
@@ -87,11 +85,11 @@ def is_known(error: BaseException) -> bool:
 
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
-"""What becomes of the objects that a deleted one owns."""
+"""What happens to the objects that a deleted object owns."""
 
 
 class PatchOptions(TypedDict, total=False):
-    """The options of `patch`, for those who pass them on."""
+    """The options of `patch`, for callers that pass them on."""
 
     base: KubeObject | None
     subresource: str | None
@@ -102,7 +100,7 @@ class PatchOptions(TypedDict, total=False):
 
 
 class DeletionOptions(TypedDict, total=False):
-    """The options of `delete` besides its preconditions."""
+    """The options of `delete` other than its preconditions."""
 
     propagation: Propagation | None
     grace_period: int | None
@@ -133,8 +131,8 @@ def record_of(kind: Kind, metadata: ObjectMeta, *, deleted: bool = False) -> Wri
 
 
 def record_of_deletion(kind: Kind, key: Key, uid: str | None, body: bytes) -> WriteRecord:
-    """From the answer to a DELETE: a Status when the object is gone, else the object, which may still be
-    there.
+    """From the response to a DELETE: a Status if the object is gone, otherwise the object, which may still
+    exist.
     """
     if decoder(TypeMeta).decode(body).kind == "Status":
         details = (msgspec.json.decode(body).get("details") or {}) if uid is None else {}
@@ -145,8 +143,8 @@ def record_of_deletion(kind: Kind, key: Key, uid: str | None, body: bytes) -> Wr
 
 
 def apply_body(obj: KubeObject, subresource: str | None = None) -> dict[str, Any]:
-    """The fields that an object states, without what only the server sets. A status at its default states
-    something in the subresource only: elsewhere it stands for nobody having thought of it.
+    """The fields that an object sets, without what only the server sets. A status at its default is only sent to the
+    subresource: elsewhere it means that the status was not set.
     """
     body = to_dict(obj)
     if subresource is None and "status" in body and body["status"] == _default_status(type(obj)):

@@ -49,19 +49,18 @@ _NOT_ENTERED: AbstractContextManager[None] = nullcontext()
 
 
 class Writes(View):
-    """Every method takes `dry_run` (the server does all but store) and `unfenced` (see
+    """Every method takes `dry_run` (the server does everything except storing) and `unfenced` (see
     `kubeshard.client.fence`).
 
-    RBAC: each method the verb of its name on the resource (`<resource>/<subresource>`): `replace` is
-    `update`, `apply` is `patch`, and `create` too where it creates; `delete_collection` is
-    `deletecollection`.
+    RBAC: each method needs the verb of its name on the resource (`<resource>/<subresource>`): `replace` needs
+    `update`, `apply` needs `patch`, and `create` if it creates; `delete_collection` needs `deletecollection`.
     """
 
     async def create(
         self, obj: T, *, dry_run: bool = False, field_manager: str | None = None, unfenced: bool = False
     ) -> T:
-        """The created object. Raises AlreadyExists, ValueError for an object that has a resourceVersion
-        already; Forbidden also for a namespace that is being deleted.
+        """Returns the created object. Raises AlreadyExists, ValueError for an object that already has a
+        resourceVersion; Forbidden also for a namespace that is being deleted.
         """
         if obj.metadata.resource_version:
             raise ValueError(
@@ -85,8 +84,8 @@ class Writes(View):
         field_manager: str | None = None,
         unfenced: bool = False,
     ) -> T:
-        """PUT of the whole object. With `metadata.resource_version` only over that version (Conflict), else
-        over any.
+        """PUT of the whole object. With `metadata.resource_version` only if that is the current version (Conflict),
+        otherwise unconditionally.
 
         Raises TypeError for a class that is not `complete`: the fields it does not declare would be lost.
         """
@@ -125,11 +124,10 @@ class Writes(View):
         dry_run: bool = False,
         unfenced: bool = False,
     ) -> T:
-        """The patched object. `base` is the object as read, where a fenced view needs it; it adds nothing
-        elsewhere.
+        """Returns the patched object. `base` is the object as read, which fenced views need; others ignore it.
 
         Raises Conflict (resourceVersion in the patch, or a field of another manager without `force`),
-        PatchTestFailed, NotOurs of a fenced view, ValueError where a fence has no proof.
+        PatchTestFailed, NotOurs for a fenced view, ValueError if a fence has no proof.
         """
         form, content_type = form_of(target), patch_content_type(patch)
         path = object_path(form.kind, name, namespace, subresource)
@@ -162,10 +160,10 @@ class Writes(View):
     async def apply(self, obj: T, **options: Unpack[PatchOptions]) -> T: ...
 
     async def apply(self, obj: Any, **options: Unpack[PatchOptions]) -> Any:
-        """Server-side apply of exactly the fields given, by an object or a manifest; creates what is missing.
+        """Server-side apply of exactly the given fields, of an object or a manifest; creates it if it is missing.
 
-        Options as of `patch`. A manifest's kind comes from discovery, its answer is metadata. Raises Conflict
-        naming the managers whose fields differ, unless `force`.
+        For options see `patch`. The kind of a manifest is looked up with discovery, and only its metadata is returned.
+        Raises Conflict naming the managers whose fields differ, unless `force`.
         """
         if isinstance(obj, Mapping):
             return await self.apply_manifest(obj, **options)
@@ -175,8 +173,8 @@ class Writes(View):
     async def apply_manifest(
         self, manifest: Mapping[str, Any], **options: Unpack[PatchOptions]
     ) -> PartialObject:
-        """Server-side apply of a manifest of any kind. Raises KindNotServed, ValueError for one without kind or name,
-        WrongNamespace for one of a kind with namespaces that names none.
+        """Server-side apply of a manifest of any kind. Raises KindNotServed, ValueError for a manifest without kind or
+        name, WrongNamespace for one of a namespaced kind without a namespace.
         """
         try:
             group, version = split_api_version(manifest.get("apiVersion", ""))
@@ -200,15 +198,15 @@ class Writes(View):
         dry_run: bool = False,
         unfenced: bool = False,
     ) -> None:
-        """Asks for the deletion; finalizers may keep the object. `uid` and `resource_version` are
-        preconditions (Conflict).
+        """Requests the deletion; finalizers may delay it. `uid` and `resource_version` are preconditions
+        (Conflict).
 
-        Raises NotFound. A fenced view needs both preconditions, of an object that was ours: `delete_object`
-        takes them from it.
+        Raises NotFound. A fenced view needs both preconditions, from an object that was ours: see
+        `delete_object`.
         """
         kind = form_of(target).kind
         if self._enter_fence(kind, unfenced) is not None and not (uid and resource_version):
-            raise ValueError(f"{kind} belongs to shards: use delete_object, or give uid and resource_version")
+            raise ValueError(f"{kind} is sharded: use delete_object, or pass uid and resource_version")
         options = DeleteOptions(
             preconditions=Preconditions(uid=uid, resource_version=resource_version)
             if uid or resource_version
@@ -227,11 +225,11 @@ class Writes(View):
     async def delete_object(
         self, obj: KubeObject, *, kind: Kind | None = None, **options: Unpack[DeletionOptions]
     ) -> None:
-        """Deletes exactly the object that was read, in the state in which it was read; options as of
+        """Deletes exactly the object that was read, in the state in which it was read; for options see
         `delete`.
 
-        `kind` is needed for an object that does not know its own. Raises Conflict when it has changed, NotOurs
-        when it is another shard's.
+        `kind` is needed for an object without one. Raises Conflict if it has changed, NotOurs if it belongs to
+        another shard.
         """
         form = metadata_only(kind) if kind is not None else form_of(type(obj))
         meta = obj.metadata
@@ -275,7 +273,7 @@ class Writes(View):
             await self._connection.send(request._replace(timeout=COLLECTION_TIMEOUT), self._guard(unfenced))
 
     def _enter_fence(self, kind: Kind, unfenced: bool) -> Fence | None:
-        """The fence if it covers the kind. Raises NotOurs when this shard may write nothing any more."""
+        """The fence if it covers the kind. Raises NotOurs if this shard may no longer write."""
         if self._fence is None:
             return None
         if unfenced:
@@ -285,7 +283,7 @@ class Writes(View):
         return self._fence if self._fence.covers(kind) else None
 
     def _guard(self, unfenced: bool) -> Guard | None:
-        """Asked before each attempt: a write that waited for credentials or a throttling server may come too
+        """Called before each attempt: a write that waited for credentials or a throttling server may be too
         late.
         """
         fence, check = None if self._fence is None or unfenced else self._fence.check, self._check
@@ -341,7 +339,7 @@ class Writes(View):
 
 
 def _test_failure(patch: Patch, error: ApiError) -> ApiError:
-    """The server refuses a failed `test` as Invalid without causes, and says no more."""
+    """The server refuses a failed `test` as Invalid without causes or other details."""
     if not isinstance(patch, JsonPatch) or not isinstance(error, Invalid) or error.details.get("causes"):
         return error
     if not any(op.get("op") == "test" for op in patch.ops):

@@ -1,9 +1,9 @@
 """What a controller is: the reconciler's contract, triggers with predicates and mapping, and the workers that
 run it.
 
-Guaranteed: one object of a controller is reconciled by one worker at a time, no trigger is lost, a failing or
-hanging reconcile harms neither its neighbours nor the process. Not guaranteed: exclusion between processes,
-which is the business of whoever starts the workers (`kubeshard.manager`). A tour in reading order:
+Guaranteed: an object of a controller is reconciled by one worker at a time, no trigger is lost, and a failing or
+hanging reconcile affects neither other objects nor the process. Not guaranteed: exclusion between processes,
+which is up to whoever starts the workers (`kubeshard.manager`). A tour in reading order:
 `controller`, `watch`, `reconciler`, `context`, `runner`.
 """
 

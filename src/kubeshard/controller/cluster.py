@@ -26,8 +26,8 @@ from kubeshard.controller.watch import Index, Watch, narrowed
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """`client` is what reconcilers write with: fenced, where the process is a shard. `in_flight` is shared by all
-    controllers. `fleet` has all clusters of the process that are there now, by name.
+    """`client` is what reconcilers write with; it is fenced when the process is a shard. `in_flight` is shared by all
+    controllers. `fleet` contains the current clusters of the process, by name.
     """
 
     client: Client
@@ -36,7 +36,7 @@ class Cluster:
     in_flight: InFlight = field(default_factory=InFlight)
     fleet: Mapping[str, Cluster] = field(default_factory=dict)
     _indexes: WeakKeyDictionary[Informer[Any], dict[str, _Indexed]] = field(default_factory=WeakKeyDictionary)
-    """Of each informer, by name; informers come and go."""
+    """By informer, then by index name; informers are added and removed."""
 
     @property
     def name(self) -> str:
@@ -44,9 +44,9 @@ class Cluster:
         return self.cache.cluster
 
     def hold(self, controller: Controller[Any], reader: ControllerReader) -> list[Informer[Any]]:
-        """An informer for each watch of the controller, with its indexes, until `release`.
+        """Acquires an informer for each watch of the controller, with its indexes, until `release`.
 
-        Raises ConfigurationError, ValueError; then nothing is held.
+        Raises ConfigurationError and ValueError, and acquires nothing then.
         """
         held: list[Informer[Any]] = []
         indexed: list[tuple[Informer[Any], Index[Any]]] = []
@@ -82,19 +82,19 @@ class Cluster:
     async def release(
         self, controller: Controller[Any], reader: ControllerReader, held: Iterable[Informer[Any]]
     ) -> None:
-        """Gives up what `hold` gave. Returns when what nobody else uses has ended."""
+        """Releases what `hold` acquired. Returns when informers without another user have stopped."""
         self._drop_indexes(controller, reader)
         for informer in held:
             await self.cache.release(informer)
 
     def _drop_indexes(self, controller: Controller[Any], reader: ControllerReader) -> None:
         for index in controller.declared_indexes:
-            with suppress(UndeclaredKind):  # somebody has removed the informer, and its indexes with it
+            with suppress(UndeclaredKind):  # the informer was removed, and its indexes with it
                 self.drop_index(reader.informer(index.target), index)
 
     def add_index(self, informer: Informer[Any], index: Index[Any]) -> None:
-        """Files the informer's objects; several controllers may ask for the same index. Raises ValueError for
-        another index of that name.
+        """Indexes the informer's objects; several controllers may share an index. Raises ValueError if a different
+        index has that name.
         """
         known = self._indexes.setdefault(informer, {})
         indexed = known.get(index.name)
@@ -104,7 +104,7 @@ class Cluster:
         indexed.users += 1
 
     def drop_index(self, informer: Informer[Any], index: Index[Any]) -> None:
-        """One user less; with the last one the index goes."""
+        """Removes one user of the index, and the index with its last user."""
         known = self._indexes.get(informer, {})
         indexed = known.get(index.name)
         if indexed is None or indexed.function is not index.function:

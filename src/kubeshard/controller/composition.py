@@ -23,8 +23,8 @@ from kubeshard.core.objects import KubeObject
 
 
 def composed(controller: Controller[Any], check: Callable[[], None], daemons: Daemons) -> ReconcileFn:
-    """The reconciler behind its finalizers, inside its wrappers and guards, behind the check. What ends daemons does
-    not wait for the check.
+    """The reconciler behind its finalizers, inside its wrappers and guards, behind the check. Ending daemons does not
+    wait for the check.
     """
     run = daemons.beginning(_run_of(controller.reconciler))
     if controller.finalizers:
@@ -76,7 +76,7 @@ def _in_a_thread(reconciler: BlockingReconciler[Any]) -> ReconcileFn:
 
 
 def _while_there(function: ReconcileFunction[Any]) -> ReconcileFn:
-    """A function has nothing that it could forget about an object that is gone."""
+    """A function keeps no state about an object, so it is not called when the object is gone."""
 
     async def run(ctx: Context, obj: KubeObject | None) -> Result | None:
         return None if obj is None else await function(ctx, obj)
@@ -85,7 +85,7 @@ def _while_there(function: ReconcileFunction[Any]) -> ReconcileFn:
 
 
 def _decoded(inner: ReconcileFn) -> ReconcileFn:
-    """Lets nothing pass but objects of the controller's class."""
+    """Lets only objects of the controller's class pass."""
 
     def reconcile(ctx: Context, obj: KubeObject | None) -> Awaitable[Result | None]:
         if ctx.undecodable is not None:

@@ -1,4 +1,4 @@
-"""What a reconcile has at hand."""
+"""What a reconcile is given to work with."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ class EventSink(Protocol):
 class Context:
     """One run of a reconciler.
 
-    `client` writes, and is fenced when the manager is sharded; what it writes is seen by later `get` and
-    `list` of this and later runs for the same key. `cache` is for reads that need no such promise. `why`: a few of the
-    triggers, each with what happened, to which object, and since when; `reasons`: the same in phrases. For logs and
-    traces only. `log` and every other logger of the task carry controller, object and reconcile id.
+    `client` writes, and is fenced when the manager is sharded. Later calls of `get` and `list`, in this run and in
+    later runs for the same key, see what it wrote. `cache` is for reads that do not need this guarantee. `why`: a few
+    of the triggers, each with what happened, to which object, and since when; `reasons`: the same as phrases. For
+    logs and traces only. `log` and every other logger of the task carry controller, object and reconcile id.
     """
 
     unfinished: str = ""
-    """What of the object's deletion is under way, for people; set by finalizers."""
+    """Which part of the object's deletion is in progress, for people; set by finalizers."""
     report: Report | None = None
-    """What this run has stated of how it went (`Controller.error_condition`)."""
+    """What this run has reported about its outcome (`Controller.error_condition`)."""
 
     def __init__(
         self,
@@ -97,18 +97,18 @@ class Context:
         self._wanted = wanted
         self._sets = sets or DesiredSets("kubeshard")
         self._applied: dict[Whose, Wish] | None = {}
-        """What this run has applied; None beyond a run."""
+        """What this run has applied; None outside a run."""
         self.rewrites = self._sets.rewrites
-        """What the API server makes of what the controller sends."""
+        """How the API server stores what the controller sends."""
         self.fresh: Callable[[Kind], bool] = _none
-        """Of which kinds `get` and `list` ask the API server instead of the cache."""
+        """The kinds that `get` and `list` read from the API server instead of the cache."""
         self.undecodable: UndecodableObject | None = None
-        """Why there is no more of the object than its metadata. Only a controller's guards ever see that."""
+        """Why only the object's metadata could be decoded. Only a controller's guards see such objects."""
         self._reader = reader
         self._writes = writes
         self._events = events
         self.run = run
-        """What this run has under way."""
+        """What this run has in flight."""
         self._threads = threads
         self._surroundings = surroundings or Surroundings({}, "")
 
@@ -136,11 +136,11 @@ class Context:
         return self._surroundings.at(cluster)
 
     async def get(self, target: type[T] | Form[T], name: str, namespace: str | None = None) -> T | None:
-        """The object, or None; in the namespace of the reconciled object where none is given.
+        """The object, or None. `namespace` defaults to that of the reconciled object.
 
-        From the cache, which must have the kind declared, once it shows what runs for this key wrote to that
+        Reads the cache, for which the kind must be declared, once it shows what runs for this key wrote to that
         kind; waits for that for a few seconds at most. Raises CacheBehind, UndeclaredKind, WrongNamespace,
-        UndecodableObject; of a `fresh` context ApiErrors.
+        UndecodableObject; with a `fresh` context also ApiErrors.
         """
         informer = self._reader.informer(target)
         form = informer.form
@@ -164,11 +164,11 @@ class Context:
         index: tuple[str, str] | None = None,
         labels: Selector | None = None,
     ) -> Sequence[T]:
-        """The objects of a namespace (that of the reconciled object, where none is given), or of `ALL`, under an
-        index's value, with matching labels; a snapshot in no order.
+        """The objects of a namespace (default: that of the reconciled object) or of `ALL`, optionally with an index
+        value and matching labels; a snapshot in no particular order.
 
-        As `get`, and raises UndeclaredIndex. Of a `fresh` context also objects that the cache does not hold
-        because they are another shard's.
+        Otherwise like `get`; also raises UndeclaredIndex. A `fresh` context also returns objects of other shards,
+        which are not in the cache.
         """
         form = form_of(target)
         place = namespaces_of(form.kind, namespace, own=self.key.namespace)
@@ -189,23 +189,23 @@ class Context:
         unowned: Unowned = "refuse",
         immutable: Immutable = "refuse",
     ) -> Applied:
-        """Makes these objects exist because of `owner` (default: the reconciled object), and deletes those that earlier
-        runs applied and that are not among them. Sends nothing where all is as wished. Its guarantees are those of
-        `kubeshard.controller.desired`.
+        """Creates or updates these objects on behalf of `owner` (default: the reconciled object), and prunes those that
+        earlier runs applied and that are no longer given. Sends nothing if all are as desired. For its guarantees
+        see `kubeshard.controller.desired`.
 
-        What is sent is as of `ensure`, by server-side apply: fields that the wish does not speak of stay as they are,
-        and those of which it does not speak any more are given up. All kinds must be declared by the controller.
-        Objects in the owner's namespace, and all of a cluster-scoped owner, refer to it as their controller. Of others
-        the garbage collector knows nothing: apply an empty set under a finalizer.
+        Fields are merged as in `ensure`, and sent by server-side apply: fields that a desired object does not set stay
+        as they are, and fields that it no longer sets are given up. The controller must declare all kinds. Objects
+        in the owner's namespace, and all objects of a cluster-scoped owner, get a controller reference to it. The
+        garbage collector does not delete the others: apply an empty set in a finalizer.
 
-        One call has all objects of a set: a second one in the same run that leaves some of them out is refused.
-        `set` tells several sets of one owner apart. `unowned`: what becomes of objects that are there already, have no
-        controller and are in no set: "refuse" or "adopt". `immutable`: what becomes of members with fields that cannot
-        be changed: "refuse" or "recreate", which deletes them first.
+        Pass all objects of a set in one call: a second call in the same run that leaves some of them out is refused.
+        `set` distinguishes several sets of one owner. `unowned`: what to do with objects that exist already, have no
+        controller and are in no set: "refuse" or "adopt". `immutable`: what to do with members whose immutable fields
+        differ: "refuse" or "recreate", which deletes them first.
 
-        The first apply of a new kind writes to the owner, too: what else the run writes to the owner with
-        `base=` it reads again before. Raises ApplyFailed with the errors of all objects that failed; Conflict and the
-        like where the run had read the past; ValueError, WrongNamespace, UndeclaredKind, AnothersApplySet.
+        The first apply of a new kind also writes to the owner: read the owner again before writing to it with
+        `base=` in the same run. Raises ApplyFailed with the errors of all objects that failed; Conflict and similar
+        errors after stale reads; ValueError, WrongNamespace, UndeclaredKind, AnothersApplySet.
         """
         wish = Wish(objects, owner, set, unowned, immutable)
         if self._applied is None:
@@ -226,29 +226,30 @@ class Context:
         return await self._sets.plan(self, self._reader, self._writes, Wish(objects, owner, set, unowned))
 
     async def status(self, obj: T, status: Struct) -> T:
-        """Makes `status` all that this controller states about the object, and returns the object as it then is.
+        """Makes `status` everything that this controller states about the object, and returns the updated object.
 
             await ctx.status(app, AppStatus(url=url, conditions=(Condition(type="Ready", status="True", reason="Up"),)))
 
-        Sends nothing while the object, with what earlier runs wrote, is as stated. What is not set (None) is not
-        stated, and goes if this controller stated it before; what others state stays. `observed_generation`, of
-        the status and of its conditions, is filled in with the generation of `obj`, and so is when a condition's status
-        changed last; a message that is too long is cut. An object that is gone is returned as it was given.
+        Sends nothing if the object, including what earlier runs wrote, already says so. A field that is None is not
+        stated, and is removed if this controller stated it before; what others state stays. `observed_generation`, of
+        the status and of its conditions, is set to the generation of `obj`, and the last transition time of
+        conditions is filled in; a message that is too long is cut. An object that is gone is returned as given.
 
         Conditions of other controllers stay where the kind's definition makes the list a map by type
         (`x-kubernetes-list-type: map`). Raises NoStatusSubresource (not retried) for a kind without the subresource
-        `status`, TypeError for a status of another class than the object's, ValueError for what is no
-        metav1.Condition, Conflict, CacheBehind, NotOurs and other ApiErrors. RBAC: `patch` on `<resource>/status`.
+        `status`, TypeError for a status of another class than the object's, ValueError for a condition that is not a
+        valid metav1.Condition, Conflict, CacheBehind, NotOurs and other ApiErrors. RBAC: `patch` on
+        `<resource>/status`.
         """
         return await write_status(self, obj, status)
 
     async def run_blocking(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Calls `function` in a thread, of which a controller has as many at once as workers, and waits for it.
+        """Calls `function` in a thread and waits for it. A controller has as many threads as workers.
 
-        A thread cannot be stopped. When the run is cancelled or out of time the call goes on, and so the object
-        stays busy until it has ended: no other run of it begins, it is not handed to another shard, and the
-        process does not give its right to work back. `asyncio.to_thread` is followed in the same way in a
-        program that `kubeshard.manager.run` runs; threads begun in other ways are not.
+        A thread cannot be stopped. If the run is cancelled or times out, the call continues, and the object stays
+        busy until it returns: no other run of the object starts, it is not handed to another shard, and the
+        process does not release its Lease. `asyncio.to_thread` is tracked in the same way in a program that
+        `kubeshard.manager.run` runs; threads started in other ways are not.
         """
         call = partial(contextvars.copy_context().run, function, *args, **kwargs)
         thread = await self._threads.begin(call)
@@ -257,8 +258,8 @@ class Context:
 
     def wait(self, work: Coroutine[Any, Any, R]) -> R:
         """In a thread of `run_blocking`, or in a `BlockingReconciler`: runs `work` (`ctx.client.patch(...)`,
-        `ctx.get(...)`) in the event loop and returns its result. Raises CancelledError once the run is over,
-        RuntimeError outside of such threads.
+        `ctx.get(...)`) in the event loop and returns its result. Raises CancelledError once the run is over, and
+        RuntimeError in any other thread.
         """
         return self.run.wait(work)
 
@@ -272,16 +273,16 @@ class Context:
         action: str = "Reconcile",
         related: KubeObject | ObjectReference | None = None,
     ) -> None:
-        """Tells people what happened to an object, in their words: `kubectl describe` shows it. Sent in the
-        background; similar events are aggregated. From any thread. RBAC: `create` and `patch` on `events` in
+        """Records a Kubernetes event about an object, which `kubectl describe` shows. Sent in the background;
+        similar events are aggregated. May be called from any thread. RBAC: `create` and `patch` on `events` in
         `events.k8s.io`.
         """
         record = partial(self._events.event, regarding, type, reason, message, action=action, related=related)
         self.run.in_loop(record)
 
     def reading_live(self, kinds: Callable[[Kind], bool] = lambda _: True) -> Context:
-        """This run with a context that is `fresh` for the kinds: for the first reconcile after the object became
-        ours, when the cache may still lack what others just did.
+        """A copy of this context that is `fresh` for the kinds: for the first reconcile after the object became
+        ours, when the cache may not show yet what its previous shard wrote.
         """
         live = copy.copy(self)
         live.fresh = kinds
@@ -303,7 +304,7 @@ class Context:
             yield
 
     def prune(self) -> None:
-        """Forgets the own writes that the cache has seen."""
+        """Forgets writes that the cache has caught up with."""
         self._writes.prune(self.cache)
 
 

@@ -41,7 +41,7 @@ class Guard:
 
     wrapper: ReconcilerWrapper
     undecodable: Callable[[ObjectMeta], bool]
-    """Which objects that do not fit the controller's class are its business."""
+    """The metadata of which objects that do not fit the controller's class triggers it."""
 
 
 _NAME = re.compile(r"[a-z0-9]([-._a-z0-9]{0,61}[a-z0-9])?")
@@ -49,30 +49,31 @@ _NAME = re.compile(r"[a-z0-9]([-._a-z0-9]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True, kw_only=True)
 class Controller(Generic[T]):
-    """Reconciles the objects of one kind, the primary one, while all kinds that it watches are there (`syncing`).
+    """Reconciles the objects of one kind, its primary kind, while all kinds that it watches are served (`syncing`).
 
-    `name` is unique in the process: it labels metrics, logs and events (`<name>-controller`), and is the field manager
-    of its writes. `reconciler`: an instance of a `Reconciler` or a `BlockingReconciler`, or an `async def` function of
-    a context and the object. `owns`: kinds whose changes trigger their owner of the primary kind. `maps`: kinds whose
-    changes trigger what `Watch.to` gives. A kind that is only read: `Watch(Secret, when=never)` in `owns`. `sources`:
-    other triggers. `indexes`: for `ctx.list`. `reads` and `writes`: what the reconciler reads without a watch, and
-    writes beside its status and what it owns, as kinds or as a `Grant`; only `kubeshard rbac` looks at them.
+    `name` is unique in the process: it labels metrics, logs and events (`<name>-controller`), and is the field
+    manager of its writes. `reconciler`: an instance of a `Reconciler` or a `BlockingReconciler`, or an `async def`
+    function of a context and the object. `owns`: kinds whose changes trigger their owner of the primary kind. `maps`:
+    kinds whose changes trigger the keys that `Watch.to` returns. To only read a kind, put `Watch(Secret, when=never)`
+    into `owns`. `sources`: other triggers. `indexes`: for `ctx.list`. `reads` and `writes`: what the reconciler reads
+    without a watch, and writes in addition to its status and what it owns, as kinds or as a `Grant`; only `kubeshard
+    rbac` uses them.
 
-    `workers`: how many objects at once. `limiter` makes what says how long a retry waits, as in
+    `workers`: how many objects are reconciled at once. `limiter` creates the rate limiter for retries, as in
     `lambda world: ItemExponential(1.0, 30.0, rng=world.rng)`; default: 0.2 s doubling to 60 s, plus jitter.
-    What just happened goes before the objects that were there at the start and those of a resync; among equals
-    `order` makes what says which is next: by default namespaces take turns, `deque` is first in, first out.
-    `debounce`: a burst of triggers of an object makes one run, as in `Debounce(quiet=1.0, longest=10.0)`.
-    `reconcile_timeout`: seconds after which a run is cancelled and counts as failed. `needs_leadership`: run in one
-    process at a time; has no effect on controllers of a sharding ring, each of whose objects is reconciled by one shard
-    anyway. `finalizers`: what is to be cleaned up before an object goes, in this order; with them `reconcile` is not
-    called of objects that are being deleted. `error_condition`: the type of a condition, as in `Ready`, that says of
-    each object whether its last run failed, and why (`reporting`). `daemons`: tasks beside the reconciler, one for each
-    object while it lives. `clusters`: the manager's clusters in which it works, by name, or `EVERY_CLUSTER` or
-    `OTHER_CLUSTERS`; default: the home cluster. In each it has a queue, workers and informers of its own. `sources` run
-    at home. `wrappers`: around every run, the first one outermost; `guards` around those.
+    Recent changes have priority over the initial list and resyncs; at equal priority the queue that `order` creates
+    decides: by default namespaces take turns, `deque` is first in, first out. `debounce`: merges a burst of triggers of
+    an object into one run, as in `Debounce(quiet=1.0, longest=10.0)`. `reconcile_timeout`: seconds after which a run is
+    cancelled and counts as failed. `needs_leadership`: run in one process at a time; has no effect on controllers of a
+    sharding ring, because one shard reconciles each object anyway. `finalizers`: what to clean up before an object is
+    deleted, in this order; with finalizers, `reconcile` is not called for objects that are being deleted.
+    `error_condition`: the type of a condition, such as `Ready`, that shows whether the last run of an object failed,
+    and why (`reporting`). `daemons`: background tasks, one per object for as long as it exists. `clusters`: the names
+    of the manager's clusters in which it works, or `EVERY_CLUSTER` or `OTHER_CLUSTERS`; default: the home cluster. It
+    has a separate queue, workers and informers in each. `sources` run only for the home cluster. `wrappers`: wrap every
+    run, the first one outermost; `guards` wrap those.
 
-    Raises ValueError and TypeError for what cannot work.
+    Raises ValueError and TypeError for a declaration that cannot work.
     """
 
     name: str
@@ -113,8 +114,8 @@ class Controller(Generic[T]):
         _check_reconciler(self.name, self.reconciler)
         if not callable(self.order):
             raise TypeError(
-                f"controller {self.name}: order={self.order!r} cannot be called: give what makes an order, such as "
-                "order=deque or order=lambda: RoundRobin(tenant)"
+                f"controller {self.name}: order={self.order!r} cannot be called: give a function "
+                "that creates an order, such as order=deque or order=lambda: RoundRobin(tenant)"
             )
         if not isinstance(self.debounce, Debounce | None):
             raise TypeError(f"controller {self.name}: debounce takes a Debounce(quiet=..., longest=...)")
@@ -122,7 +123,7 @@ class Controller(Generic[T]):
             if isinstance(watches, type | Form | Watch):
                 raise TypeError(f"controller {self.name}: {name} takes a list")
         for watch in (*self.watches, *self.crossing_watches):
-            form_of(watch.target)  # says what is not a kind
+            form_of(watch.target)  # raises for what is not a kind
         for target in (*self.reads, *self.writes):
             granted(target)
         for index in self.indexes:
@@ -199,32 +200,32 @@ class Controller(Generic[T]):
 
     @property
     def declared_indexes(self) -> Sequence[Index[Any]]:
-        """Those of the watches too, each once."""
+        """Including those of the watches, each once."""
         found = [*self.indexes, *(index for watch in self.watches for index in watch.indexes)]
         return tuple(dict.fromkeys(index for index in found if isinstance(index, Index)))
 
     def wrapped(self, wrapper: ReconcilerWrapper) -> Controller[T]:
-        """A copy whose every run goes through `wrapper`, outside of those that it has."""
+        """A copy in which `wrapper` wraps every run, outside the existing wrappers."""
         return dataclasses.replace(self, wrappers=(wrapper, *self.wrappers))
 
     def guarded(
         self, wrapper: ReconcilerWrapper, undecodable: Callable[[ObjectMeta], bool] = lambda _: False
     ) -> Controller[T]:
-        """As `wrapped`, outside of all wrappers, and `wrapper` also hears of objects that do not fit the
-        controller's class: as a PartialObject, with `Context.undecodable` set. Passed on, those end as
-        `UndecodableObject`. A change of one triggers a run where `undecodable` is true of its metadata.
+        """Like `wrapped`, but outside all wrappers, and `wrapper` also gets objects that do not fit the controller's
+        class: as a PartialObject, with `Context.undecodable` set. If it passes one on, the run ends with
+        `UndecodableObject`. A change of such an object triggers a run if `undecodable` returns True for its metadata.
         """
         return dataclasses.replace(self, guards=(Guard(wrapper, undecodable), *self.guards))
 
     def filtered(self, when: Predicate[T]) -> Controller[T]:
-        """A copy whose primary watch must satisfy `when` instead; combine with the `when` of `primary_watch`
-        as needed.
+        """A copy whose primary watch has this `when` instead; combine it with the `when` of `primary_watch` as
+        needed.
         """
         return dataclasses.replace(self, primary=dataclasses.replace(self.primary_watch, when=when))
 
 
 def check_controllers(controllers: Any) -> None:
-    """Raises TypeError for what is not a list of controllers, ValueError for two of one name."""
+    """Raises TypeError if this is not a list of controllers, ValueError for duplicate names."""
     if isinstance(controllers, Controller):
         raise TypeError(f"a manager takes a list of controllers: Manager([{controllers.name}])")
     for controller in controllers:
@@ -236,7 +237,7 @@ def check_controllers(controllers: Any) -> None:
 
 
 def _check_reconciler(controller: str, reconciler: Any) -> None:
-    """What would fail in every run, or do nothing in any, is said before the first one."""
+    """Raises before the first run for what would fail, or do nothing, in every run."""
     if isinstance(reconciler, type):
         raise TypeError(_no_reconciler(controller, reconciler))
     if all(callable(getattr(reconciler, method, None)) for method in ("reconcile", "gone")):

@@ -1,4 +1,4 @@
-"""Daemons: tasks beside the reconciler, one for each object, that live as long as the object does.
+"""Daemons: background tasks, one for each object, that run as long as the object exists.
 
     async def listen(ctx: Context, sensor: Sensor) -> None:
         async for reading in readings_of(sensor.spec.address):
@@ -8,22 +8,24 @@
 
 | what happens | the daemon |
 |---|---|
-| the object is there, at the start or later | begins with its first run, after finalizers were set |
-| `restart_on` gives something else | is cancelled, and begins anew with the object as it is now |
-| its function raises | begins anew after a wait that doubles, from a second to a minute |
-| its function returns | has ended, until `restart_on` gives something else or the process starts again |
+| the object exists, at the start or later | starts with the object's first run, after finalizers were set |
+| `restart_on` returns another value | is cancelled, and restarts with the current object |
+| its function raises | restarts after a backoff, from a second to a minute |
+| its function returns | has ended, until `restart_on` returns another value or the process restarts |
 | the object is being deleted, or gone | is cancelled, and has ended before a finalizer's cleanup or `gone` is called |
-| a shard is asked for the object | is cancelled, and has ended before another shard gets it |
-| the process stops, or loses its right to work | is cancelled, and has ended before the right is given back |
+| the object is drained from this shard | is cancelled, and has ended before another shard gets it |
+| the process stops, or loses its Lease | is cancelled, and has ended before the Lease is released |
 
-Guaranteed besides: one daemon per object and function at a time; what it writes is fenced as a reconciler's writes
-are; one that fails, or that does not end, harms no other object. `ctx.get` in a daemon includes what the daemon itself
+Also guaranteed: one daemon per object and function at a time; its writes are fenced like those of a reconciler; a
+daemon that fails, or that does not end, affects no other object. `ctx.get` in a daemon includes what the daemon itself
 wrote.
 
-Not guaranteed: that it ends at once. One that swallows its cancellation keeps its object: the run that waits for it is
-reported as overdue, and no shard gets the object before. Nor anything between a daemon and `reconcile`, which run side
-by side: where both write the same, leave it to `reconcile`. Nor that a daemon hears of changes: for that it asks
-`ctx.get`, or is restarted.
+Not guaranteed:
+- that a daemon ends at once. One that swallows its cancellation keeps its object: the run that waits for it is
+reported as overdue, and no other shard gets the object meanwhile;
+- any order between a daemon and `reconcile`, which run concurrently: if both write the same fields, leave them to
+`reconcile`;
+- that a daemon is notified of changes: it calls `ctx.get`, or is restarted.
 """
 
 from __future__ import annotations
@@ -50,18 +52,18 @@ def _nothing(_: object) -> object:
 
 
 class AnyDaemon:
-    """A `Daemon` of some kind, where it does not matter of which."""
+    """A `Daemon` for any kind."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon(AnyDaemon, Generic[T]):
-    """A task for each object of the controller's primary kind, as long as the object lives.
+    """A task for each object of the controller's primary kind, for as long as the object exists.
 
-    `function`: an `async def` function of a context and the object as it was when the task began. It is cancelled when
-    the object goes, and may return before. `restart_on`: the part of the object with a change of which the task begins
-    anew, as in `lambda sensor: sensor.spec.address`. Raises TypeError.
+    `function`: an `async def` function of a context and the object as it was when the task started. It is cancelled
+    when the object is deleted, and may return earlier. `restart_on`: returns the part of the object whose changes
+    restart the task, as in `lambda sensor: sensor.spec.address`. Raises TypeError.
     """
 
     function: Callable[[Context, T], Awaitable[None]]
@@ -94,13 +96,13 @@ class _Life:
 
     @property
     def over(self) -> bool:
-        """Whether it ended by no will of its own."""
+        """Whether it ended without having been cancelled by us."""
         return self.task.done() and not self.returned
 
 
 class Daemons:
-    """Those of one controller. `ending` and `beginning` are wrappers around its reconciler, the first one outside of
-    finalizers and the second one inside; as a source it cancels what is left when the controller ends.
+    """The daemons of one controller. `ending` and `beginning` are wrappers around its reconciler, the first outside
+    finalizers and the second inside; as a source it cancels the remaining daemons when the controller ends.
     """
 
     def __init__(self, controller: str, daemons: Sequence[Daemon[Any]]) -> None:
@@ -163,7 +165,7 @@ async def _live(daemon: Daemon[Any], life: _Life, obj: Any) -> None:
                 if not first:
                     obj = await ctx.get(ctx.form, ctx.key.name)
                     if obj is None:
-                        return  # the run that hears of it is about to come
+                        return  # the run that handles it is already triggered
                 first = False
                 await daemon.function(ctx, obj)
             except asyncio.CancelledError:
@@ -176,12 +178,12 @@ async def _live(daemon: Daemon[Any], life: _Life, obj: Any) -> None:
                 life.returned = True
                 return
             seconds = backoff.failed(ctx.clock.monotonic())
-            ctx.log.error("Daemon failed; it begins anew", daemon=daemon.name, seconds=seconds, error=error)
+            ctx.log.error("Daemon failed; restarting it", daemon=daemon.name, seconds=seconds, error=error)
             await asyncio.sleep(seconds)
 
 
 async def _ended(lives: Iterable[_Life]) -> None:
-    """Cancels them, and returns when they have ended."""
+    """Cancels the daemons, and returns when they have ended."""
     tasks = [life.task for life in lives if not life.task.done()]
     for task in tasks:
         task.cancel()

@@ -1,11 +1,12 @@
-"""Until when the runs of one controller have to have ended.
+"""The deadlines of the runs of one controller.
 
-A run is cancelled when its time is over, and said to be overdue when it has not ended OVERDUE seconds later. One timer
-serves all of them: they have the same time, so the oldest is due first, and nearly all end long before anybody has to
-look. Timers of its own would cost a run that has nothing to do more than the rest of it.
+A run is cancelled when its time is over, and reported as overdue if it has not ended OVERDUE seconds later. One timer
+serves all runs: all have the same timeout, so the oldest is due first, and nearly all end long before the timer fires.
+A timer per run would cost more than everything else in a run that has nothing to do.
 
-Guaranteed: the worker is cancelled once, at the deadline, if it is inside of the block then and has not come to `lift`;
-`lift` takes the cancellation back, so that one from outside can be told from it. RESOLUTION is how early it may be.
+Guaranteed: the worker is cancelled once, at the deadline, if it is inside the block and has not called `lift`; `lift`
+takes the cancellation back, so that a cancellation from outside can be distinguished from it. It may come RESOLUTION
+seconds early.
 """
 
 from __future__ import annotations
@@ -19,30 +20,30 @@ from kubeshard.controller.in_flight import Run
 from kubeshard.runtime.clock import Clock
 
 OVERDUE = 1.0
-"""Seconds after a run's limit when it is said that it does not end."""
+"""Seconds after the deadline when a run is reported as overdue."""
 
 RESOLUTION = 0.001
-"""Seconds. Event loops call timers by that much too early."""
+"""Seconds. Event loops may fire timers this much too early."""
 
 
 class Deadlines:
-    """`seconds` is what each run has. `overdue` is called for each that is overdue, and once more when it has ended."""
+    """`seconds`: the timeout of each run. `overdue` is called when a run is overdue, and again when it has ended."""
 
     def __init__(self, seconds: float, clock: Clock, overdue: Callable[[Deadline], None]) -> None:
         self.seconds = seconds
         self.clock = clock
         self.overdue = overdue
         self._present: dict[Deadline, None] = {}
-        """In the order in which they began."""
+        """In the order in which they started."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def first(self) -> float | None:
-        """When (monotonic) the first of the present runs has to have ended; None while there are none."""
+        """The earliest deadline (monotonic) of the current runs; None if there are none."""
         return next((run.due for run in self._present), None)
 
     def stop(self) -> None:
-        """Nobody is looked at any more."""
+        """No run is checked any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -50,7 +51,7 @@ class Deadlines:
     def _add(self, run: Deadline) -> None:
         self._present[run] = None
         if self._timer is not None and self._timer.when() > asyncio.get_running_loop().time() + self.seconds:
-            self.stop()  # it is set for one that is overdue, which can wait longer than this one
+            self.stop()  # the timer is set for an overdue run, which is due later than this one
         if self._timer is None:
             self._look_at(run.due)
 
@@ -59,7 +60,7 @@ class Deadlines:
 
     def _look_at(self, moment: float) -> None:
         seconds = max(0.0, moment - self.clock.monotonic())
-        # Not in the run's context, all of which would live as long as the timer.
+        # Not in the run's context, which would stay alive as long as the timer.
         self._timer = asyncio.get_running_loop().call_later(seconds, self._look, context=Context())
 
     def _look(self) -> None:
@@ -97,14 +98,14 @@ class Deadline:
             self._deadlines.overdue(self)
 
     def lift(self) -> bool:
-        """The reconcile has ended, only what it left behind has not: it is not cancelled any more. True: it was."""
+        """The reconcile has ended; what it left behind is no longer cancelled. Returns whether it was cancelled."""
         worker, self._worker = self._worker, None
         if self._cancelled and worker is not None:
             worker.uncancel()
         return self._cancelled
 
     def look(self, now: float) -> float | None:
-        """Does what is due. When to look again; None: never."""
+        """Does what is due. Returns when to look again, or None for never."""
         if now < self.due:
             return self.due
         if self._worker is not None and not self._cancelled:

@@ -1,18 +1,17 @@
 """Create-or-patch of one dependent object.
 
-Guaranteed: the object exists and is as `desired` says (`kubeshard.core.overlay` is the table); what `desired` does
-not say is kept: fields that its class does not declare or that are left at None, labels, annotations and owner
-references of others. A second `ensure` of the same sends nothing: neither for what the server adds, nor for what
-it stores in its own form (`1000m` as `1`; what is not known beforehand is learned from its answer, see
-`kubeshard.controller.rewrites`). Not guaranteed: foreign fields inside the items of a list whose items have no
-names and whose length changes.
+Guaranteed: the object exists and has the fields of `desired` (rules: `kubeshard.core.overlay`). What `desired` does
+not set is kept: fields that its class does not declare or that are None, and labels, annotations and owner references
+of others. A second `ensure` of the same object sends nothing, whatever the server adds or stores in another form
+(`1000m` as `1`; other forms are learned from its responses, see `kubeshard.controller.rewrites`). Not guaranteed:
+that fields of others survive inside the items of a list if the items have no names and the list's length changes.
 
-A merge patch replaces lists whole; where it would replace objects in a list, the server's object is read first,
-so that what others set inside them (a container's resources, a port's nodePort) stays.
+A merge patch replaces whole lists; before it would replace objects in a list, the server's object is read, so that
+what others set inside them (a container's resources, a port's nodePort) stays.
 
-Owner: the object is written with a controller reference to it and is refused (`AlreadyControlled`) if another
-controller owns it, or if the owner cannot own it (`IllegalOwner`, which is not retried). A create that finds the
-name taken raises `AlreadyExists`: the cache is behind, or the object left it; the worker requeues quietly
+Owner: the object is written with a controller reference to it. `ensure` raises `AlreadyControlled` if another
+controller owns the object, and `IllegalOwner`, which is not retried, if the owner cannot own it. A create that finds
+the name taken raises `AlreadyExists`: the cache is behind, or the object left it; the worker requeues quietly
 (A8 in docs/defects.md). RBAC: `get`, `list`, `watch` (the cache), `create` and `patch` on the kind.
 """
 
@@ -37,7 +36,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Ensured(Enum):
-    """What `ensure` had to do."""
+    """What `ensure` did."""
 
     UNCHANGED = "unchanged"
     CREATED = "created"
@@ -45,7 +44,7 @@ class Ensured(Enum):
 
 
 async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -> tuple[T, Ensured]:
-    """Make `desired` so, and say what it took. Its status, if it has one, is left alone.
+    """Creates or patches the object to match `desired`, and returns it and what was done. Ignores its status.
 
     Raises AlreadyControlled, IllegalOwner, AlreadyExists, Conflict (the cached object is stale), NotOurs and other
     ApiErrors.
@@ -82,8 +81,8 @@ def _replaces_items(patch: Any) -> bool:
 
 
 async def _exact_patch(ctx: Context, live: T, target: T) -> dict[str, Any]:
-    """The patch that changes what the class declares, also within lists, and nothing else. Raises Conflict when
-    the object has changed since it was cached.
+    """The patch that changes only what the class declares, also within lists. Raises Conflict if the object has
+    changed since it was cached.
     """
     path = live.KIND.path(live.metadata.namespace, live.metadata.name)
     whole = msgspec.json.decode((await ctx.client.raw("GET", path)).body)

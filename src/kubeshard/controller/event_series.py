@@ -1,4 +1,4 @@
-"""Which Kubernetes events are written, when the same things happen over and over: no I/O.
+"""Which Kubernetes events are written when the same things happen repeatedly. No I/O.
 
 | occurrence | what is written |
 |---|---|
@@ -12,7 +12,7 @@ note is not compared, so a message with a changing number does not make a new ev
 one object from filling etcd: 25 events at once, then one every five minutes. Both memories are bounded,
 oldest out first.
 
-As client-go's recorder for events.k8s.io does it, with the spam filter of the older recorder.
+Like client-go's recorder for events.k8s.io, with the spam filter of the older recorder.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.token_bucket import TokenBucket
 
 REFRESH = 30 * 60.0
-"""Seconds between two writes of a series that goes on."""
+"""Seconds between two writes of an ongoing series."""
 IDLE = 6 * 60.0
-"""Seconds without an occurrence that end a series."""
+"""Seconds without an occurrence after which a series ends."""
 BURST = 25
 REFILL = 1 / (5 * 60.0)
 """Events per second and object after the burst."""
 REMEMBERED = 4096
-"""Series, and objects with a bucket, that are kept in mind."""
+"""Series, and objects with a bucket, that are remembered."""
 
 
 class ObjectReference(Struct, omit_defaults=True):
-    """The object an event is about. Without resourceVersion: the same trouble with a newer version is the
-    same.
+    """The object an event is about. Without resourceVersion: the same problem at a newer version is the same
+    event.
     """
 
     api_version: str = ""
@@ -72,19 +72,19 @@ class Event(KubeObject, group="events.k8s.io", version="v1", omit_defaults=True)
 
 
 class Write(NamedTuple):
-    """An event to be sent: new, or with its series as it is now."""
+    """An event to send: a new one, or one with its current series."""
 
     event: Event
     update: bool
 
 
 class EventSeries:
-    """Turns occurrences into writes. `spam` counts the occurrences that were dropped for want of a token."""
+    """Turns occurrences into writes. `spam` counts the occurrences that were dropped by the rate limit."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._running: OrderedDict[_Identity, _Running] = OrderedDict()
-        """Series that go on, in the order of their last occurrence."""
+        """Ongoing series, in the order of their last occurrence."""
         self._buckets: OrderedDict[tuple[str, ObjectReference | None], TokenBucket] = OrderedDict()
         self.spam = 0
 
@@ -107,7 +107,7 @@ class EventSeries:
         return running.write(now) if running.count == 2 else None
 
     def due(self) -> list[Write]:
-        """Counts that have to be written by now. Ask about once a minute."""
+        """Counts that are due. Call this about once a minute."""
         now = self._clock.monotonic()
         writes: list[Write] = []
         for identity, running in list(self._running.items()):
@@ -173,8 +173,8 @@ def _identity(event: Event) -> _Identity:
 
 
 class CoreEvent(KubeObject, version="v1", kind="Event", plural="events"):
-    """The same event by its older name, `v1`: one thing to the API server, under two sets of field names and two
-    rules of RBAC. Roles written for older recorders grant the core group only.
+    """The same event in the older group, `v1`: one resource to the API server, with two sets of field names and two
+    RBAC rules. Roles written for older recorders grant the core group only.
     """
 
     event_time: str | None = None
@@ -190,7 +190,7 @@ class CoreEvent(KubeObject, version="v1", kind="Event", plural="events"):
 
 
 def core_event(event: Event) -> CoreEvent:
-    """The event in the words of the core group."""
+    """The event with the field names of the core group."""
     return CoreEvent(
         metadata=event.metadata,
         event_time=event.event_time,

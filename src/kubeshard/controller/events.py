@@ -1,15 +1,14 @@
-"""Tells people what happened to an object, where they look first: `kubectl describe`.
+"""Records Kubernetes events, which show people what happened to an object where they look first: `kubectl describe`.
 
 Guaranteed: `event` never waits and never raises, whatever the API server does; what cannot be sent is counted
 (`dropped`, `failed`) and logged. Repeated events become a count on one event, and an object that produces too
-many is muted (`event_series`). Texts are cut to what the API server accepts. Leaving `running` sends what is
-left, for a few seconds.
+many is muted (`event_series`). Texts are truncated to what the API server accepts. Leaving `running` sends the
+remaining events, for a few seconds.
 
-Not guaranteed: that an event arrives. Nothing may be decided by events; they are kept for an hour and belong
-to people.
+Not guaranteed: delivery. Base no decision on events; they are kept for an hour and are meant for people.
 
 RBAC: `create` and `patch` on `events` in `events.k8s.io`, in the namespaces of the objects, and in `default`
-for cluster-scoped ones. Where that is forbidden and the same in the core group is not, that is used from then on.
+for cluster-scoped ones. If that is forbidden but events of the core group are allowed, those are used from then on.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ __all__ = ["Event", "EventRecorder", "EventWriter", "ObjectReference", "referenc
 _log = get_logger("kubeshard.events")
 
 CAPACITY = 1000
-"""Events that wait to be sent; more are dropped."""
+"""Events that may wait to be sent; more are dropped."""
 TRIES = 12
 PAUSE = 10.0
-"""Seconds between two tries, for errors that may pass."""
+"""Seconds between two attempts, for transient errors."""
 LOOK = 60.0
-"""Seconds between two looks at the series."""
+"""Seconds between two checks of the series."""
 FLUSH = 5.0
-"""Seconds for what is left at the end."""
+"""Seconds to send the remaining events at the end."""
 
 MAX_NOTE = 1024
 MAX_WORD = 128
@@ -61,7 +60,7 @@ E = TypeVar("E", bound=KubeObject)
 
 
 class EventWriter(Protocol):
-    """What the recorder needs of a client; `kubeshard.client.Client` is one."""
+    """What the recorder needs from a client; `kubeshard.client.Client` is one."""
 
     def create(self, event: E, /) -> Awaitable[E]: ...
 
@@ -69,10 +68,10 @@ class EventWriter(Protocol):
 
 
 class EventRecorder:
-    """Sends events of one process in the background. `reporting_as` gives each controller its own voice.
+    """Sends events of one process in the background. `reporting_as` makes a recorder for each controller.
 
-    `controller`: who speaks, a name of label syntax (`website-controller`). `instance`: which of its
-    processes.
+    `controller`: the reporting controller, a name in label syntax (`website-controller`). `instance`: which of
+    its processes.
     """
 
     def __init__(self, client: EventWriter, controller: str, instance: str, *, clock: Clock) -> None:
@@ -102,13 +101,13 @@ class EventRecorder:
             self._outbox.occurred(self._controller, regarding, type, reason, message, action, related)
         except (
             Exception
-        ) as error:  # the contract of this method: a reconcile does not fail for want of an event
+        ) as error:  # the contract of this method: a reconcile does not fail because of an event
             self._outbox.failed += 1
             _log.crash("Could not record an event", error, reason=reason)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Sends until the block ends, then what is left, for at most five seconds."""
+        """Sends until the block ends, then the remaining events for at most five seconds."""
         sender = asyncio.create_task(self._outbox.send_forever(), name="events")
         try:
             yield
@@ -129,7 +128,7 @@ class EventRecorder:
 
 
 def reference_to(obj: KubeObject | ObjectReference) -> ObjectReference:
-    """How an event names an object. Raises TypeError for an object whose class is of no kind."""
+    """How an event refers to an object. Raises TypeError for an object whose class has no kind."""
     if isinstance(obj, ObjectReference):
         return obj
     kind, meta = form_of(type(obj)).kind, obj.metadata
@@ -149,7 +148,7 @@ class _Outbox:
         self._filled = asyncio.Event()
         """Set when something waits."""
         self._last_stamp = 0
-        """The nanosecond in the latest event's name: names differ even within one."""
+        """The nanosecond in the latest event's name: names differ even within one nanosecond."""
         self._was_forbidden = False
         self._in_core = False
         """Whether events go to the core group."""
@@ -193,7 +192,7 @@ class _Outbox:
                 self._take()
 
     async def flush(self) -> None:
-        """Sends what waits and what is not counted yet, each once."""
+        """Sends waiting events and unwritten counts, each once."""
         try:
             async with asyncio.timeout(FLUSH):
                 while self._waiting:
@@ -251,9 +250,9 @@ class _Outbox:
         except Forbidden as error:
             try:
                 await self._send_as(write, CoreEvent, core_event(write.event))
-            except Forbidden:  # not the group is what is forbidden, but the namespace, or all of it
+            except Forbidden:  # the namespace, or events as a whole, are forbidden, not just the group
                 raise error from None
-            _log.info("Events go to the core group: those of events.k8s.io are forbidden", error=error)
+            _log.info("Sending events to the core group: events.k8s.io is forbidden", error=error)
             self._in_core = True
 
     async def _send_as(self, write: Write, type_: type[E], event: E) -> None:
@@ -265,12 +264,12 @@ class _Outbox:
                 pass
             else:
                 return
-        with suppress(AlreadyExists):  # an earlier try arrived, only its answer did not
+        with suppress(AlreadyExists):  # an earlier attempt succeeded, but its response was lost
             await self._client.create(event)
 
     def _give_up(self, write: Write, error: Exception) -> None:
         self.failed += 1
-        # Creating anything in a namespace that is being deleted is forbidden: daily business, told once.
+        # Creating anything in a namespace that is being deleted is forbidden: normal, so logged once.
         forbidden = isinstance(error, Forbidden)
         level = _log.debug if forbidden and self._was_forbidden else _log.warning
         self._was_forbidden = self._was_forbidden or forbidden
@@ -289,6 +288,6 @@ def _series_body(event: Event) -> Mapping[str, Any]:
 
 
 def _cut(text: str, limit: int) -> str:
-    """At most so many bytes, as the API server counts."""
+    """Truncates to this many bytes, which is what the API server counts."""
     encoded = text.encode("utf-8", "replace")
     return text if len(encoded) <= limit else encoded[: limit - 3].decode("utf-8", "ignore") + "..."

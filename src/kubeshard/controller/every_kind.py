@@ -1,4 +1,4 @@
-"""Controllers for kinds that are known at run time only."""
+"""Controllers for kinds that are only known at run time."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class EveryKind:
 
         Manager([EveryKind(labels)])
 
-    `make` gives the controller for a kind, or None for one that is none of its business. It is called once for each
-    kind that can be listed and watched, in the version that its group prefers, and again after the kind was gone. With
-    `metadata_only(kind)` as its primary kind a controller holds little; `Form(kind, SomeClass)` reads more.
+    `make` returns the controller for a kind, or None to ignore the kind. It is called once for each kind that can be
+    listed and watched, in its group's preferred version, and again when a removed kind returns. With
+    `metadata_only(kind)` as its primary kind a controller caches little; `Form(kind, SomeClass)` reads more.
 
-    Guaranteed: a definition that is created is picked up within seconds, its controller is removed when the kind is not
-    served any more, and nothing is removed because a server does not answer. A `make` that raises costs that kind its
-    controller until it is served anew, and nothing else. Not guaranteed: that a kind of an extension server is seen
-    sooner than within a minute.
+    Guaranteed: a new CustomResourceDefinition is picked up within seconds, its controller is removed when the kind is
+    no longer served, and no controller is removed because a server does not respond. If `make` raises, that kind, and
+    only that kind, has no controller until it is served anew. Kinds of an extension API server may take a minute to
+    be noticed.
 
     RBAC: `list` and `watch` on `customresourcedefinitions`, without which new kinds are seen within a minute; and
     whatever the controllers need.
@@ -44,5 +44,5 @@ class EveryKind:
     make: Callable[[Kind], Controller[Any] | None]
 
     def grants(self, controllers: Iterable[Controller[Any]]) -> Iterable[Grant]:
-        """What RBAC has to allow, beside what the controllers need, which is not known before they are made."""
+        """The RBAC rules needed here; those of the controllers are not known before they are created."""
         return (Grant.on(DEFINITIONS, *READ),)

@@ -1,25 +1,25 @@
-"""Finalizers: what has to be done before an object may go.
+"""Finalizers: cleanup that must succeed before an object is deleted.
 
 | the object | our finalizers on it | what a run does |
 |---|---|---|
-| lives | some are missing | adds those that are missing, in one patch; then reconciles what that patch returned |
+| lives | some are missing | adds the missing ones, in one patch; then reconciles the object that the patch returned |
 | lives | all | reconciles |
-| is being deleted | some | cleans up for the first one declared, takes it off, goes on with the next |
-| is being deleted | none | nothing: what is left of it is the business of others |
+| is being deleted | some | runs the cleanup of the first one declared, removes it, continues with the next |
+| is being deleted | none | nothing: other finalizers are up to others |
 
-Guaranteed: `reconcile` is called of no object that lacks a finalizer, so nothing has been made outside that nobody
-would clean up; never of one that is being deleted; a cleanup begins when those declared before it are done; a
-finalizer comes off only after its cleanup has returned None. Patches are JSON patches that test the
-object's UID and the very place in the list, so finalizers of others are never touched and a race with them is a quiet
-retry. A cleanup that raises, or never ends, is a run like any other: retried with backoff, cancelled when it is out
-of time, and of no consequence for other objects.
+Guaranteed: `reconcile` is never called for an object that lacks a finalizer, so it creates nothing that would not be
+cleaned up, and never for one that is being deleted; a cleanup starts when those declared before it are done; a
+finalizer is removed only after its cleanup has returned None. Patches are JSON patches that test the object's UID
+and the exact position in the list, so finalizers of others are never touched and a race with them is a quiet retry.
+A cleanup that raises, or never ends, is treated like any other run: retried with backoff, cancelled at its deadline,
+and without effect on other objects.
 
-Not guaranteed: that a cleanup runs once. It may have worked and the process may have ended before the finalizer came
-off: what is gone already must be no error for it. Nor that it runs at all: people can take finalizers off by hand,
+Not guaranteed: that a cleanup runs once. The process may end after a cleanup succeeded and before the finalizer was
+removed, so a cleanup must accept what is gone already. Nor that it runs at all: people can remove finalizers by hand,
 and `kubeshard release-finalizers` does.
 
-While a cleanup has not succeeded, a Warning event on the object says of which finalizer, for how long and why; with
-`Controller.error_condition` also that condition. RBAC: `patch` on the kind.
+Until a cleanup succeeds, a Warning event on the object says which finalizer is waiting, for how long and why, and so
+does the condition of `Controller.error_condition`. RBAC: `patch` on the kind.
 """
 
 from __future__ import annotations
@@ -39,26 +39,27 @@ from kubeshard.core.patches import JsonPatch
 T = TypeVar("T", bound=KubeObject)
 
 STUCK = 60.0
-"""Seconds after a deletion from which on a cleanup that only asks for more time is told of, too."""
+"""Seconds after a deletion when a cleanup that only asks for more time is reported, too."""
 
 
 class AnyFinalizer:
-    """A `Finalizer` of some kind, where it does not matter of which."""
+    """A `Finalizer` for any kind."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Finalizer(AnyFinalizer, Generic[T]):
-    """One thing to be cleaned up before an object of the controller's primary kind goes.
+    """One cleanup before an object of the controller's primary kind is deleted.
 
-    `key`: `<your domain>/<what>`, different from that of everybody else. `cleanup`: an `async def` function of a
-    context and the object. It returns None when nothing is left; `Result(requeue_after=...)` to be asked again then,
-    `Result()` with the next change. It may be called when there is nothing to clean up, and again after it succeeded.
+    `key`: `<your domain>/<what>`, unique across controllers. `cleanup`: an `async def` function of a context and the
+    object. It returns None when nothing is left, `Result(requeue_after=...)` to be called again after that time, or
+    `Result()` to be called again with the next change. It may be called when there is nothing to clean up, and again
+    after it succeeded.
     Raises ValueError, TypeError.
 
-    To give up a finalizer that earlier versions of a program have set, leave it declared with a cleanup that does
-    nothing: undeclared, it would keep its objects for ever.
+    To retire a finalizer that earlier versions of a program have set, keep it declared with a cleanup that does
+    nothing: undeclared, it would block the deletion of its objects forever.
     """
 
     key: str
@@ -85,7 +86,7 @@ def finalized(finalizers: Sequence[Finalizer[Any]], inner: ReconcileFn) -> Recon
             try:
                 obj = await _patched(ctx, obj, adding(obj.metadata, missing))
             except NotFound:
-                return None  # the cache is about to say so
+                return None  # the cache will show it soon
         return await inner(ctx, obj)
 
     return run
@@ -111,7 +112,7 @@ async def _finalize(ctx: Context, obj: KubeObject, finalizers: Sequence[Finalize
         try:
             obj = await _patched(ctx, obj, removing(obj.metadata, (finalizer.key,)))
         except NotFound:
-            return None  # people took it off, and nothing else kept the object
+            return None  # somebody removed it, and it was the last finalizer
         finally:
             ctx.unfinished = ""
         ctx.log.info("Finalized", finalizer=finalizer.key)
@@ -119,7 +120,7 @@ async def _finalize(ctx: Context, obj: KubeObject, finalizers: Sequence[Finalize
 
 
 async def _patched(ctx: Context, obj: KubeObject, patch: JsonPatch) -> KubeObject:
-    """Raises Conflict where a test does not hold."""
+    """Raises Conflict if a test of the patch fails."""
     meta = obj.metadata
     try:
         patched: KubeObject = await ctx.client.patch(ctx.form, meta.name, meta.namespace or None, patch)

@@ -1,4 +1,4 @@
-"""Generators: reconcilers that only say which objects should exist because of one.
+"""Generators: reconcilers that only declare which objects should exist for an object.
 
     async def pages(ctx: Context, page: Page) -> AsyncIterator[KubeObject]:
         yield ConfigMap(...)
@@ -7,13 +7,13 @@
 
     Controller(name="page", reconciler=Generator(pages), primary=Page, owns=[ConfigMap, Ingress])
 
-What is yielded is the desired set of the object (`ctx.apply`, `kubeshard.controller.desired`): it is made so, and what
-was yielded before and is not any more is deleted. Guaranteed besides: nothing is applied, and nothing deleted, of a run
-in which the function raises, however much it had yielded; a function that returns None has forgotten something, and is
-an error instead of an empty set.
+The yielded objects are the desired set of the object (`ctx.apply`, `kubeshard.controller.desired`): they are created or
+updated, and those that were yielded before and no longer are get pruned. Also guaranteed: if the function raises,
+nothing is applied or deleted, however much it had yielded; a function that returns None has forgotten something, which
+is an error and not an empty set.
 
-When the object goes, the garbage collector deletes what refers to it: all objects in its namespace, and of a
-cluster-scoped object all. Of others it knows nothing: for those give the controller the finalizer of `cleanup`.
+When the object is deleted, the garbage collector deletes what refers to it: all generated objects in its namespace, or
+all generated objects if it is cluster-scoped. For others give the controller the finalizer of `cleanup`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from kubeshard.core.objects import KubeObject
 T = TypeVar("T", bound=KubeObject)
 
 Generate = Callable[[Context, T], AsyncIterable[KubeObject] | Awaitable[Iterable[KubeObject]]]
-"""The objects that should exist because of one: an `async def` function that yields them or returns them."""
+"""An `async def` function that yields or returns the objects that should exist for an object."""
 
 Then = Callable[[Context, T, Applied], Awaitable[Result | None]]
-"""What is done after they have been applied: `ctx.status(...)`, with the objects as they are now."""
+"""Called with the objects as they are after they have been applied, for example to call `ctx.status(...)`."""
 
 
 class Generator(Reconciler[T]):
-    """The reconciler of a function that generates objects. `then` is called with what `ctx.apply` did, and says how the
-    run ends; `set`, `unowned` and `immutable` are as of `ctx.apply`. RBAC: as of `ctx.apply`.
+    """The reconciler for a function that generates objects. `then` is called with the result of `ctx.apply`, and
+    returns the result of the run. `set`, `unowned`, `immutable` and RBAC: see `ctx.apply`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Generator(Reconciler[T]):
         self._immutable: Immutable = immutable
 
     async def reconcile(self, ctx: Context, obj: T, /) -> Result | None:
-        """Nothing is generated for an object that is being deleted: what there is goes with it."""
+        """Generates nothing for an object that is being deleted: its objects are deleted with it."""
         if obj.metadata.deleting:
             return None
         wanted = await self._wanted(ctx, obj)
@@ -75,7 +75,7 @@ class Generator(Reconciler[T]):
 
     def cleanup(self, key: str) -> Finalizer[T]:
         """A finalizer for `Controller.finalizers` that deletes what was generated, wherever it is, before the object
-        goes. It does not wait for the finalizers of others on what it deletes.
+        is deleted. It does not wait for other finalizers on what it deletes.
         """
 
         async def delete_all(ctx: Context, obj: T) -> None:
@@ -93,5 +93,5 @@ class Generator(Reconciler[T]):
             return list(found)
         name = getattr(self._generate, "__qualname__", None) or repr(self._generate)
         raise TypeError(
-            f"{name} gave {found!r}: yield the objects, or return a list of them, which may be empty"
+            f"{name} returned {found!r}: yield the objects, or return a list of them, which may be empty"
         )

@@ -1,23 +1,23 @@
-"""What of this process may still act for an object, over all its controllers.
+"""Tracks everything in this process that may still act for an object, across all controllers.
 
-An object may be handed to another shard only when nothing here acts for it any more, and a right to work may be
-given back only when nothing acts for anything. Four things act:
+An object may be handed to another shard only when nothing here acts for it any more, and a Lease may be released only
+when nothing acts for any object. Four things act:
 
-| what | until |
+| activity | until |
 |---|---|
 | a run of a reconciler | it has ended |
-| a write that a run, or a task of it, has sent | its outcome is known, or it can land no more |
-| a thread that a run began | the thread has ended, whatever became of the run that waited for it |
-| a task that lasts beyond runs (`daemons`) | it has ended; whoever waits asks it to |
+| a write that a run, or a task of it, has sent | its outcome is known, or it can no longer take effect |
+| a thread that a run started | the thread has ended, even if the run that waited for it ended earlier |
+| a task that outlives runs (`daemons`) | it has ended; it is asked to end when someone waits for it |
 
-A write without an outcome - cancelled, no answer, a 5xx - may land for as long as the kernel delivers what was sent
-and the server then works on it: the client names that time (`WriteLedger`).
+A write without a known outcome (cancelled, no response, a 5xx) may still take effect for as long as the kernel delivers
+it and the server then processes it; the client states that time (`WriteLedger`).
 
-Guaranteed: `idle` and `ended` return in a turn of the loop in which nothing acts, so what is done before the
-next await is done while that is so. Not guaranteed: that it stays so. Whoever waits must first have made sure that
-no further run begins; `Run.sealing` keeps it so meanwhile, where everybody who begins a run asks `sealed` first.
-Nothing is known of what a run writes with clients of its own, of threads that it began in other ways than
-`Context.run_blocking` and the loop's default executor (see `follow_thread`), nor of processes.
+Guaranteed: `idle` and `ended` return in an iteration of the event loop in which nothing acts, which stays true until
+the next await. Not guaranteed: that it stays true afterwards. The caller must first make sure that no further run
+starts; `Run.sealing` ensures this, provided that whoever starts a run checks `sealed` first. Not tracked: writes with
+clients of the author's own, threads started in other ways than `Context.run_blocking` and the loop's default executor
+(see `follow_thread`), and processes.
 For one event loop's thread.
 """
 
@@ -40,7 +40,7 @@ Object = tuple[GroupKind, Key]
 
 
 class Activity:
-    """Something that acts for an object. `stop` asks it to end; without, it ends by itself."""
+    """Something that acts for an object. `stop` asks it to end; without `stop`, it ends by itself."""
 
     __slots__ = ("object", "owner", "seals", "stop")
 
@@ -58,14 +58,14 @@ class InFlight:
 
     def __init__(self) -> None:
         self._activities: dict[Object, list[Activity]] = {}
-        """No empty lists."""
+        """Without empty lists."""
         self._owners: dict[str, int] = {}
-        """How many activities each has; never zero."""
+        """The number of activities of each; never zero."""
         self._waiters: dict[Object | str, dict[asyncio.Future[None], None]] = {}
 
     @contextmanager
     def running(self, kind: GroupKind, key: Key) -> Iterator[None]:
-        """One more run until the block ends."""
+        """Counts one more run until the block ends."""
         activity = self.begin(Activity("", (kind, key)))
         try:
             yield
@@ -76,11 +76,11 @@ class InFlight:
         return len(self._activities.get((kind, key), ()))
 
     def sealed(self, kind: GroupKind, key: Key) -> bool:
-        """Whether no run may begin at present."""
+        """Whether no run may start at the moment."""
         return any(activity.seals for activity in self._activities.get((kind, key), ()))
 
     async def idle(self, kind: GroupKind, key: Key) -> None:
-        """Returns as soon as nothing acts for the object, and asks what can be asked to end. A run must not wait for
+        """Asks activities to end, and returns as soon as nothing acts for the object. A run must not wait for
         itself.
         """
         which = (kind, key)
@@ -89,9 +89,7 @@ class InFlight:
             await self._change(which)
 
     async def ended(self, owner: str) -> None:
-        """Returns as soon as nothing acts for any object on behalf of the controller, and asks what can be asked to
-        end.
-        """
+        """Asks activities to end, and returns as soon as nothing acts for any object on behalf of the controller."""
         while owner in self._owners:
             _stop([each for some in self._activities.values() for each in some if each.owner == owner])
             await self._change(owner)
@@ -129,10 +127,10 @@ class InFlight:
 
 
 class Run:
-    """One run of a controller's reconciler, and what it began.
+    """One run of a controller's reconciler, and what it started.
 
-    In `with run` it is the current one: writes and threads of this task, and of tasks started inside, are the run's
-    until the block ends; those of tasks that outlive the block also afterwards.
+    Inside `with run` it is the current run: writes and threads of this task, and of tasks started inside, belong to it;
+    those of tasks that outlive the block still do afterwards.
     """
 
     def __init__(self, in_flight: InFlight, owner: str, kind: GroupKind, key: Key) -> None:
@@ -147,7 +145,7 @@ class Run:
         self._seals = False
         self._refusal: Callable[[], str | None] = _no_refusal
         self.out_of_time = False
-        """Whether it is cancelled because its time is over (`deadlines`)."""
+        """Whether it was cancelled because of its deadline (`deadlines`)."""
 
     def __enter__(self) -> Run:
         self._reset = _current.set(self)
@@ -161,7 +159,7 @@ class Run:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """The run acts for its object until the block ends."""
+        """Counts the run as acting for its object until the block ends."""
         activity = self.in_flight.begin(Activity(self._owner, self._object))
         try:
             yield
@@ -169,16 +167,18 @@ class Run:
             self.in_flight.end(activity)
 
     def acting(self, stop: Callable[[], object]) -> Activity:
-        """Something else acts for the object, until `in_flight.end`. `stop` is called when it has to end."""
+        """Registers something else that acts for the object, until `in_flight.end`. `stop` is called when it must
+        end.
+        """
         return self.in_flight.begin(Activity(self._owner, self._object, stop=stop))
 
     def another(self) -> Run:
-        """For a task that acts for the object beyond this run."""
+        """For a task that acts for the object after this run."""
         return Run(self.in_flight, self._owner, *self._object)
 
     @contextmanager
     def sealing(self) -> Iterator[None]:
-        """No other run of the object may begin until the block, and each write sent in it, is over."""
+        """Keeps other runs of the object from starting until the block, and each write sent in it, is over."""
         activity = self.in_flight.begin(Activity(self._owner, self._object, seals=True))
         self._seals = True
         try:
@@ -188,11 +188,11 @@ class Run:
             self.in_flight.end(activity)
 
     def left(self, refusal: Callable[[], str | None]) -> None:
-        """The run has ended. What it left behind may still write while `refusal` gives None."""
+        """Called when the run has ended. What it left behind may still write while `refusal` returns None."""
         self._refusal = refusal
 
     def sending(self, late: float) -> Callable[[bool], None]:
-        """As `WriteLedger.sending`. Raises NotOurs for a task that outlived the right to write for the object."""
+        """See `WriteLedger.sending`. Raises NotOurs for a task that outlived the right to write for the object."""
         problem = self._refusal()
         if problem is None and not self._seals and self.in_flight.sealed(*self._object):
             problem = "it is being handed over"
@@ -209,7 +209,7 @@ class Run:
         return done
 
     def follow(self, thread: Call[Any]) -> None:
-        """The run has begun a thread, which acts until the future is done."""
+        """Registers a thread that the run started, which acts until the future is done."""
         activity = self.in_flight.begin(Activity(self._owner, self._object))
         self._threads.add(thread)
 
@@ -220,14 +220,14 @@ class Run:
                 self._threads_ended.set_result(None)
 
         def ended(_: Call[Any]) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed: nobody is waiting
                 self._loop.call_soon_threadsafe(end)
 
         thread.add_done_callback(ended)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """From a thread: the result of `work`, which is done in the event loop. Raises CancelledError once the run
-        is over.
+        """Called from a thread: runs `work` in the event loop, and returns its result. Raises CancelledError once the
+        run is over.
         """
 
         async def worked() -> T:
@@ -245,16 +245,16 @@ class Run:
         return wait_in_thread(worked(), self._loop)
 
     def in_loop(self, callback: Callable[[], object]) -> None:
-        """Calls it in the event loop's thread: at once, or soon where this is another one."""
+        """Calls it in the event loop's thread: at once if this is that thread, otherwise soon."""
         call_in_loop(callback, self._loop)
 
     @property
     def threads(self) -> int:
-        """How many have not ended."""
+        """How many threads have not ended."""
         return len(self._threads)
 
     async def threads_ended(self) -> None:
-        """Returns when no thread of the run is left, however long that takes."""
+        """Returns when all threads of the run have ended, however long that takes."""
         while self._threads:
             self._threads_ended = self._loop.create_future()
             await self._threads_ended
@@ -264,7 +264,7 @@ _current: ContextVar[Run | None] = ContextVar("kubeshard.controller.run", defaul
 
 
 class CurrentRun:
-    """The `WriteLedger` of whichever run the writing task belongs to; nothing is noted outside of runs."""
+    """The `WriteLedger` of the run that the writing task belongs to; records nothing outside runs."""
 
     def sending(self, late: float) -> Callable[[bool], None]:
         run = _current.get()
@@ -272,7 +272,7 @@ class CurrentRun:
 
 
 def follow_thread(thread: Call[Any]) -> None:
-    """A thread was begun: it belongs to the run of the current task, if there is one. For
+    """Called when a thread was started, which belongs to the run of the current task, if there is one. For
     `kubeshard.runtime.threads.FollowedExecutor`.
     """
     run = _current.get()

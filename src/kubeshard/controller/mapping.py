@@ -1,7 +1,7 @@
-"""From an object that changed to the keys that have to be reconciled.
+"""From a changed object to the keys to reconcile.
 
-An update maps the old and the new object (`states`), so that what an object lost notices it as well as what
-it gained.
+An update maps both the old and the new object (`states`), so that objects that it no longer refers to are
+reconciled as well as those it now refers to.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ U = TypeVar("U", bound=KubeObject)
 
 
 class Reader(Protocol):
-    """What a map function may read: the cached objects of declared kinds. Never waits."""
+    """What a map function can read: the cached objects of declared kinds. Never waits."""
 
     def get(self, target: type[U] | Form[U], name: str, namespace: str | None = None) -> U | None: ...
 
@@ -54,8 +54,8 @@ def to_itself(obj: KubeObject) -> Iterable[Key]:
 
 
 def to_owner(owner: Kind, *, controller_only: bool = True) -> KeysOf:
-    """The owners of that kind, whatever their version; without `controller_only` also those that do not
-    control it. Also the owner of the desired set of which the object is a member without a reference.
+    """The owners of that kind, of any version; without `controller_only` also those that are not its controller.
+    Also the owner of the object's desired set if the object has no reference to it.
     """
     wanted = owner.group_kind
 

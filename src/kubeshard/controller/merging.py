@@ -1,7 +1,7 @@
-"""What an object lacks of somebody's wish: the one idea behind `ensure` and desired sets.
+"""What an object lacks of the desired state: the common basis of `ensure` and desired sets.
 
-Guaranteed: what the wish does not say is kept (`kubeshard.core.overlay` is the table), so an object that lacks
-nothing needs no request, whatever the server and others added to it. Pure, but for what `Rewrites` remembers.
+Guaranteed: fields that the desired object does not set are kept (rules: `kubeshard.core.overlay`), so an object that
+lacks nothing needs no request, whatever the server and others added to it. Pure, except for what `Rewrites` remembers.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ T = TypeVar("T", bound=KubeObject)
 
 
 def merged(live: T, desired: T, owner: KubeObject | None = None) -> T:
-    """The live object with what `desired` says: metadata merged, status left alone. `live` itself where it is so
-    already. Raises AlreadyControlled, IllegalOwner.
+    """The live object with the fields of `desired`: metadata merged, status ignored. Returns `live` itself if nothing
+    differs. Raises AlreadyControlled, IllegalOwner.
     """
     metadata = _merged_metadata(live.metadata, desired.metadata)
     if owner is not None and not is_controlled_by(metadata, owner):
@@ -33,7 +33,7 @@ def merged(live: T, desired: T, owner: KubeObject | None = None) -> T:
 
 
 def lacking(live: T, target: T, rewrites: Rewrites) -> dict[str, Any]:
-    """The merge patch that makes `live` the target, without what the server is known not to store."""
+    """The merge patch from `live` to the target, without what the server is known not to store."""
     if target is live:
         return {}
     had = to_dict(live)
@@ -41,7 +41,7 @@ def lacking(live: T, target: T, rewrites: Rewrites) -> dict[str, Any]:
 
 
 def learn(answer: T, target: T, rewrites: Rewrites, sent: Mapping[str, Any] | None = None) -> None:
-    """Remembers where the answer to a write differs from what was to become of it. `sent`: the merge patch; None: the
+    """Remembers where the response to a write differs from what was intended. `sent`: the merge patch; None: the
     whole object.
     """
     if target is not answer:
@@ -50,7 +50,7 @@ def learn(answer: T, target: T, rewrites: Rewrites, sent: Mapping[str, Any] | No
 
 
 def without_status(obj: T) -> T:
-    """As it is written: a status is never part of a wish."""
+    """The object as it is written: a status is never part of the desired state."""
     if "status" not in obj.__struct_fields__:
         return obj
     changes: dict[str, Any] = {"status": UNSET}

@@ -1,6 +1,6 @@
-"""What a controller tells about itself.
+"""The observations of a controller.
 
-Observations as they happen; the manager turns them into the metrics that Kubernetes dashboards know:
+Reported as they happen; the manager turns them into the metrics that Kubernetes dashboards know:
 `controller_runtime_reconcile_total`, `controller_runtime_reconcile_time_seconds`, ...
 """
 
@@ -17,15 +17,15 @@ class ControllerMetrics(Protocol):
     """Observations of one controller. Called inline: must neither block nor raise."""
 
     def started(self) -> None:
-        """A worker began a run."""
+        """A worker started a run."""
         ...
 
     def finished(self, outcome: Outcome | None, seconds: float) -> None:
-        """The run ended; without an outcome when the right to work ended first."""
+        """The run ended; without an outcome if the process lost its Lease first."""
         ...
 
     def overdue(self, change: int) -> None:
-        """One run more (1) or less (-1) has not ended although its time is over."""
+        """A run has become overdue (1), or an overdue run has ended (-1)."""
         ...
 
     def trigger_failed(self, source: str, step: TriggerStep) -> None:

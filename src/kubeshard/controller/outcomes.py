@@ -5,13 +5,13 @@
 | returned None or `Result()` | `success` | forget | debug |
 | returned `Result(requeue_after=s)` | `requeue_after` | forget, add after `s` | debug |
 | raised that its reads were stale | `requeue` | add rate-limited | debug; many times in a row warning (`stale`) |
-| met a kind that is not there (`syncing`) | `requeue` | parked until it is | debug |
+| met a kind that is not served (`syncing`) | `requeue` | parked until it is | debug |
 | raised `Terminal`, `UndecodableObject` or `UndeclaredIndex` | `error` | nothing, not even forget | error |
 | raised another error of the API or the network | `error` | add rate-limited | error |
-| ran out of time | `error` | add rate-limited | error |
+| timed out | `error` | add rate-limited | error |
 | crashed: another exception, or another type of result | `error` | add rate-limited | error, stack trace |
 
-An exception group counts as its worst member. Stale means: somebody else was faster, and the next run will
+An exception group counts as its worst member. Stale means that somebody else was faster, and the next run will
 see it.
 """
 
@@ -31,7 +31,7 @@ from kubeshard.core.errors import AlreadyExists, Conflict, FieldConflict, Kubesh
 from kubeshard.runtime.logs import Logger
 
 STALE = (Conflict, AlreadyExists, CacheBehind)
-"""Raised where a reconcile read the past. Let it pass: the next run reads the present."""
+"""Raised after stale reads. Do not catch them: the next run reads the current state."""
 
 
 class Ending(Enum):
@@ -62,7 +62,7 @@ class Outcome:
 
     @property
     def severity(self) -> int:
-        """The higher the worse."""
+        """Higher is worse."""
         return _BY_SEVERITY.index(self.ending)
 
     @property
@@ -109,7 +109,7 @@ def _ending(error: BaseException) -> Ending:
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors in a group, and in groups in it; else the error itself."""
+    """The errors in a group, and in nested groups; otherwise the error itself."""
     if isinstance(error, BaseExceptionGroup):
         for member in error.exceptions:
             yield from leaves(member)
@@ -118,16 +118,16 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def report(log: Logger, outcome: Outcome, fields: Mapping[str, Any]) -> None:
-    """The one line that a run leaves in the log."""
+    """Logs the one line of a run."""
     match outcome.ending:
         case Ending.SUCCESS | Ending.REQUEUE_AFTER:
             log.debug("Reconciled", **fields)
         case Ending.PARKED:
             log.debug("Not reconciled: a kind is missing", **fields)
         case Ending.STALE:
-            log.debug("Reconcile met a newer state than it had read; trying again", **fields)
+            log.debug("Reconcile had stale reads; trying again", **fields)
         case Ending.TERMINAL:
-            log.error("Reconcile failed for good; not trying again", **fields)
+            log.error("Reconcile failed permanently; not trying again", **fields)
         case Ending.CRASHED:
             if outcome.error is not None:
                 _begin_with_the_authors_code(outcome.error)
@@ -137,7 +137,7 @@ def report(log: Logger, outcome: Outcome, fields: Mapping[str, Any]) -> None:
 
 
 def _begin_with_the_authors_code(error: BaseException) -> None:
-    """Drops from its stack trace how the framework came to the author's code: that is the same in every run."""
+    """Drops the framework's frames before the author's code from the stack trace: they are the same in every run."""
     trace = error.__traceback__
     while trace is not None and _is_framework(trace.tb_frame.f_globals.get("__name__", "")):
         trace = trace.tb_next

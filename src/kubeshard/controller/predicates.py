@@ -1,16 +1,16 @@
-"""Filters of triggers: which changes of an object are worth a reconcile.
+"""Predicates: filters that decide which changes of an object trigger a reconcile.
 
     Watch(Website, when=generation_changed | annotations_changed)
     Watch(Deployment, when=changed(is_ready))
     Watch(Secret, when=label_selector("app=web") & ~labels_changed)
 
-A predicate judges deltas (`kubeshard.cache.deltas`). Those that compare (`changed`, `generation_changed`, ...) let
-additions and deletions pass: there is nothing to compare with. So everything passes once when a process starts, and
-again in every resync.
+A predicate tests deltas (`kubeshard.cache.deltas`). Those that compare (`changed`, `generation_changed`, ...) let
+additions and deletions pass, because there is nothing to compare with. So every object passes once when a process
+starts, and again in every resync.
 
-Caveats of all of them: a predicate that is too strict loses work until the next resync, so in doubt let it pass. It
-sees only the fields that the object's class declares. It saves reconciles, not memory: objects that do not pass are
-cached all the same (`Watch.scope` narrows that). Of a predicate that raises, the change passes.
+Caveats of all predicates: one that is too strict loses work until the next resync, so if in doubt let the change pass.
+It sees only the fields that the object's class declares. It saves reconciles, not memory: objects that do not pass are
+still cached (`Watch.scope` narrows that). If a predicate raises, the change passes.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _OR, _AND, _ATOM = 1, 2, 3
 class Predicate(Generic[T_contra]):
     """A test of deltas; combine with `&`, `|` and `~`. `test` must be pure and quick: it runs in the event loop.
 
-    A predicate of a class is one of its subclasses too, and of two that are combined the result judges what both can:
-    `generation_changed | changed(theme)` is a predicate of websites where `theme` takes a website. A type checker knows
-    what a lambda takes directly in a `Watch`; in a combination it needs a function, or a variable that says its type:
+    A predicate for a class is also one for its subclasses, and a combination accepts what both operands accept:
+    `generation_changed | changed(theme)` is a predicate for websites if `theme` takes a website. A type checker infers
+    the argument of a lambda directly in a `Watch`; in a combination it needs a function, or an annotated variable:
 
         status_changed: Predicate[Website] = changed(lambda website: website.status)
 
@@ -72,10 +72,10 @@ class Predicate(Generic[T_contra]):
         return _combined(lambda delta: one(delta) or two(delta), _OR, " | ", self, other)
 
     def __invert__(self) -> Predicate[T_contra]:
-        """The opposite for all deltas.
+        """The negation, for all deltas.
 
-        Caveat: `~generation_changed` passes no addition and no deletion, and `~matching(test)` no update of an object
-        that enters or leaves what matches.
+        Caveat: `~generation_changed` passes no additions and deletions, and `~matching(test)` no updates in which the
+        object starts or stops matching.
         """
         test = self._test
         return Predicate(lambda delta: not test(delta), f"~{self._within(_ATOM)}")
@@ -84,14 +84,14 @@ class Predicate(Generic[T_contra]):
         raise TypeError("predicates are combined with `&`, `|` and `~`, not with `and`, `or` and `not`")
 
     def named(self, name: str) -> Predicate[T_contra]:
-        """The same, under another name: `changed(lambda site: site.spec.theme).named("theme_changed")`."""
+        """The same predicate with another name: `changed(lambda site: site.spec.theme).named("theme_changed")`."""
         return Predicate(self._test, name)
 
     def __repr__(self) -> str:
         return self._name
 
     def _within(self, binds: int) -> str:
-        """The expression as an operand of an operator that binds so tightly."""
+        """The expression as an operand of an operator with this precedence."""
         return f"({self._name})" if self._binds < binds else self._name
 
 
@@ -110,7 +110,7 @@ def _called(function: Callable[..., Any]) -> str:
 
 
 def _check_function(predicate: str, given: object) -> None:
-    """A path as text, say, would be noticed at the first change only, which then counts."""
+    """A wrong argument, such as a path as a string, would otherwise only be noticed at the first change."""
     if not callable(given):
         raise TypeError(
             f"{predicate}({given!r}): give a function of the object, as in {predicate}(lambda obj: obj.metadata.labels)"
@@ -118,10 +118,10 @@ def _check_function(predicate: str, given: object) -> None:
 
 
 def changed(part: Callable[[T], Any]) -> Predicate[T]:
-    """Updates in which `part` of the object is another value; all additions and deletions.
+    """Updates in which `part` of the object has another value; all additions and deletions.
 
-    Caveats: values are compared with `!=`, so `part` must give something that compares by value. Two changes that
-    cancel each other may be seen as none, because a cache may skip states in between.
+    Caveats: values are compared with `!=`, so `part` must return something that compares by value. Two changes that
+    cancel out may be seen as none, because a cache may skip intermediate states.
     """
     _check_function("changed", part)
     return Predicate(
@@ -131,10 +131,10 @@ def changed(part: Callable[[T], Any]) -> Predicate[T]:
 
 
 def matching(test: Callable[[T], bool]) -> Predicate[T]:
-    """Objects that pass the test; an update passes when the old or the new object does, so that leaving is
-    noticed.
+    """Objects that pass the test. An update passes if the old or the new object does, so that an object that stops
+    matching is noticed.
 
-    Caveat: every update of an object that matches passes, whatever changed. Combine: `matching(test) &
+    Caveat: every update of a matching object passes, whatever changed. Combine: `matching(test) &
     generation_changed`.
     """
     _check_function("matching", test)
@@ -149,8 +149,8 @@ def matching(test: Callable[[T], bool]) -> Predicate[T]:
 def label_selector(selector: Selector | str) -> Predicate[KubeObject]:
     """Objects whose labels match, before or after an update. Raises InvalidSelector.
 
-    Caveats: as of `matching`. Objects that do not match are read and cached; a selector in `Watch.scope` makes the API
-    server leave them out.
+    Caveats: as for `matching`. Objects that do not match are still read and cached; with a selector in `Watch.scope`
+    the API server omits them.
     """
     compiled = Selector.parse(selector) if isinstance(selector, str) else selector
 
@@ -166,10 +166,10 @@ def on(
     updated: Callable[[T, T], bool] | None = None,
     deleted: Callable[[T], bool] | None = None,
 ) -> Predicate[T]:
-    """A test per class of delta; those that are not given pass.
+    """A test per class of delta; deltas without a test pass.
 
-    Caveats: an addition may be an object that has long been there (a process starts, a resync). A deletion means that
-    the object left this cache: with a selector in the scope it may still exist.
+    Caveats: an addition may be an object that has existed for long (at the start of a process, in a resync). A deletion
+    means that the object left this cache: with a selector in the scope it may still exist.
     """
 
     def test(delta: Delta[T]) -> bool:
@@ -204,30 +204,31 @@ def _resource_version(obj: KubeObject) -> object:
 
 
 always: Predicate[KubeObject] = Predicate(lambda _: True, "always")
-"""Every change. Caveat: a controller that writes to the objects it watches triggers itself by each write that changes
-something; one that always finds something to write never rests.
+"""Every change. Caveat: a controller that writes to the objects it watches triggers itself with each write that changes
+something; one that always finds something to write loops forever.
 """
 
 never: Predicate[KubeObject] = Predicate(lambda _: False, "never")
-"""No change, not even in a resync: for kinds that are only read. Caveat: what a reconcile read may change unnoticed."""
+"""No change, not even in a resync: for kinds that are only read. Caveat: objects that were read may change unnoticed.
+"""
 
 generation_changed: Predicate[KubeObject] = on(updated=_new_generation).named("generation_changed")
-"""The spec changed, or the deletion began.
+"""The spec changed, or the deletion started.
 
-Caveats: labels, annotations, finalizers and owner references are not part of the generation, and a status is none where
-it is a subresource: in a custom resource without one, every change of the status counts. Kinds without a generation
-(ConfigMap, Secret, ...) always pass.
+Caveats: changes of labels, annotations, finalizers and owner references do not change the generation. Changes of the
+status do not either if it is a subresource: in a custom resource without one, every change of the status counts.
+Updates of kinds without a generation (ConfigMap, Secret, ...) always pass.
 """
 
 labels_changed: Predicate[KubeObject] = changed(_labels).named("labels_changed")
-"""Caveat: a change of anything else does not pass, not even the begin of a deletion. Combine:
+"""Caveat: no other change passes, not even the start of a deletion. Combine:
 `generation_changed | labels_changed`.
 """
 
 annotations_changed: Predicate[KubeObject] = changed(_annotations).named("annotations_changed")
-"""Caveats: as of `labels_changed`; and other controllers write annotations often."""
+"""Caveats: as for `labels_changed`; and other controllers write annotations often."""
 
 resource_version_changed: Predicate[KubeObject] = changed(_resource_version).named("resource_version_changed")
-"""Anything changed. Caveat: an informer tells of nothing else, so that there it is `always`; for deltas from other
-sources.
+"""Anything changed. Caveat: an informer reports only changes, so there it is the same as `always`; for deltas from
+other sources.
 """

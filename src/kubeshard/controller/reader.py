@@ -1,10 +1,10 @@
-"""Reads of what a controller declared, in the scopes in which it declared it.
+"""Reads the kinds that a controller declared, in the scopes in which it declared them.
 
-Guaranteed: two controllers that watch one kind in different scopes each read their own. A kind that the
-controller did not declare is read in the one scope in which the process has it. Absent is said only of what would be
-seen if it were there; a question that the cache cannot answer is an error:
+Guaranteed: two controllers that watch one kind in different scopes each read their own scope. A kind that the
+controller did not declare is read in the only scope in which the process has it. An object is reported as absent only
+if the cache would show it; a read that the cache cannot answer is an error:
 
-| asked | raises |
+| read | raises |
 |---|---|
 | a kind that nobody declared | UndeclaredKind |
 | an index that nobody declared | UndeclaredIndex |
@@ -37,25 +37,25 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class ControllerReader:
-    """The `Reader` of one controller. Where it watches a form in several scopes, the first one is read."""
+    """The `Reader` of one controller. If it watches a form in several scopes, the first one is read."""
 
     def __init__(
         self, cache: Cache, watches: Iterable[Watch[Any]] = (), indexes: Iterable[Index[Any]] = ()
     ) -> None:
         self.cache = cache
         self._declared: dict[Form[Any], Scope] = {}
-        """What the author asked for, without what the manager added (the shard's label)."""
+        """The scopes that the author declared, without what the manager added (the shard's label)."""
         for watch in watches:
             self._declared.setdefault(watch.form, watch.scope or Scope())
         self._scopes = {form: narrowed(cache.scope_of(form.kind), by) for form, by in self._declared.items()}
         self._informers: dict[object, Informer[Any]] = {}
-        """By what was asked for; finding the form and the scope of a class costs more than the read."""
+        """By target: finding the form and the scope of a class costs more than the read."""
         self._looked_at = -1
         self._index_functions = {(form_of(index.target), index.name): index.function for index in indexes}
 
     @property
     def declared(self) -> Mapping[Form[Any], Scope]:
-        """What the controller watches, and in which of the author's scopes."""
+        """What the controller watches, and in which scope the author declared it."""
         return self._declared
 
     def get(self, target: type[T] | Form[T], name: str, namespace: str | None = None) -> T | None:
@@ -65,9 +65,9 @@ class ControllerReader:
         return self.get_from(informer, name, place)
 
     def get_from(self, informer: Informer[T], name: str, place: str) -> T | None:
-        """`get` for those who know the informer, that it is filled, and the object's namespace."""
+        """`get` for callers that know the informer, that it is filled, and the object's namespace."""
         if informer.scope.namespaces is not ALL:
-            return self.cache.get_from(informer, name, place)  # says what is outside
+            return self.cache.get_from(informer, name, place)  # raises for what is outside
         return informer.store.get(Key(place, name))
 
     def list(
@@ -112,11 +112,11 @@ class ControllerReader:
         index: tuple[str, str] | None,
         labels: Selector | None,
     ) -> Sequence[T]:
-        """What the API server has now in the scope the author asked for, whichever shard it belongs to."""
+        """What the API server has now in the scope that the author declared, including objects of other shards."""
         form = form_of(target)
         if index is not None and (form, index[0]) not in self._index_functions:
             raise UndeclaredIndex(
-                f"{form}: there is no index {index[0]!r}: declare it, with "
+                f"{form}: there is no index {index[0]!r}: declare it with "
                 f"`indexes=[Index(KIND, {index[0]!r}, function)]` of this controller"
             )
         scope = self._declared.get(form, Scope())

@@ -1,5 +1,5 @@
-"""The contract between a controller and the code that its author writes: what a reconciler is asked for, and what it
-may answer.
+"""The contract between a controller and the code that its author writes: what a reconciler gets, and what it may
+return.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ T_contra = TypeVar("T_contra", bound=KubeObject, contravariant=True)
 
 
 Request = Key
-"""The unit of work: namespace and name of an object of the controller's primary kind. Never which event
-brought it.
+"""The unit of work: namespace and name of an object of the controller's primary kind, without the event that
+triggered it.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a reconcile that did not fail ended. None and `Result()` mean: done, until something changes.
+    """The result of a reconcile that did not fail. None and `Result()` mean: done until something changes.
 
-    `requeue_after`: done, but look again in so many seconds. It resets the key's backoff. Several requests
-    for one key do not add up: the earliest counts, and an event in between does not cancel it.
+    `requeue_after`: done, but reconcile again after this many seconds. It resets the key's backoff. Several requests
+    for one key do not add up: the earliest wins, and an event in between does not cancel it.
     """
 
     requeue_after: float | None = None
@@ -50,19 +50,19 @@ class Reconciler(Protocol[T_contra]):
     (`Controller.reconcile_timeout`).
 
     Not guaranteed: one run per change (changes are collapsed), any order between objects, or that the object
-    still is as given when something is written.
+    is still as given when something is written.
 
     How a run ends:
 
     | outcome | what happens next |
     |---|---|
-    | None, `Result()` | nothing until the next trigger; the key's backoff starts anew |
-    | `Result(requeue_after=s)` | another run in `s` seconds; the key's backoff starts anew |
+    | None, `Result()` | nothing until the next trigger; the key's backoff is reset |
+    | `Result(requeue_after=s)` | another run in `s` seconds; the key's backoff is reset |
     | `Conflict`, `NotOurs`, `AlreadyExists`, `CacheBehind` | stale reads: retried with backoff, quietly at first |
-    | `Terminal` | an error line; nothing until the next trigger, and the key's backoff goes on |
-    | any other exception, also the run's timeout and `FieldConflict` | an error line; retried with backoff |
+    | `Terminal` | an error line; nothing until the next trigger, and the key's backoff is kept |
+    | any other exception, including the run's timeout and `FieldConflict` | an error line; retried with backoff |
 
-    Cancellation means that the right to work has ended: do not catch it, or only to let go of something.
+    Cancellation means that the right to work has ended: do not catch it, except to release something.
 
     Calls that block belong in `ctx.run_blocking`, or the whole reconcile in a `BlockingReconciler`.
     """
@@ -72,27 +72,27 @@ class Reconciler(Protocol[T_contra]):
         ...
 
     async def gone(self, ctx: Context, key: Key, /) -> Result | None:
-        """The object is not in the cache: deleted, or it left the cache's scope (with sharding: it is another
-        shard's now).
+        """Called when the object is not in the cache: it was deleted, or it left the cache's scope (with sharding: it
+        belongs to another shard now).
 
-        For forgetting what is kept in memory about it. Never the place to delete things in the cluster: that
-        is what owner references and finalizers are for.
+        Use it to drop what is kept in memory about the object, never to delete things in the cluster: that is what
+        owner references and finalizers are for.
         """
         return None
 
 
 class BlockingReconciler(Generic[T_contra]):
-    """A reconciler whose methods block: each run has a thread, and a controller as many at once as workers.
+    """A reconciler whose methods block: each run has a thread, and a controller has as many threads as workers.
 
-    As `Reconciler`, but with plain functions. What is asynchronous in the context is done with `ctx.wait`; of the
-    rest `log` and `event` may be used, but not `cache`, which belongs to the event loop's thread:
+    Like `Reconciler`, but with plain functions. Call asynchronous methods of the context with `ctx.wait`; `log` and
+    `event` may be used directly, but not `cache`, which belongs to the event loop's thread:
 
         def reconcile(self, ctx: Context, obj: Website) -> Result | None:
             ctx.wait(ctx.client.patch(...))
 
-    A thread cannot be stopped: a run that is out of time, or has lost the right to work, goes on until its next
-    `ctx.wait`, which raises CancelledError (let it pass). Until its thread has ended no other run of the object
-    begins; it is reported as overdue, and costs the process its health as any run that does not end.
+    A thread cannot be stopped: a run that has timed out, or lost the right to work, continues until its next
+    `ctx.wait`, which raises CancelledError (do not catch it). Until its thread has ended no other run of the object
+    starts; the run is reported as overdue, and makes the process unhealthy like any run that does not end.
     """
 
     def reconcile(self, ctx: Context, obj: T_contra, /) -> Result | None:
@@ -100,17 +100,17 @@ class BlockingReconciler(Generic[T_contra]):
         raise NotImplementedError
 
     def gone(self, ctx: Context, key: Key, /) -> Result | None:
-        """As `Reconciler.gone`."""
+        """See `Reconciler.gone`."""
         return None
 
 
 ReconcileFunction = Callable[[Context, T], Awaitable[Result | None]]
-"""A reconciler without memory, as a plain `async def` function: what `Reconciler.reconcile` is. Of an object that is
-gone it does not hear.
+"""A stateless reconciler as an `async def` function, like `Reconciler.reconcile`. It is not called for an object that
+is gone.
 """
 
 ReconcileFn = Callable[[Context, Any], Awaitable[Result | None]]
-"""One run: the context and the primary object, or None where it is gone."""
+"""One run: the context and the primary object, or None if it is gone."""
 
 ReconcilerWrapper = Callable[[ReconcileFn], ReconcileFn]
 """Adds behaviour around every run of a controller: `wrapper(inner)` is called once, when the controller
@@ -119,16 +119,16 @@ starts.
 
 
 def is_plain(function: Callable[..., Any]) -> bool:
-    """A `def` that is not an `async def`; what decorates an `async def` may be either."""
+    """A `def` that is not an `async def`; a decorated `async def` may be either."""
     function = unwrap(function)
     return (isfunction(function) or ismethod(function)) and not iscoroutinefunction(function)
 
 
 def takes_two(function: Callable[..., Any]) -> bool:
-    """Whether it can be called with two arguments by position; in doubt it can."""
+    """Whether it can be called with two positional arguments; True if unknown."""
     try:
         parameters = signature(function)
-    except (TypeError, ValueError):  # some callables that are written in C do not tell
+    except (TypeError, ValueError):  # some callables written in C have no signature
         return True
     try:
         parameters.bind(None, None)

@@ -1,16 +1,16 @@
-"""Watches of kinds that the primary kind names, or that name it.
+"""Watches of kinds that the primary kind refers to, or that refer to it.
 
     maps=[related(Secret, App, Index(App, "secret", lambda app: [app.spec.secret]))]     # apps name secrets
     maps=[related(Binding, App, Index(Binding, "app", lambda b: [b.spec.app]))]          # bindings name apps
 
-An index says which objects name which, and is what the reconciler reads the other way round:
+An index records which objects refer to which; the reconciler uses it in the other direction:
 
     apps = await ctx.list(App, index=("secret", secret.metadata.name))
     bindings = await ctx.list(Binding, index=("app", app.metadata.name))
 
-Values of the index are names in the object's own namespace, or `namespace/name` for one in another; of a kind without
-namespaces plain names. Guaranteed, as of every map function: an object that stops naming another triggers for the
-one that it named before, and one that is deleted for all that it named.
+Values of the index are names in the object's own namespace, or `namespace/name` for another namespace; plain names for
+cluster-scoped kinds. Guaranteed, as for every map function: an object that stops referring to another triggers the one
+it referred to before, and a deleted object triggers all that it referred to.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def related(
     *,
     when: Predicate[T] = always,
 ) -> Watch[T]:
-    """A watch for `Controller.maps`: a change of a `watched` object triggers the `primary` objects that it is related
-    to by the index, which is of one of the two kinds and declared with it.
+    """A watch for `Controller.maps`: a change of a `watched` object triggers the `primary` objects that are related to
+    it by the index. The index is on one of the two kinds, and is declared with the watch.
 
-    Where the index is of the primary kind, its values are the names of watched objects: those that name the changed
-    one are triggered. Where it is of the watched kind, its values are the names of primary objects, and these are
-    triggered. Raises ValueError for an index of a third kind. RBAC: `list` and `watch` on the watched kind.
+    If the index is on the primary kind, its values are names of watched objects: the primary objects that refer to the
+    changed one are triggered. If it is on the watched kind, its values are names of primary objects, and these are
+    triggered. Raises ValueError for an index on a third kind. RBAC: `list` and `watch` on the watched kind.
     """
     named: Index[Any] = index
     form, main, indexed = form_of(watched), form_of(primary), form_of(named.target)
@@ -52,7 +52,7 @@ def related(
         to = _those_named(main.kind, named)
     else:
         raise ValueError(
-            f"index {index.name!r} is of {indexed}: it relates {form} to {main} only if it is of one of them"
+            f"index {index.name!r} is on {indexed}: to relate {form} to {main} it must be on one of them"
         )
     return Watch(form, when=when, to=to, indexes=(index,))
 

@@ -1,21 +1,21 @@
-"""How the runs of an object go, told by a condition of its status (`Controller.error_condition`).
+"""Reports the outcome of an object's runs in a condition of its status (`Controller.error_condition`).
 
 | the run | the condition |
 |---|---|
 | succeeded, and stated the condition itself (`ctx.status`) | as stated |
 | succeeded | `True`, reason `Reconciled` |
-| failed, crashed, or was out of time | `False`, reason: the class of the error, message: its text |
-| has a cleanup under way (`Finalizer`) | `False`, reason `Finalizing`; of one that raised: the error |
-| met a newer state than it had read, or a kind that is not there | unchanged: that is normal, and passes |
+| failed, crashed, or timed out | `False`, reason: the class of the error, message: its text |
+| has a cleanup in progress (`Finalizer`) | `False`, reason `Finalizing`; the error if the cleanup raised |
+| had stale reads, or a kind is not served | unchanged: that is normal and transient |
 
-So an error is gone from the status with the next success. It is opt-in, because it needs a status with conditions,
-and the right to write it.
+So the next success removes an error from the status. It is opt-in, because it needs a status with conditions, and
+permission to write it.
 
-Guaranteed: the condition is written through the same field manager as `ctx.status`, beside what that stated last; a
-report that fails on top of an error changes nothing of how that error is treated; the same error again sends nothing,
-and one whose text differs each time is told anew once a minute at most, since every write of the status is a change
-that may trigger the controller. Not guaranteed: that the report of an error arrives. It has a second, is not tried
-again by itself, and a run that was cancelled from outside has no right to write any more.
+Guaranteed: the condition is written with the same field manager as `ctx.status`, together with what that stated last; a
+failing report does not change how the error itself is handled; a repeated error sends nothing, and one whose text
+differs each time is written once a minute at most, since every write of the status is a change that may trigger the
+controller. Not guaranteed: that the report of an error is written. It has one second, is not retried by itself, and a
+run that was cancelled from outside may no longer write.
 
 RBAC: `get` on the resource, `patch` on `<resource>/status`.
 """
@@ -40,13 +40,13 @@ from kubeshard.core.statements import conditions_of
 from kubeshard.core.times import second_time
 
 LONGEST = 1024
-"""Characters of an error's text that are told."""
+"""The maximum length of an error's text in the condition."""
 
 AGAIN = 60.0
-"""Seconds before a condition is written anew of which nothing but the message has changed."""
+"""Seconds before a condition in which only the message has changed is written again."""
 
 LAST_WORDS = 1.0
-"""Seconds that a run that is out of time may take to say so."""
+"""Seconds in which a run that timed out may report it."""
 
 
 class Reporting:
@@ -56,7 +56,7 @@ class Reporting:
         self._type = type
         self._timeout = timeout
         self._told: dict[Key, float] = {}
-        """When the present failure of an object was told (monotonic seconds)."""
+        """When the current failure of an object was reported (monotonic seconds)."""
 
     def around(self, inner: ReconcileFn) -> ReconcileFn:
         """The reconciler, with the condition written after each run."""
@@ -122,7 +122,7 @@ class Reporting:
             self._told[ctx.key] = ctx.clock.monotonic()
 
     def _is_told(self, ctx: Context, have: Condition | None, condition: Condition) -> bool:
-        """Whether nothing is to be written."""
+        """Whether there is nothing to write."""
         if have is None:
             return False
         now = msgspec.structs.replace(condition, last_transition_time=have.last_transition_time)
@@ -134,7 +134,7 @@ class Reporting:
         return told is not None and ctx.clock.monotonic() - told < AGAIN
 
     async def _stated(self, ctx: Context, live: Any) -> tuple[dict[str, Any], Any]:
-        """All that the controller states of the status at present, and the object; None where that is gone."""
+        """Everything that the controller currently states in the status, and the object; None if that is gone."""
         if ctx.report is not None and ctx.report.said is not None:
             return msgspec.to_builtins(ctx.report.said), live
         path = ctx.form.kind.path(live.metadata.namespace, live.metadata.name)

@@ -1,13 +1,13 @@
-"""What the API server makes of values that were sent.
+"""How the API server rewrites values that were sent.
 
-It stores some values otherwise than they came: a time in another zone, a field that the schema does not know, a
-default where an empty string was sent. Comparing the wish with what is stored finds the difference for ever.
-So `ensure` looks at each answer: what it would send again at once is what the server will not store, and is not
-sent again while the server has what it made of it.
+It stores some values differently from how they were sent: a time in another zone, a field that the schema does not
+know, a default for an empty string. A comparison of desired and stored values would find that difference forever.
+So `ensure` checks each response: what it would send again immediately is what the server does not store, and is not
+sent again while the stored value stays the same.
 
-Guaranteed: only values that were sent in the very request are learned, so what another writer changed meanwhile
-is not taken for the server's doing. Not guaranteed: that nothing is learned twice. The memory is bounded and
-ends with the process, and each value that was forgotten costs a request that changes nothing.
+Guaranteed: only values of the same request are learned, so that changes by another writer are not mistaken for
+rewrites by the server. Not guaranteed: that nothing is learned twice. The memory is bounded and ends with the process,
+and each value that was forgotten costs a request that changes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kubeshard.core.patches import pointer
 from kubeshard.runtime.logs import get_logger
 
 REMEMBERED = 4096
-"""Values; the oldest are forgotten first."""
+"""The number of values; the oldest are forgotten first."""
 
 _log = get_logger("kubeshard.controller")
 
@@ -32,13 +32,13 @@ _Path = tuple[str, ...]
 
 
 class Statements:
-    """What one controller stated last in the status of which objects, where that has more: fields of others, as has
-    been found by sending it.
+    """What one controller last stated in the status of objects whose status has more: fields of others, as sending it
+    has shown.
     """
 
     def __init__(self) -> None:
         self._digests: OrderedDict[str, bytes] = OrderedDict()
-        """By UID. One that is forgotten costs a request that changes nothing."""
+        """By UID. A forgotten entry costs a request that changes nothing."""
 
     def __contains__(self, statement: tuple[str, Any]) -> bool:
         uid, said = statement
@@ -57,12 +57,12 @@ class Rewrites:
 
     def __init__(self) -> None:
         self._stored: OrderedDict[tuple[Kind, _Path, bytes], bytes] = OrderedDict()
-        """What the server made of a value at a place."""
+        """What the server stored for a value at a path."""
         self._told: set[tuple[Kind, _Path]] = set()
         self.statements = Statements()
 
     def without_known(self, kind: Kind, patch: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
-        """The merge patch without the values that are known to become what `live` has already."""
+        """The merge patch without values that are known to be stored as what `live` already has."""
         return self._left(kind, patch, live, ()) if self._stored else dict(patch)
 
     def learn(
@@ -81,7 +81,7 @@ class Rewrites:
                 self._told.add((kind, path))
                 _log.warning(
                     "The API server does not store a field as it was sent; "
-                    "write what it stores, or leave the field to it",
+                    "send what it stores, or leave the field unset",
                     kind=kind,
                     field=pointer(*path),
                 )
@@ -111,7 +111,7 @@ def _leaves(patch: Mapping[str, Any], path: _Path = ()) -> Iterator[tuple[_Path,
 
 
 def _sets(patch: Any, path: _Path) -> bool:
-    """Whether a merge patch says what stands at a place."""
+    """Whether a merge patch sets the value at a path."""
     for name in path:
         if not isinstance(patch, Mapping):
             return True

@@ -1,21 +1,22 @@
-"""The workers of one controller: takes keys from the queue, runs the reconciler, and decides what becomes of
+"""The workers of one controller: they take keys from the queue, run the reconciler, and decide what happens to
 the key.
 
 Guaranteed:
 
-- A key is run by one worker at a time, while all kinds that the controller reads are there (`syncing`) and all gates
+- A key is run by one worker at a time, while all kinds that the controller reads are served (`syncing`) and all gates
   are open, and never while a thread of an earlier run of it has not ended. Wrappers run in any case, so a shard
-  acknowledges drains also while its reconciler waits for a kind.
-- Workers begin when all triggers have told what was in the caches, so each key that is there is run once for it.
-- Whatever a reconcile raises or returns ends that run only (`outcomes`). What ends the worker is cancellation
-  from outside.
+  acknowledges drains even while its reconciler waits for a kind.
+  - Workers start when all triggers have handled the initial contents of the caches, so each existing key runs once for
+  it.
+  - Whatever a reconcile raises or returns ends only that run (`outcomes`). Only cancellation from outside ends the
+  worker.
 - A run is cancelled after `Controller.reconcile_timeout` seconds and counts as failed.
-- `drain` returns only when every worker has ended by itself, and nothing that they did is in flight any more:
-  no thread, and no write that may still land.
+- `drain` returns only when every worker has ended by itself, and nothing they started is still in flight: no
+  thread, and no write that may still take effect.
 - Cancelling `run` cancels the workers at once.
 
 Not guaranteed: that a reconcile that swallows cancellation, or whose thread blocks, ends. It is reported as
-overdue: in the log, by a metric, and by `overdue_since`, which costs the process its health.
+overdue: in the log, by a metric, and by `overdue_since`, which makes the process unhealthy.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ from kubeshard.workqueue.metrics import QueueMetrics
 from kubeshard.workqueue.queue import ShutDown, WorkQueue
 from kubeshard.workqueue.reasons import Reason
 
-_RETRY, _REQUEUED, _RESUMED = Reason("retry"), Reason("requeue_after"), Reason("all kinds are there")
+_RETRY, _REQUEUED, _RESUMED = Reason("retry"), Reason("requeue_after"), Reason("all kinds are served")
 
 
 class ControllerRunner:
-    """Declares what the controller reads when made; works while `run` runs."""
+    """Declares what the controller reads when it is created; works while `run` runs."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class ControllerRunner:
         self._informers = cluster.hold(controller, self.reader)
         self._inputs = Inputs(self._informers, world.clock)
         self._parked: dict[Key, int] = {}
-        """Keys that came while a kind was missing, and their priorities."""
+        """Keys that were queued while a kind was missing, and their priorities."""
         self._sets = DesiredSets(controller.name)
         self._daemons = Daemons(self.name, controller.daemons)
         self._reconcile = composed(controller, self._inputs.check, self._daemons)
@@ -133,7 +134,7 @@ class ControllerRunner:
 
     @property
     def overdue_since(self) -> float | None:
-        """When (monotonic) the first of the present runs has to have ended; None while there are none."""
+        """The earliest deadline (monotonic) of the current runs; None if there are none."""
         return self._deadlines.first
 
     @property
@@ -146,7 +147,7 @@ class ControllerRunner:
         return self._inputs.informers
 
     def waits_for(self) -> Mapping[str, Trouble]:
-        """The kinds that are missing at the moment, so that no reconcile runs."""
+        """The kinds that are missing at the moment, which keep reconciles from running."""
         return self._inputs.troubles()
 
     async def run(self, gates: Sequence[Gate] = ()) -> None:
@@ -169,7 +170,7 @@ class ControllerRunner:
                     beside.append(tasks.create_task(trigger.run(), name=f"{self.name} trigger"))
                     undecodable = _ignore if number else self._undecodable
                     registrations.append(informer.add_handler(trigger.handle, undecodable=undecodable))
-                # What there is already triggers each key once: workers that began meanwhile would run many twice.
+                # Existing objects trigger each key once: workers that started earlier would run many of them twice.
                 for informer, registration in zip(self._informers, registrations, strict=True):
                     if informer.has_synced:
                         await registration.synced()
@@ -188,9 +189,9 @@ class ControllerRunner:
                 registration.remove()
 
     async def drain(self) -> None:
-        """Begins no further run, and returns when all workers have ended by themselves and no write or thread of
-        theirs is left, however long that takes. What was queued is dropped: whoever works next finds it in the
-        cluster.
+        """Starts no further run, and returns when all workers have ended by themselves and none of their writes or
+        threads is in flight, however long that takes. Drops queued keys: whoever works next finds the objects in
+        the cluster.
         """
         self._draining = True
         self.queue.shut_down(discard=True)
@@ -203,7 +204,7 @@ class ControllerRunner:
         self._cluster.let_go(self.controller, self.reader, self._informers)
 
     async def close(self) -> None:
-        """After the end: gives up the informers. Those that nobody else uses stop."""
+        """Called at the end: releases the informers. Those without another user stop."""
         for informer in self._informers:
             self._sets.leave(informer.store)
         await self._cluster.release(self.controller, self.reader, self._informers)
@@ -221,7 +222,7 @@ class ControllerRunner:
         """What is told without a cluster is of this one."""
         return key if self.cluster == key.cluster else key.at(self.cluster)
 
-    def _has_time(self) -> bool:  # less waits than there are workers
+    def _has_time(self) -> bool:  # fewer keys wait than there are workers
         return len(self.queue) < self.controller.workers
 
     def _undecodable(self, error: UndecodableObject) -> None:
@@ -263,9 +264,7 @@ class ControllerRunner:
                 return
 
     async def _run(self, key: Key) -> Outcome:
-        """One run, measured and logged, until its threads have ended. Raises nothing but the worker's own
-        cancellation.
-        """
+        """One run, measured and logged, until its threads have ended. Raises only the worker's own cancellation."""
         reconcile_id = self._rng.token()
         fields = {**self._about, "object": key, "reconcile_id": reconcile_id}
         run = Run(self._cluster.in_flight, self.name, self._group_kind, key)
@@ -341,7 +340,7 @@ class ControllerRunner:
             return await self._reconcile(ctx, obj)
 
     def _read(self, key: Key) -> tuple[KubeObject | None, UndecodableObject | None]:
-        """The object as far as it can be read, and why it is no more than its metadata."""
+        """The object as far as it can be decoded, and the error if that is only its metadata."""
         try:
             return self.primary.store.get(key), None
         except UndecodableObject as error:
@@ -363,7 +362,7 @@ class ControllerRunner:
                 self.queue.add_rate_limited(key, _RETRY)
 
     async def _resume(self) -> None:
-        """All kinds are there: runs what was parked."""
+        """Called when all kinds are served: runs what was parked."""
         pace = Pace(self._clock)
         while self._parked:
             key = next(iter(self._parked))
@@ -376,7 +375,7 @@ class ControllerRunner:
             return
         error = next(leaves(outcome.error))
         self._log.warning(
-            "Reconcile keeps meeting a newer state than it had read",
+            "Reconcile keeps having stale reads",
             times=times,
             error=outcome.error,
             advice=await advice(error, key, self._informers, self._client),
@@ -396,4 +395,4 @@ class ControllerRunner:
 
 
 def _ignore(_: UndecodableObject | Key) -> None:
-    """Of a kind that is not the primary one."""
+    """For kinds other than the primary one."""

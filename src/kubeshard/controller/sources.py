@@ -1,4 +1,4 @@
-"""Triggers that come from no watch: events in memory, and time.
+"""Triggers other than watches: events in memory, and time.
 
 expiries = ChannelSource()
 Controller(..., sources=[expiries, TimerSource(300, every_ring)])
@@ -17,8 +17,8 @@ from kubeshard.workqueue.reasons import Reason
 
 
 class Enqueue(Protocol):
-    """Puts a key into the controller's queue: now (`Controller.debounce` applies), or after some seconds. `reason` is
-    for people: a phrase, or a `kubeshard.workqueue.Reason`. `priority`: who goes first (`kubeshard.workqueue.LOW`).
+    """Adds a key to the controller's queue: now (`Controller.debounce` applies), or after some seconds. `reason` is
+    for people: a phrase, or a `kubeshard.workqueue.Reason`. `priority`: see `kubeshard.workqueue.LOW`.
     """
 
     def __call__(
@@ -30,8 +30,8 @@ class Source(Protocol):
     """Something that triggers reconciles on its own."""
 
     async def run(self, enqueue: Enqueue) -> None:
-        """Calls `enqueue` until cancelled; runs while the controller runs. Returning is fine: there is no
-        more to come. An exception ends the process.
+        """Calls `enqueue` until cancelled; runs while the controller runs. May return if there are no further
+        triggers. An exception ends the process.
         """
         ...
 
@@ -64,7 +64,7 @@ class ChannelSource:
 
 
 class TimerSource:
-    """Triggers the keys that `keys` gives, every `interval` seconds; for the first time after the first
+    """Triggers the keys that `keys` returns, every `interval` seconds; for the first time after the first
     interval.
     """
 

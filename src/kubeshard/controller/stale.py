@@ -1,8 +1,8 @@
-"""What is told of a key whose runs read the past again and again.
+"""Explains why the runs of a key have stale reads again and again.
 
-Once is normal, and only for the debug level: somebody else was faster, and the next run sees it. Many times in a row
-is something that trying again does not mend. Then it is told what that may be: the fifth time, and after that ever less
-often (`is_persistent`).
+Once is normal, and logged at debug level: somebody else was faster, and the next run sees it. Many times in a row
+means that retrying does not help. Then the likely cause is logged: the fifth time, and after that less and less often
+(`is_persistent`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kubeshard.core.objects import Key, metadata_only
 PERSISTENT = 5
 
 PATIENCE = 5.0
-"""Seconds for the one read that an explanation may take."""
+"""Seconds for the one read that an explanation may need."""
 
 
 def is_persistent(times: int) -> bool:
@@ -32,7 +32,7 @@ def is_persistent(times: int) -> bool:
 
 
 async def advice(error: BaseException, key: Key, informers: Sequence[Informer[Any]], client: Client) -> str:
-    """What people can do. RBAC: `get` on a kind of which a create failed; without it the advice is less precise."""
+    """What people can do. RBAC: `get` on the kind whose create failed; without it the advice is less precise."""
     match error:
         case AlreadyExists():
             return await _of_taken_name(error, key, informers, client)
@@ -40,8 +40,8 @@ async def advice(error: BaseException, key: Key, informers: Sequence[Informer[An
             return "the cache does not follow: is its kind listed and watched without errors?"
         case _:
             return (
-                "the object changes faster than it is reconciled, or is written over an old resourceVersion: "
-                "patch only what has to change"
+                "the object changes faster than it is reconciled, or is written with an old resourceVersion: "
+                "patch only what must change"
             )
 
 
@@ -65,7 +65,10 @@ async def _of_taken_name(
                 "give it these labels, delete it, or choose another name"
             )
         return f"{_named(kind, name)} exists, but the cache does not show it yet"
-    return f"{_named(kind, name)} exists, but the cache does not show it: has it the namespace and labels of its scope?"
+    return (
+        f"{_named(kind, name)} exists, but the cache does not show it: "
+        "does it have the namespace and labels of its scope?"
+    )
 
 
 def _named(kind: Kind, name: str) -> str:

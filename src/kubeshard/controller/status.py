@@ -1,16 +1,16 @@
 """Writing a status: `ctx.status(app, AppStatus(...))`.
 
-What is given is all that this controller states about the object: one server-side apply on the subresource `status`,
-with the controller's field manager. Fields that others state stay; a field that the controller stated before and
-leaves at None now goes. Nothing is sent while the object is as stated already.
+The given status is everything that this controller states about the object: one server-side apply on the subresource
+`status`, with the controller's field manager. Fields of others stay; a field that the controller stated before and now
+leaves at None is removed. Nothing is sent if the object's status is already as stated.
 
-How it is known that nothing is to be sent, without a look at `managedFields`, which caches do not keep: what is
-stated is laid over the cached status, as `ensure` does. Where that changes nothing, but the status has more than
-what is stated, the rest is either somebody else's or was stated before. So it is sent once, and what is still there
-afterwards is somebody else's: that is remembered until the controller states something else about the object.
+How to tell that nothing needs to be sent, without `managedFields`, which caches drop: the new status is merged over the
+cached one, as in `ensure`. If that changes nothing, but the cached status has more fields, those either belong to
+somebody else or were stated before. So it is sent once, and the fields that remain belong to somebody else; that is
+remembered until the controller states something else about the object.
 
-Not guaranteed: that conditions of others survive in a kind whose definition does not say
-`x-kubernetes-list-type: map` and `x-kubernetes-list-map-keys: [type]` of its conditions: there the whole list is one
+Not guaranteed: that conditions of others survive in a kind whose CustomResourceDefinition does not set
+`x-kubernetes-list-type: map` and `x-kubernetes-list-map-keys: [type]` on its conditions: there the whole list is one
 field, and belongs to whoever applied it last.
 """
 
@@ -35,15 +35,15 @@ T = TypeVar("T", bound=KubeObject)
 
 
 TRIES = 4
-"""Of one status, where others change the object at the same time."""
+"""Attempts to write one status while others change the object."""
 
 
 class NoStatusSubresource(Terminal):
-    """The kind has no subresource `status`."""
+    """The kind has no `status` subresource."""
 
 
 class Report:
-    """What one run has stated, as far as it matters for the condition of `Controller.error_condition`."""
+    """What one run has stated, as far as `Controller.error_condition` needs it."""
 
     __slots__ = ("said", "stated", "type")
 
@@ -52,11 +52,11 @@ class Report:
         self.stated = False
         """Whether the author's code has stated the condition."""
         self.said: msgspec.Struct | None = None
-        """All that the controller states of the status, where the run has stated any."""
+        """Everything that the controller states in the status, if the run has stated any."""
 
 
 class Stating(Protocol):
-    """What it takes to state something; `Context` has it."""
+    """What writing a status needs; implemented by `Context`."""
 
     key: Key
     form: Form[Any]
@@ -104,12 +104,12 @@ async def write_status(ctx: Stating, obj: T, status: msgspec.Struct) -> T:
 
 
 async def apply_status(ctx: Stating, live: T, said: Mapping[str, Any]) -> T | None:
-    """The object with this as all that the controller states of its status; None where it is gone. Raises
-    NoStatusSubresource, Conflict and other ApiErrors.
+    """Makes this everything that the controller states in the object's status, and returns the object; None if it is
+    gone. Raises NoStatusSubresource, Conflict and other ApiErrors.
 
-    The version goes along, because nothing else keeps a namesake from being told what is about its predecessor: the
-    API server ignores the UID in an apply to a status. Others may change the object meanwhile; that is no reason not
-    to state it.
+    The resourceVersion is sent along, because nothing else prevents writing the status of a deleted object to its
+    successor: the API server ignores the UID in an apply to a status. A change by others meanwhile is not a reason to
+    give up.
     """
     form, meta = form_of(type(live)), live.metadata
     where = (meta.name, meta.namespace or None)
@@ -136,8 +136,8 @@ async def apply_status(ctx: Stating, live: T, said: Mapping[str, Any]) -> T | No
     except NotFound:
         return None
     raise NoStatusSubresource(
-        f"{form.kind} has no subresource status: in its CustomResourceDefinition, say `subresources: {{status: {{}}}}` "
-        f"of version {form.kind.version}"
+        f"{form.kind} has no status subresource: in its CustomResourceDefinition, set `subresources: {{status: {{}}}}` "
+        f"in version {form.kind.version}"
     )
 
 
@@ -151,21 +151,23 @@ def _body(live: KubeObject, said: Mapping[str, Any]) -> ApplyPatch:
 
 
 def _replaced(form: Form[Any], obj: KubeObject) -> Conflict:
-    return Conflict(f"{form.kind} {obj.key} was deleted and created anew since it was read")
+    return Conflict(f"{form.kind} {obj.key} was deleted and recreated since it was read")
 
 
 def _check_type(form: Form[Any], status: object, have: object) -> None:
     name = form.type.__name__
     if "status" not in form.type.__struct_fields__:
-        raise TypeError(f"{name} declares no status: declare one, of the class of what is stated")
+        raise TypeError(f"{name} declares no status: declare one, with the class of the status that you pass")
     if not isinstance(status, msgspec.Struct):
-        raise TypeError(f"a status is stated as a Struct, as {name} declares it, not as {status!r}")
+        raise TypeError(f"a status must be a Struct, as {name} declares it, not {status!r}")
     if have is not None and type(have) is not type(status):
-        raise TypeError(f"{name} declares a status of {type(have).__name__}, not of {type(status).__name__}")
+        raise TypeError(
+            f"{name} declares a status of type {type(have).__name__}, not {type(status).__name__}"
+        )
 
 
 def _difference(ctx: Stating, form: Form[Any], had: Mapping[str, Any], target: Any) -> dict[str, Any]:
-    """What of the target the server has not, and does not store otherwise either."""
+    """The part of the target that the server does not have, and that it is not known to rewrite."""
     patch = {"status": merge_patch(had, msgspec.to_builtins(target))}
     left = ctx.rewrites.without_known(form.kind, patch, {"status": had})
     found: dict[str, Any] = left.get("status") or {}

@@ -1,19 +1,19 @@
-"""Whether the kinds that a controller reads are there, and what becomes of it while they are not.
+"""Whether the kinds that a controller reads are served, and what happens to it while they are not.
 
-An informer is live when it has been filled and hears the server. It is not when
+An informer is live when it has been filled and is connected to the server. Otherwise there is a cause:
 
 | cause | means |
 |---|---|
 | `unanswered` | it has not been filled, and the server has not said why |
-| `not served` | the kind is not installed, or not any more: seen at once |
-| `forbidden` | a right is missing |
-| `refused` | the credentials are |
-| `unavailable` | no answer that counts: an outage, a timeout, an overloaded server |
+| `not served` | the kind is not installed, or no longer: noticed at once |
+| `forbidden` | a permission is missing |
+| `refused` | the credentials are not accepted |
+| `unavailable` | no usable response: an outage, a timeout, an overloaded server |
 
-An informer that was filled counts as live until it has heard nothing for SILENCE seconds, unless its kind is not
-served. A controller works while all its informers are live; keys that come meanwhile are parked (`Inputs`). That
-concerns this controller only: nobody else waits, and no cause ends the process. What is missing is asked for by the
-reflector for ever, at most ten seconds apart where the kind is not served.
+An informer that was filled counts as live until it has received nothing for SILENCE seconds, unless its kind is not
+served. A controller works while all its informers are live; otherwise keys are parked (`Inputs`). That affects only
+this controller: no other one waits, and no cause ends the process. The reflector keeps retrying forever, at most ten
+seconds apart if the kind is not served.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ SILENCE = 90.0
 """Seconds without an event, a bookmark or a list. The API server sends a bookmark about once a minute."""
 
 CHECK = 1.0
-"""Seconds between two looks at informers of which one is not live."""
+"""Seconds between two checks while some informer is not live."""
 
 CHECK_LIVE = 5.0
-"""Seconds between two looks at informers that are all live."""
+"""Seconds between two checks while all informers are live."""
 
 Cause = Literal["unanswered", "not served", "forbidden", "refused", "unavailable"]
 
 
 class KindsMissing(KubeshardError):
-    """Not all kinds that the controller reads are there. The key is parked, and runs when they are."""
+    """Not all kinds that the controller reads are served. The key is parked, and runs when they are."""
 
 
 class Trouble(NamedTuple):
@@ -62,22 +62,22 @@ def trouble(informer: Informer[Any], now: float) -> Trouble | None:
 
 
 def is_served(informer: Informer[Any]) -> bool:
-    """False while the server says that there is no such kind. Then there is nothing to hear of either."""
+    """False while the server reports that the kind does not exist. Then there are no objects to miss either."""
     return not isinstance(informer.last_error, NotFound)
 
 
 async def until_answered(informers: Collection[Informer[Any]]) -> None:
-    """Returns when each has been filled, or the server has said why not."""
+    """Returns when each has been filled, or the server has responded with an error."""
     await _until(informers, lambda informer: informer.has_synced or informer.last_error is not None)
 
 
 async def until_filled(informers: Collection[Informer[Any]]) -> None:
-    """Returns when each has been filled or its kind is not served; for ever if need be."""
+    """Returns when each has been filled or its kind is not served; waits forever if necessary."""
     await _until(informers, lambda informer: informer.has_synced or not is_served(informer))
 
 
 class Inputs:
-    """The informers of one controller. `complete` is asked before each run, `follow` runs beside the workers."""
+    """The informers of one controller. `complete` is checked before each run; `follow` runs alongside the workers."""
 
     def __init__(self, informers: Sequence[Informer[Any]], clock: Clock) -> None:
         self.informers = tuple(informers)
@@ -90,7 +90,7 @@ class Inputs:
         return {str(each): found for each in self.informers if (found := trouble(each, now))}
 
     def complete(self) -> bool:
-        """Whether all are live; what was so at the last look counts as so."""
+        """Whether all are live; those that were live at the last check count as live."""
         if not self._complete:
             self._complete = not self.troubles()
         return self._complete
@@ -101,7 +101,7 @@ class Inputs:
             raise KindsMissing(f"waiting for {', '.join(self.troubles())}")
 
     async def follow(self, resume: Callable[[], Awaitable[None]]) -> NoReturn:
-        """Looks again and again, and calls `resume` each time that all are live."""
+        """Checks periodically, and calls `resume` whenever all are live."""
         while True:
             self._complete = not self.troubles()
             if self._complete:
@@ -117,7 +117,7 @@ async def _until(informers: Collection[Informer[Any]], done: Callable[[Informer[
 
 
 async def _next_look(unfilled: Sequence[Informer[Any]]) -> None:
-    """Waits for the first of them to be filled, but not long."""
+    """Waits briefly for the first of them to be filled."""
     if not unfilled:
         await asyncio.sleep(CHECK)
         return
@@ -135,7 +135,7 @@ def _explained(informer: Informer[Any], error: ApiError | None) -> Trouble:
                 "not served",
                 error,
                 f"install the CustomResourceDefinition {what} with version {kind.version}, or correct the class; "
-                "work begins when the server has the kind",
+                "work starts when the server serves the kind",
             )
         case Forbidden():
             parts = [part for part in scope.parts(kind) if part]
@@ -151,4 +151,4 @@ def _explained(informer: Informer[Any], error: ApiError | None) -> Trouble:
         case None if not informer.has_synced:
             return Trouble("unanswered", None, "the server has not answered yet")
         case _:
-            return Trouble("unavailable", error, "check the API server and the way to it; it is asked again")
+            return Trouble("unavailable", error, "check the API server and the network to it; retrying")

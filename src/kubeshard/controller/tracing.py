@@ -4,7 +4,7 @@
 
     controller = Controller(..., wrappers=(traced(trace.get_tracer("my-operator")),))
 
-Nothing here imports OpenTelemetry: any tracer with its method `start_as_current_span` will do. The client's requests
+OpenTelemetry is not imported here: any tracer with a method `start_as_current_span` works. The client's requests
 have no spans of their own.
 """
 
@@ -31,12 +31,12 @@ class Tracer(Protocol):
 
 
 def traced(tracer: Tracer) -> ReconcilerWrapper:
-    """Each run is the current span from its first line to its last, named `reconcile KIND`, with the attributes
-    `k8s.namespace.name`, `kubeshard.object`, `kubeshard.reconcile_id`, which the log lines of the run carry, too, and
-    `kubeshard.reasons`. An exception marks it as failed, as the tracer does it; `kubeshard.requeue_after` is in
+    """Makes a span named `reconcile KIND` current for each whole run, with the attributes `k8s.namespace.name`,
+    `kubeshard.object`, `kubeshard.reconcile_id`, which is also in the log lines of the run, and
+    `kubeshard.reasons`. The tracer marks the span as failed on an exception; `kubeshard.requeue_after` is in
     seconds.
 
-    Not guaranteed: spans for runs that the shard's lease or a missing kind kept from beginning.
+    Not guaranteed: spans for runs that did not start because of the shard's Lease or a missing kind.
     """
 
     def wrapper(inner: ReconcileFn) -> ReconcileFn:

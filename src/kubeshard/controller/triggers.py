@@ -1,22 +1,22 @@
-"""What one watch of a controller triggers: from deltas to keys in its queue, and nothing is lost on the way.
+"""The triggers of one watch of a controller: from deltas to keys in its queue, without losing any.
 
-* The predicate raises: the change counts. A needless reconcile does no harm, a lost trigger does.
+* The predicate raises: the change counts. An unnecessary reconcile is harmless, a lost trigger is not.
 * The map function raises: the states of the object that it did not map are kept and mapped again, with backoff, and
-  before the object's next change.
+before the object's next change.
 * Time passes: in a resync every cached object triggers as if it had just been added.
-* The object was there at the start, or it is a resync: what just happened goes first (`kubeshard.workqueue.LOW`).
-* The spec changed, or the object is new: its backoff starts anew. Nothing else that triggers it changes its backoff.
+* The object is from the initial list or a resync: recent changes have priority (`kubeshard.workqueue.LOW`).
+* The spec changed, or the object is new: its backoff is reset. No other trigger changes its backoff.
 
-Guaranteed: `handle` never raises, whatever the author's functions do, and touches nobody else's triggers.
+Guaranteed: `handle` never raises, whatever the author's functions do, and does not affect other triggers.
 The states of one object are mapped in their order. The current state of an object is mapped until that
 succeeds; an earlier one, or the last one of an object that left, for 20 minutes at least. Both kinds of
 failure are counted, and logged with the object's key, but not each of them.
 
-Bounded: of an object whose changes all fail, the oldest state and the newest few are kept; of objects that left,
-GONE at most. What this gives up is logged. A resync adds keys only while fewer wait than there are workers, so
-a change waits behind that many of them at most.
+Bounded: for an object whose changes all fail, the oldest state and the newest few are kept; of objects that left,
+GONE at most. Dropped states are logged. A resync adds keys only while fewer wait than there are workers, so a change
+waits behind at most that number of keys.
 
-Not guaranteed: a bound for what a map function costs. It runs in the event loop.
+Not guaranteed: a bound on the cost of a map function. It runs in the event loop.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from kubeshard.workqueue.queue import WorkQueue
 from kubeshard.workqueue.reasons import Reason
 
 STATES = 8
-"""Of one object that are kept to be mapped again."""
+"""States of one object that are kept to be mapped again."""
 
 GONE = 10_000
 """Objects, beyond those in the cache, that are kept to be mapped again."""
 
 TRIES = 30
-"""Of a state that is not current: the first eight within a minute, then one every minute or two."""
+"""Attempts for a state that is not current: the first eight within a minute, then one every minute or two."""
 
 LOG_INTERVAL = 10.0
 """Seconds between two lines about the same step."""
@@ -60,21 +60,21 @@ TRICKLE = 0.05
 
 
 LISTED, ADDED, CHANGED, LEFT, RESYNCED = "listed", "added", "changed", "left the cache", "resynced"
-"""What happened to an object, as reasons and a metric have it."""
+"""What happened to an object, as used in reasons and a metric."""
 
 
 class Unmapped(NamedTuple):
-    """States of one object in their order."""
+    """States of one object, in order."""
 
     states: tuple[KubeObject, ...]
     newest: bool
-    """Whether the last of them is the newest that was seen."""
+    """Whether the last one is the newest state that was seen."""
     tries: int = 0
 
 
 class Trigger:
-    """`handle` belongs to an informer; `run` does what has to be done later. `has_time` says whether the
-    controller has little to do. `renewed` hears of keys whose own spec changed.
+    """`handle` is an informer's handler; `run` does the deferred work. `has_time` returns whether the controller has
+    little to do. `renewed` is called with keys whose own spec changed.
     """
 
     def __init__(
@@ -106,12 +106,12 @@ class Trigger:
         self._unmapped: dict[Key, Unmapped] = {}
         self._again: WorkQueue[Key] = WorkQueue(clock=clock, limiter=ItemExponential(rng=rng))
         self._own_reasons: dict[str, Reason] = {}
-        """Those of what happened to the reconciled objects themselves: the same for all of them."""
+        """Reasons for changes of the reconciled objects themselves: shared by all of them."""
         self._failures: dict[TriggerStep, int] = {"predicate": 0, "map": 0}
         self._log_due: dict[TriggerStep, float] = {}
 
     def handle(self, delta: Delta[Any]) -> None:
-        """Puts what depends on the object into the queue."""
+        """Adds the keys that depend on the object to the queue."""
         about = current(delta).key
         if self._passes(delta, about):
             if _is_renewal(delta):
@@ -141,7 +141,7 @@ class Trigger:
             return True
 
     def _map(self, about: Key, seen: tuple[KubeObject, ...], what: str, priority: int) -> None:
-        """Maps the states, after those that wait for it."""
+        """Maps the states, after earlier ones that are still waiting."""
         waiting = self._unmapped.pop(about, None)
         if waiting is not None:
             seen = (*waiting.states, *(state for state in seen if state is not waiting.states[-1]))
@@ -157,7 +157,7 @@ class Trigger:
     def _told(
         self, about: Key, seen: tuple[KubeObject, ...], what: str, priority: int
     ) -> tuple[KubeObject, ...]:
-        """Adds the keys of each state, each key once. The states that could not be mapped."""
+        """Adds the keys of each state, each key once. Returns the states that could not be mapped."""
         told: set[Key] = set()
         failed = []
         for state in seen:
@@ -192,7 +192,7 @@ class Trigger:
 
     def _map_again(self, about: Key) -> None:
         waiting = self._unmapped.pop(about, None)
-        if waiting is None:  # mapped with a later change, or given up
+        if waiting is None:  # mapped with a later change, or dropped
             self._again.forget(about)
             return
         failed = self._told(about, waiting.states, CHANGED, NORMAL)
@@ -221,12 +221,12 @@ class Trigger:
         while True:
             await asyncio.sleep(period * self._rng.uniform(0.9, 1.1))
             pace = Pace(self._clock)
-            keys = []  # not the objects: they would live as long as the resync takes
+            keys = []  # not the objects: they would stay alive for the whole resync
             for obj in self._store.list():
                 keys.append(obj.key)
                 await pace.step()
             for key in keys:
-                while not self._has_time():  # noqa: ASYNC110 - a trickle needs no wake-up
+                while not self._has_time():  # noqa: ASYNC110 - low-rate work needs no wake-up
                     await asyncio.sleep(TRICKLE)
                 self._replay(key)
                 await pace.step()
@@ -254,7 +254,7 @@ class Trigger:
 
 def _check_key(key: object) -> None:
     if not isinstance(key, Key):
-        raise TypeError(f"map functions give Key(namespace, name), not {key!r}")
+        raise TypeError(f"map functions return Key(namespace, name), not {key!r}")
 
 
 def _what(delta: Delta[Any]) -> tuple[str, int]:
@@ -271,7 +271,7 @@ def _what(delta: Delta[Any]) -> tuple[str, int]:
 
 
 def _is_renewal(delta: Delta[Any]) -> bool:
-    """Whether there is something to try that was not tried before. What has no generation does not tell."""
+    """Whether there is a new spec to try. Kinds without a generation never count."""
     match delta:
         case Updated(old, new):
             changed: bool = new.metadata.generation != old.metadata.generation

@@ -1,4 +1,4 @@
-"""What a controller looks at, as plain data."""
+"""What a controller watches, as plain data."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from kubeshard.core.objects import Form, KubeObject, form_of, two_classes
 T = TypeVar("T", bound=KubeObject)
 
 RESYNC = 36_000.0
-"""Default seconds between two resyncs of a watch: ten hours, as controller-runtime has it."""
+"""Default seconds between two resyncs of a watch: ten hours, as in controller-runtime."""
 
 
 class AnyWatch:
-    """A `Watch` of some kind, where it does not matter of which.
+    """A `Watch` for any kind.
 
-    Lists of watches are declared with this class and not with `Watch[Any]`, by which a type checker would take every
-    argument inside them for `Any`, and miss a wrong map function.
+    Lists of watches are declared with this class and not with `Watch[Any]`, which would make a type checker infer every
+    argument inside them as `Any`, and miss a wrong map function.
     """
 
     __slots__ = ()
@@ -36,19 +36,19 @@ class AnyWatch:
 
 @dataclass(frozen=True, slots=True)
 class Watch(AnyWatch, Generic[T]):
-    """Changes of a kind as triggers of reconciles. RBAC: `list` and `watch` on the resource.
+    """Triggers reconciles on changes of a kind. RBAC: `list` and `watch` on the resource.
 
-    `target`: a class, or `metadata_only(...)`. `when`: which changes count; objects that do not count are
-    cached all the same. `scope`: narrows the scope in which the manager caches the kind. `to`: the map
-    function, for watches in `Controller.maps` only. `any_owner`: in `Controller.owns`, also owners that do
-    not control the object. `resync`: seconds, give or take a tenth, after which every cached object of the kind
-    triggers again as if it had just been added; 0: never. It asks the server nothing, and waits behind
-    changes (`triggers`). `indexes`: what the map function reads by; as if they stood in `Controller.indexes`.
+    `target`: a class, or `metadata_only(...)`. `when`: which changes trigger; other objects are still cached. `scope`:
+    narrows the scope in which the manager caches the kind. `to`: the map function, only for watches in
+    `Controller.maps`. `any_owner`: in `Controller.owns`, also trigger owners that do not control the object. `resync`:
+    seconds, give or take a tenth, after which every cached object of the kind triggers again as if it had just been
+    added; 0: never. A resync sends no request, and has lower priority than changes (`triggers`). `indexes`: the indexes
+    that the map function uses, as if they were in `Controller.indexes`.
 
-    `sharded`: in a manager that is a shard, objects of the kind are shared out: as the primary kind each by its own
-    name; in `owns` and `maps` each with the object that controls it, and only those that one controls. All controllers
-    of the process see this shard's part of the kind. Without sharding it means nothing. Where there is a ControllerRing
-    that decides, and has to list the kind.
+    `sharded`: in a manager that is a shard, objects of the kind are distributed over the shards: objects of the primary
+    kind by their own name; in `owns` and `maps` together with the object that controls them, and only those that have a
+    controller. All controllers of the process see this shard's part of the kind. Has no effect without sharding. A
+    ControllerRing, if there is one, decides, and must list the kind.
 
     `clusters`: in `Controller.maps`, of which of the manager's clusters the objects trigger, as in `OTHER_CLUSTERS`;
     default: of the one in which the primary objects are. What `to` gives are keys of that one in any case, and so is
@@ -86,14 +86,14 @@ class Watch(AnyWatch, Generic[T]):
 
 
 class AnyIndex:
-    """An `Index` of some kind: as `AnyWatch`."""
+    """An `Index` for any kind: like `AnyWatch`."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Index(AnyIndex, Generic[T]):
-    """Cached objects of a kind filed under strings: `ctx.list(Website, ALL, index=("theme", "dark"))`."""
+    """Cached objects of a kind indexed by strings: `ctx.list(Website, ALL, index=("theme", "dark"))`."""
 
     target: type[T] | Form[T]
     name: str
@@ -107,7 +107,7 @@ def as_watch(target: AnyWatch | type[Any] | Form[Any]) -> Watch[Any]:
 
 
 def narrowed(scope: Scope, by: Scope) -> Scope:
-    """What is in both scopes."""
+    """The intersection of both scopes."""
     namespaces = scope.namespaces
     if by.namespaces is not ALL:
         namespaces = by.namespaces if namespaces is ALL else namespaces & by.namespaces
@@ -115,8 +115,8 @@ def narrowed(scope: Scope, by: Scope) -> Scope:
 
 
 def check_classes(watches: Iterable[Watch[Any]]) -> None:
-    """Raises ConfigurationError for watches of one kind, in one scope, as two classes: a cache keeps only one; and for
-    classes whose fields cannot be decoded.
+    """Raises ConfigurationError for watches of one kind in one scope with two classes, because a cache keeps only
+    one, and for classes whose fields cannot be decoded.
     """
     known: dict[tuple[Kind, bool, Scope], Form[Any]] = {}
     for watch in watches:

@@ -1,8 +1,8 @@
-"""What a process is: start and stop order, the rights to work and their loss, signals, health, metrics.
+"""The manager of a process: start and stop order, the rights to work and their loss, signals, health, metrics.
 
     run(Manager(controllers=[controller], leader_election=LeaderElection(name="websites", namespace="default")))
 
-Guaranteed: see `manager`. Not here: sharding itself, which comes in as a `Membership` (`kubeshard.shard.Sharding`).
+Guaranteed: see `manager`. Sharding itself is not here; it is passed in as a `Membership` (`kubeshard.shard.Sharding`).
 """
 
 from kubeshard.manager.leader_election import LeaderElection

@@ -1,7 +1,7 @@
-"""What the informers of a process have met, computed when it is scraped.
+"""Metrics of the informers of a process, computed on each scrape.
 
-Every series has the label `kind`; informers of one kind in several scopes are added up. Those about handlers are of
-async ones, by the handler's name: others have nothing that waits.
+Every series has the label `kind`; informers of one kind in several scopes are summed. Series about handlers cover only
+async handlers, by name: nothing waits for the others.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ class Series(NamedTuple):
 COUNTERS = (
     Series(
         "full_reads",
-        "How often everything was read, the first time included.",
+        "Full lists, including the first one.",
         lambda informer: informer.full_reads,
     ),
     Series(
         "rewinds",
-        "Full reads that showed a rewritten history: the API server was restored from a backup.",
+        "Full lists that showed a rewritten history: the API server was restored from a backup.",
         lambda informer: informer.rewinds,
     ),
     Series("failures", "Lists and watches that failed.", lambda informer: informer.failures),
     Series(
         "unexpected_answers",
-        "Lists and watches that failed because of an answer that no API server gives.",
+        "Lists and watches that failed because of an invalid response.",
         lambda informer: informer.unexpected_answers,
     ),
     Series(
         "undecodable_objects",
-        "Objects that did not fit their class, counted each time they came.",
+        "Objects that did not fit their class, counted each time they were received.",
         lambda informer: informer.undecodable,
     ),
     Series(
         "stale_events",
-        "Events of the past that came again and were dropped.",
+        "Old events that were received again and dropped.",
         lambda informer: informer.stale_events,
     ),
     Series("index_errors", "Calls of index functions that raised.", lambda informer: informer.index_errors),
     Series(
         "transform_errors",
-        "Objects that nobody can read because their transform failed.",
+        "Objects that cannot be read because their transform failed.",
         lambda informer: informer.transform_errors,
     ),
     Series("handler_errors", "Calls of handlers that raised.", lambda informer: informer.handler_errors),
@@ -63,7 +63,7 @@ COUNTERS = (
 
 
 class CacheMetrics(Collector):
-    """`caches` gives those that there are now."""
+    """`caches` returns the current caches."""
 
     def __init__(self, caches: Callable[[], Iterable[Cache]], clock: Clock) -> None:
         self._caches = caches
@@ -91,8 +91,8 @@ class CacheMetrics(Collector):
                     waiting[place] += each.waiting
                     seconds[place] = max(now - since, seconds.get(place, 0.0))
         for name, what, values in (
-            ("waiting", "Objects of which an async handler has still to hear.", waiting),
-            ("seconds", "How long the present call of an async handler has been under way.", seconds),
+            ("waiting", "Objects that an async handler has yet to process.", waiting),
+            ("seconds", "How long the current call of an async handler has been running.", seconds),
         ):
             family = GaugeMetricFamily(f"kubeshard_cache_handler_{name}", what, labels=("kind", "handler"))
             for labels, value in values.items():

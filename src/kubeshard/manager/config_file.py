@@ -1,11 +1,11 @@
-"""Configuration files of components: one versioned YAML document, read leniently, refused clearly.
+"""Configuration files of components: one versioned YAML document, read leniently, with clear errors.
 
 The format is that of Kubernetes component configuration: `apiVersion`, `kind`, camelCase fields, durations as
 Go writes them. Guaranteed: a wrong value raises ConfigurationError naming file, field and what is expected;
 an unknown field is never fatal (another implementation's fields must not stop us) but is
-returned as a sentence with the name it most resembles; a field that is null counts as absent.
+returned as a warning with the most similar name; a field that is null counts as absent.
 
-Environment variables that all components know, and that win over the file: `LEADER_ELECT` (a boolean) for
+Environment variables that all components support, and that override the file: `LEADER_ELECT` (a boolean) for
 `leaderElection.leaderElect`, `POD_NAME` for `leaderElection.instance`.
 """
 
@@ -53,7 +53,7 @@ class Duration(float):
 
 
 class ClientConnection(Struct):
-    """`clientConnection`: the client-side rate limit; zero or less means none."""
+    """`clientConnection`: the client-side rate limit; zero or less disables it."""
 
     qps: float = 0
     burst: int = 0
@@ -64,7 +64,7 @@ class ClientConnection(Struct):
 
 
 class LeaderElectionConfig(Struct):
-    """`leaderElection`, with the numbers of client-go."""
+    """`leaderElection`, with the defaults of client-go."""
 
     leader_elect: bool = True
     lease_duration: Duration = Duration(15)
@@ -74,10 +74,10 @@ class LeaderElectionConfig(Struct):
     resource_name: str = ""
     resource_namespace: str = ""
     instance: str = ""
-    """What this process is called in the Lease, before a unique part; default: the host's name. Not the reference's."""
+    """The prefix of this process's identity in the Lease; default: the host name. An extension of kubeshard."""
 
     def election(self, name: str, namespace: str, rng: Rng) -> LeaderElection | None:
-        """None where it is off. `name` and `namespace`: the Lease of a file that names none. Raises
+        """None if it is disabled. `name` and `namespace`: the Lease if the file names none. Raises
         ConfigurationError.
         """
         if not self.leader_elect:
@@ -91,7 +91,7 @@ class LeaderElectionConfig(Struct):
 
     @property
     def timing(self) -> ElectionTiming:
-        """What is not in the file keeps its proportion. Raises ConfigurationError."""
+        """Fields that are not in the file are scaled with those that are. Raises ConfigurationError."""
         default = ElectionTiming()
         factor = self.renew_deadline / default.renew_deadline
         return ElectionTiming(
@@ -127,9 +127,9 @@ class ComponentConfig(Struct):
     health: Endpoint = Endpoint()
     metrics: Endpoint = Endpoint()
     graceful_shut_down: Duration = Duration(15)
-    """Note the spelling. 0 waits for nothing, negative waits for ever."""
+    """Note the spelling. 0 does not wait; negative waits forever."""
     insecure_metrics: bool = False
-    """Serve metrics as plain HTTP to anybody: for machines of developers. Not the reference's."""
+    """Serve metrics over plain HTTP to anybody: for development. An extension of kubeshard."""
 
     @property
     def health_address(self) -> str:
@@ -146,8 +146,8 @@ K = TypeVar("K", bound=ComponentConfig)
 def load_component(
     path: str | Path | None, type_: type[K], *, api_version: str, kind: str, environment: Mapping[str, str]
 ) -> tuple[K, tuple[str, ...]]:
-    """The configuration of a component: its file, or the defaults without one, and the environment. And a
-    sentence for each unknown field in the file. Raises ConfigurationError.
+    """The configuration of a component: its file, or the defaults without one, and the environment; and a
+    warning for each unknown field in the file. Raises ConfigurationError.
     """
     config, unknown = type_(), tuple[str, ...]()
     if path is not None:
@@ -166,7 +166,7 @@ def load_component(
 
 
 def boolean(environment: Mapping[str, str], name: str, default: bool) -> bool:
-    """A variable as Go's strconv.ParseBool reads it, but in any case of letters; `default` where it is unset or
+    """A variable parsed like Go's strconv.ParseBool, but case-insensitively; `default` if it is unset or
     empty. Raises ConfigurationError.
     """
     text = environment.get(name, "").strip().lower()
@@ -180,7 +180,7 @@ def boolean(environment: Mapping[str, str], name: str, default: bool) -> bool:
 def load_config_file(
     path: str | Path, type_: type[C], *, api_version: str, kind: str
 ) -> tuple[C, tuple[str, ...]]:
-    """The configuration in a file and a sentence for each unknown field in it. Raises ConfigurationError."""
+    """The configuration in a file, and a warning for each unknown field in it. Raises ConfigurationError."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -193,13 +193,13 @@ def load_config_file(
 
 
 def parse_config(text: str, type_: type[C], *, api_version: str, kind: str) -> tuple[C, tuple[str, ...]]:
-    """The same for a document at hand."""
+    """The same for a document in memory."""
     try:
         document = yaml.load(text, Loader=_SAFE_LOADER)  # noqa: S506 - it is a safe loader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
-        raise ConfigurationError(f"no valid YAML{where}: {getattr(error, 'problem', error)}") from None
+        raise ConfigurationError(f"invalid YAML{where}: {getattr(error, 'problem', error)}") from None
     if not isinstance(document, Mapping):
         raise ConfigurationError(f"expected a mapping with apiVersion: {api_version} and kind: {kind}")
     body = _without_nulls(document)

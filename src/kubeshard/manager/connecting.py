@@ -1,4 +1,4 @@
-"""The client of a whole program: made when it begins, closed when it ends."""
+"""The client of a whole program: created at its start, closed at its end."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ async def connected(
 ) -> AsyncIterator[Client]:
     """A client of the cluster that `load_config` finds.
 
-    Raises ConfigurationError, and Unauthorized for credentials that the server refuses now: what is expired
-    when a program begins is a mistake, later it may be a rotation. A server that does not answer yet is waited
-    for by those who ask it; where nobody is `patient`, that is raised too.
+    Raises ConfigurationError, and Unauthorized if the server rejects the credentials now: at the start of a
+    program that is a mistake, later it may be a rotation. If the server does not respond yet, the users of the
+    client wait for it, or, unless `patient`, that is raised too.
     """
     config = await load_config(kubeconfig, context)
     async with Client(config, limiter=limiter, world=world) as client:
@@ -39,7 +39,7 @@ async def connected(
             if not patient or isinstance(error, Unauthorized):
                 raise
             _log.warning(
-                "The cluster does not answer yet; waiting for it",
+                "The cluster does not respond yet; waiting for it",
                 error=error,
                 advice="check its address, the network, and the certificate authority of the kubeconfig",
             )

@@ -1,18 +1,18 @@
-"""A picture of what a process is doing right now: for whoever asks why an object is not reconciled, or what a program
-waits for.
+"""A snapshot of what a process is doing right now: to find out why an object is not reconciled, or what a program is
+waiting for.
 
 | shown | |
 |---|---|
-| loop | by how much the event loop is late, now and at most within the last minute |
-| controllers | the kinds that they wait for; the runs under way, for how long, and why they began |
-| queues | keys that are ready and delayed; those that have waited longest, and why they are there |
-| clusters | where there are several: those beside the home cluster, and whether they answer |
-| informers | objects, what they weigh as JSON (an estimate from a sample), when the server was last heard, what fails |
-| tasks | of the event loop, alike ones counted, and where they wait |
+| loop | the lag of the event loop, now and its maximum within the last minute |
+| controllers | the kinds that they wait for; the runs in progress, for how long, and why they started |
+| queues | ready and delayed keys; those that have waited longest, and why they were added |
+| clusters | if there are several: those other than the home cluster, and whether they respond |
+| informers | objects, their size as JSON (estimated from a sample), time since the last event, errors |
+| tasks | the tasks of the event loop, similar ones counted, and where they wait |
 
-Guaranteed: taking it waits for nobody, asks the server nothing and changes nothing; lists are cut. It names objects,
-namespaces and errors, and shows nothing of what is in an object. It takes a few milliseconds of the event loop, and
-about 20 in a process with 50 000 waiting keys and 5000 tasks.
+Guaranteed: taking it does not wait, sends no requests and changes nothing; lists are truncated. It names objects,
+namespaces and errors, and shows no contents of objects. It takes a few milliseconds of the event loop, and about 20 in
+a process with 50 000 waiting keys and 5000 tasks.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from kubeshard.workqueue.queue import WorkQueue
 from kubeshard.workqueue.views import WaitingKey
 
 SHOWN = 20
-"""Entries of a list at most."""
+"""The maximum length of a list."""
 
 SAMPLE = 16
-"""Objects of an informer that are encoded to estimate what all of them weigh."""
+"""Objects of an informer that are encoded to estimate the size of all."""
 
 
 class KeyView(msgspec.Struct):
     object: str
     seconds: float
-    """For which it runs or has waited; of a delayed key, those that are left."""
+    """For how long it has run or waited; for a delayed key, the time that is left."""
     why: Sequence[str]
 
 
@@ -60,9 +60,9 @@ class QueueView(msgspec.Struct):
     """Keys whose last run failed."""
     running: Sequence[KeyView]
     waiting: Sequence[KeyView]
-    """Those that have waited longest, the oldest first."""
+    """The keys that have waited longest, the oldest first."""
     delays: Sequence[KeyView]
-    """Those that are due first."""
+    """The keys that are due first."""
 
 
 class ControllerView(msgspec.Struct):
@@ -82,10 +82,10 @@ class InformerView(msgspec.Struct):
     synced: bool
     objects: int
     json_bytes: int
-    """About."""
+    """An estimate."""
     undecodable: int
     heard: float | None
-    """Seconds since the server was heard; None if it never was."""
+    """Seconds since the last event; None if there was none."""
     failures: int
     error: str
 
@@ -97,7 +97,7 @@ class TaskView(msgspec.Struct):
 
 
 class ClusterView(msgspec.Struct):
-    """Of one that is not the home cluster."""
+    """A cluster other than the home cluster."""
 
     name: str
     server: str
@@ -106,7 +106,7 @@ class ClusterView(msgspec.Struct):
 
 
 class Picture(msgspec.Struct):
-    """Of one moment."""
+    """The state at one moment."""
 
     loop_late: float
     loop_latest: float
@@ -117,7 +117,7 @@ class Picture(msgspec.Struct):
 
 
 class Debug:
-    """Takes pictures of a process. `caches`, `runners` and `clusters` give what there is."""
+    """Takes snapshots of a process. `caches`, `runners` and `clusters` return the current ones."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ def _informer(informer: Informer[Any], now: float) -> InformerView:
 
 
 def _weight(store: Store[Any]) -> int:
-    """About how many bytes all objects are as JSON."""
+    """The estimated size of all objects as JSON, in bytes."""
     sample = list(islice(store.objects(), SAMPLE))
     return sum(len(encode(obj)) for obj in sample) * len(store) // len(sample) if sample else 0
 
@@ -201,12 +201,12 @@ def _tasks() -> Sequence[TaskView]:
 
 
 def _plain_name(task: asyncio.Task[Any]) -> str:
-    """Without the number that tells it from its likes."""
+    """Without the number that distinguishes it from similar tasks."""
     return task.get_name().rstrip("0123456789").rstrip(" -")
 
 
 def _where(task: asyncio.Task[Any]) -> str:
-    """The innermost function of the task that is not asyncio's."""
+    """The innermost function of the task outside asyncio."""
     frame: FrameType | None = None
     waiting: Any = task.get_coro()
     while waiting is not None:

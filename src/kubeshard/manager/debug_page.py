@@ -1,11 +1,10 @@
-"""The picture of a process as a page, and as text for a terminal.
+"""The snapshot of a process as a page, and as text for a terminal.
 
     GET /debug                on the health port, as text
     GET /debug?format=json    the same as JSON
     kill -USR1 PID            the same text, on standard error (`kubeshard.manager.run`)
 
-The page answers callers on the loopback interface only, unless it is told otherwise: in a pod, use `kubectl
-port-forward`, or a shell.
+By default the page is only served on the loopback interface: in a pod, use `kubectl port-forward`, or a shell.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def debug_page(picture: Callable[[], Picture], access: DebugAccess) -> Pages:
         if request.path.removesuffix("/") != "/debug" or access == "off":
             return None
         if access == "loopback" and not _is_loopback(request.host):
-            return Page(403, "debug answers on the loopback interface only: use kubectl port-forward\n")
+            return Page(403, "debug is served on the loopback interface only: use kubectl port-forward\n")
         form = parse_qs(request.query).get("format", ["text"])[-1]
         match form:
             case "json":
@@ -37,7 +36,7 @@ def debug_page(picture: Callable[[], Picture], access: DebugAccess) -> Pages:
             case "text":
                 return Page(200, as_text(picture()))
             case _:
-                return Page(400, f"no format {form!r}: text or json\n")
+                return Page(400, f"unknown format {form!r}: use text or json\n")
 
     return page
 

@@ -1,7 +1,7 @@
-"""Follows the kinds that the server serves, and adds and removes the controllers of `EveryKind`.
+"""Tracks the kinds that the server serves, and adds and removes the controllers of `EveryKind`.
 
-Looks at what is served when a CustomResourceDefinition changes, a moment later (they come in bursts, and are served a
-moment after they were accepted), once more when that has settled, and every minute in any case.
+Runs discovery shortly after a CustomResourceDefinition changes (changes come in bursts, and a kind is served a moment
+after its definition was accepted), once more after things have settled, and every minute in any case.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kubeshard.runtime.logs import get_logger
 
 DEBOUNCE = 0.5
 SETTLED = 5.0
-"""Seconds after a change when even a slow server's discovery tells of it."""
+"""Seconds after a change until even a slow server's discovery shows it."""
 PERIOD = 60.0
 RETRY = 5.0
 
@@ -35,7 +35,7 @@ class _Known(NamedTuple):
 
 
 class DynamicControllers:
-    """Those of `every`, in `staff`."""
+    """Manages the controllers of `every` in `staff`."""
 
     def __init__(self, every: Sequence[EveryKind], staff: Staff, client: Client, cache: Cache) -> None:
         self._every = every
@@ -44,11 +44,11 @@ class DynamicControllers:
         self._cache = cache
         self._known: dict[GroupResource, _Known] = {}
         self._leaving: dict[GroupResource, asyncio.Task[None]] = {}
-        """Kinds whose controllers have runs that have not ended. Others do not wait for them; the same kind does."""
+        """Kinds whose removed controllers still have runs. Only the same kind waits for them."""
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled. The controllers stay."""
+        """Runs until cancelled. The controllers stay."""
         async with self._cache.using(DEFINITIONS) as definitions, asyncio.TaskGroup() as removing:
             with definitions.add_handler(lambda _: self._changed.set()):
                 while True:
@@ -60,11 +60,11 @@ class DynamicControllers:
                         await asyncio.sleep(SETTLED)
 
     async def _look(self, removing: asyncio.TaskGroup) -> bool:
-        """Whether the server told what it serves."""
+        """Returns whether discovery succeeded."""
         try:
             kinds, silent = await self._client.discovery.all_kinds("list", "watch")
         except ApiError as error:
-            _log.debug("Which kinds are served is not known; asking again", error=error)
+            _log.debug("Discovery failed; trying again", error=error)
             return False
         served = {kind.group_resource: kind for kind in kinds}
         for resource, known in list(self._known.items()):
@@ -86,24 +86,24 @@ class DynamicControllers:
                     self._staff.add(controller)
                     names.append(controller.name)
             except Exception as error:
-                _log.crash("A kind gets no controller: making it failed", error, kind=str(kind))
+                _log.crash("Could not create the controller for a kind", error, kind=str(kind))
         self._known[resource] = _Known(kind, tuple(names))
         if names:
-            _log.info("Following a kind", kind=str(kind), controllers=", ".join(names))
+            _log.info("Adding controllers for a kind", kind=str(kind), controllers=", ".join(names))
 
     async def _remove(self, resource: GroupResource, known: _Known) -> None:
         for name in known.controllers:
-            _log.info("A kind is not served any more; removing its controller", controller=name)
+            _log.info("A kind is no longer served; removing its controller", controller=name)
             try:
                 await self._staff.remove(name)
-            except (KeyError, ValueError) as error:  # somebody else has removed it, or a ring has it
+            except (KeyError, ValueError) as error:  # already removed, or part of a ring
                 _log.warning("A controller cannot be removed", controller=name, error=error)
         del self._leaving[resource]
         self._changed.set()
 
 
 def _among(kind: Kind, silent: Iterable[str]) -> bool:
-    """Whether what the server says nothing about may include the kind."""
+    """Whether the kind may be among those that the server did not report."""
     return any(place.partition("/")[0] == kind.group for place in silent)
 
 
@@ -117,7 +117,7 @@ async def _within(seconds: float, event: asyncio.Event) -> bool:
 
 
 def split(controllers: Sequence[Any]) -> tuple[list[Any], list[EveryKind]]:
-    """Controllers, and what makes controllers. Raises TypeError for what is no list of them."""
+    """Splits controllers from `EveryKind`s. Raises TypeError if this is not a list of them."""
     if isinstance(controllers, Controller):
         check_controllers(controllers)
     every = [each for each in controllers if isinstance(each, EveryKind)]

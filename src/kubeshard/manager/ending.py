@@ -1,11 +1,11 @@
-"""How a program ends that cannot go on: one line for people, and an exit code; and the end of its main task.
+"""How a program ends after a fatal error: one line for people and an exit code; and the end of its main task.
 
 | error | code | the line |
 |---|---|---|
 | ConfigurationError | 2 | its message, which says what to do |
-| Unauthorized | 1 | that the credentials are refused, and which to renew |
-| Unavailable, Timeout without an answer | 1 | that the cluster cannot be reached, and where it was looked for |
-| Forbidden | 1 | the server's message, which names user, verb and resource; what to ask for |
+| Unauthorized | 1 | the credentials are refused, and which ones to renew |
+| Unavailable, Timeout without a response | 1 | the cluster cannot be reached, and at which address |
+| Forbidden | 1 | the server's message, which names user, verb and resource; which role to bind |
 | any other KubeshardError | 1 | its class and message |
 """
 
@@ -58,7 +58,7 @@ def _explained(error: KubeshardError) -> str:
 
 
 async def end_of(task: asyncio.Task[None]) -> None:
-    """Waits for the task; being cancelled meanwhile cancels it."""
+    """Waits for the task; cancels it when cancelled."""
     try:
         await asyncio.wait([task])
     finally:
@@ -69,7 +69,7 @@ async def end_of(task: asyncio.Task[None]) -> None:
 
 
 def single(error: BaseException | None) -> BaseException:
-    """The error itself, out of the groups that task groups put around it."""
+    """The error itself, without the groups that task groups put around it."""
     assert error is not None
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

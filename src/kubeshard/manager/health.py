@@ -5,7 +5,7 @@
     GET /healthz?verbose          every check by name, also when all are fine
     GET /healthz?exclude=NAME     without that check; may be repeated
 
-Why a check failed goes to the log, once, never into the answer: the port is open to everybody.
+The reason of a failed check is logged once, but never sent: the port is open to everybody.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from kubeshard.manager.http import Page, Request
 from kubeshard.runtime.logs import get_logger
 
 Check = Callable[[], str | None]
-"""What is wrong, or None. Must neither block nor raise; one that raises has failed."""
+"""Returns what is wrong, or None. Must not block or raise; a check that raises has failed."""
 
 _log = get_logger("kubeshard.manager.health")
 
 
 def ping() -> str | None:
-    """Fine whenever it is asked: the event loop answers."""
+    """Always succeeds: it shows that the event loop responds."""
     return None
 
 
 class Checks:
-    """The pages of one set of checks: `/healthz` and what is below. `notes` are lines of the verbose answer about
+    """The pages of one set of checks: `/healthz` and its subpaths. `notes` are lines of the verbose response about
     what does not count as a failure.
     """
 
@@ -41,7 +41,7 @@ class Checks:
         self._failing: set[str] = set()
 
     def page(self, request: Request) -> Page | None:
-        """The answer, or None for a path that is not ours."""
+        """The response, or None for any other path."""
         path, _, name = request.path.removesuffix("/").partition(f"{self._path}/")
         if path == self._path:
             return self._all(request.query)
@@ -80,7 +80,7 @@ class Checks:
             return True
         if problem is None:
             self._failing.discard(name)
-        elif name not in self._failing:  # probes come every few seconds
+        elif name not in self._failing:  # probes are sent every few seconds
             self._failing.add(name)
             _log.warning("Health check failed", check=name, probe=self._path, reason=problem)
         return problem is not None

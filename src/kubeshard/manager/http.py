@@ -1,4 +1,4 @@
-"""The small pages of a process, metrics and health, and where they listen. ASGI without a framework: there are few."""
+"""Serves the few pages of a process, metrics and health. Plain ASGI: they need no framework."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PLAIN = "text/plain; charset=utf-8"
 class Request(NamedTuple):
     path: str
     query: str
-    """Still encoded, without `?`."""
+    """URL-encoded, without `?`."""
     host: str = ""
-    """The client's address, where it is known."""
+    """The client's address, if known."""
 
 
 class Page(NamedTuple):
@@ -29,11 +29,11 @@ class Page(NamedTuple):
 
 
 Pages = Callable[[Request], Page | None]
-"""Answers what it knows; None for other paths."""
+"""Returns None for paths that it does not serve."""
 
 
 def pages_app(*pages: Pages) -> AsgiApp:
-    """Serves GET and HEAD requests from the first of `pages` that knows the path; 404 and 405 otherwise."""
+    """Serves GET and HEAD requests from the first of `pages` that serves the path; otherwise 404 or 405."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, _answer(scope, pages), head=scope["method"] == "HEAD")
@@ -67,8 +67,8 @@ def _answer(scope: Scope, pages: Sequence[Pages]) -> Page:
 
 
 def check_bind_address(field: str, address: str | None) -> tuple[str, int] | None:
-    """Host and port; None for nowhere, which is None or `"0"`. Raises ConfigurationError, which begins with `field`,
-    for what is neither that nor `host:port` or `:port`.
+    """Host and port, or None if disabled (None or `"0"`). Raises ConfigurationError, whose message starts with
+    `field`, for anything other than `host:port` or `:port`.
     """
     if address in (None, "0"):
         return None
@@ -81,17 +81,17 @@ def check_bind_address(field: str, address: str | None) -> tuple[str, int] | Non
 
 
 class Listener:
-    """What listens at `address`, which the user knows as `field`. Raises as `check_bind_address`."""
+    """A server listening at `address`, which the user configured as `field`. Raises like `check_bind_address`."""
 
     def __init__(self, field: str, address: str | None, ssl_context: ssl.SSLContext | None = None) -> None:
         self._page = f"{field.removesuffix('_address')} page"
         self._place = check_bind_address(field, address)
         self._ssl = ssl_context
         self.port = 0
-        """The real one, once it is open."""
+        """The actual port, once it is open."""
 
     async def open(self, stack: AsyncExitStack, app: AsgiApp) -> None:
-        """Serves `app` until the stack is left. Raises ConfigurationError when it cannot."""
+        """Serves `app` until the stack is closed. Raises ConfigurationError if it cannot."""
         if self._place is None:
             return
         host, port = self._place

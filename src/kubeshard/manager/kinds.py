@@ -1,10 +1,9 @@
-"""What a process tells about the kinds that are not there: in the log, in metrics, and beside its readiness.
+"""Reports kinds that cannot be read: in the log, in metrics, and in the details of readiness.
 
-Guaranteed: one line with advice when a kind goes missing or its cause changes, and one when it is there again, naming
-the controllers that wait; an API server that does not answer at all is one line for all kinds. A kind that the server
-merely takes long to list is not mentioned for PATIENCE seconds. A handler that does not return for HANDLER_PATIENCE
-seconds is named once per call. None of this is liveness: nothing here would be mended
-by a restart.
+Guaranteed: one line with advice when a kind goes missing or the cause changes, and one when it is back, naming the
+controllers that wait; an API server that does not respond at all is one line for all kinds. A kind that only takes
+long to list is not reported for PATIENCE seconds. A handler that does not return for HANDLER_PATIENCE seconds is
+reported once per call. None of this affects liveness, because a restart would not help.
 
 | metric | |
 |---|---|
@@ -46,17 +45,18 @@ PATIENCE = 10.0
 HANDLER_PATIENCE = 30.0
 
 RECOVERY = 60.0
-"""Seconds after an outage in which kinds are not mentioned: their informers ask again one by one."""
+"""Seconds after an outage in which kinds are not reported: their informers retry one by one."""
 
 START_PATIENCE = 30.0
-"""Seconds that work waits for a kind about which the server says nothing."""
+"""Seconds that work waits for a kind without any response from the server."""
 
 _log = get_logger("kubeshard.manager")
 
 
 async def until_known(informers: Sequence[Informer[Any]], owning: Sequence[ControllerRunner]) -> None:
-    """Until of all kinds the server has said what it has, or why not. A kind about which it says nothing does not keep
-    the others waiting for long; but a shard would be given objects that `owning`, its controllers, cannot work on.
+    """Waits until the server has listed each kind or returned an error. A kind without any response does not keep the
+    others waiting for long, except for those of `owning`: a shard would be assigned objects that these controllers
+    cannot reconcile.
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(START_PATIENCE):
@@ -68,14 +68,14 @@ async def until_known(informers: Sequence[Informer[Any]], owning: Sequence[Contr
     said = (
         "Caches are filled"
         if filled == len(informers)
-        else "Some caches are not filled; what needs them waits"
+        else "Some caches are not filled; the controllers that need them wait"
     )
     _log.info(said, informers=filled, of=len(informers))
 
 
 class Kinds:
-    """Those of one cluster. `cache` and `runners` give what there is now; there may be no cache yet. `run` writes the
-    log.
+    """The kinds of one cluster. `cache` and `runners` return the current ones; there may be no cache yet. `run` writes
+    the log.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class Kinds:
         self._log = _log.bind(cluster=cluster) if cluster else _log
         self._clock = clock
         self._since: dict[Informer[Any], float] = {}
-        """When each informer that is not live was first seen so."""
+        """When each informer was first found not to be live."""
         self._told: dict[Informer[Any], Cause] = {}
         self._hanging: set[tuple[Registration[Any], float]] = set()
-        """Calls of handlers that have been named."""
+        """Calls of handlers that have been reported."""
         self._outage = False
         self._quiet_until = 0.0
 
@@ -102,17 +102,17 @@ class Kinds:
             self._look()
             await asyncio.sleep(CHECK)
 
-    # For the pages
+    # For the pages.
 
     def unfilled(self) -> str | None:
-        """Readiness: which kinds the process has not read yet though the server has them."""
+        """Readiness: which kinds the process has not read yet although the server serves them."""
         if self._cache() is None:
             return "not started"
         behind = [str(each) for each in self.informers() if not each.has_synced and is_served(each)]
         return f"not synced: {', '.join(behind)}" if behind else None
 
     def notes(self) -> Iterator[str]:
-        """Readiness in detail: what does not work, though the process is ready."""
+        """Details of readiness: what does not work although the process is ready."""
         for runner in self.runners():
             if missing := runner.waits_for():
                 why = ", ".join(f"{kind} ({found.cause})" for kind, found in missing.items())
@@ -159,9 +159,9 @@ class Kinds:
         if outage and not self._outage:
             error = next(found.error for found in troubles.values() if found.cause == "unavailable")
             advice = "check its address, the network, and the certificate authority of the kubeconfig; nothing is lost"
-            self._log.warning("The API server does not answer; waiting for it", error=error, advice=advice)
+            self._log.warning("The API server does not respond; waiting for it", error=error, advice=advice)
         if self._outage and not outage:
-            self._log.info("The API server answers again")
+            self._log.info("The API server responds again")
             self._quiet_until = now + RECOVERY
         self._outage = outage
 
@@ -174,7 +174,7 @@ class Kinds:
             return
         self._told[informer] = found.cause
         self._log.warning(
-            "A kind cannot be read; what needs it waits",
+            "A kind cannot be read; the controllers that need it wait",
             kind=str(informer),
             cause=found.cause,
             controllers=self._users(informer),
@@ -183,7 +183,7 @@ class Kinds:
         )
 
     def _overdue(self, now: float) -> Iterator[tuple[Informer[Any], Registration[Any], float]]:
-        """Handlers that do not return, and since when they have been called."""
+        """Handlers that do not return, and when they were called."""
         for informer in self.informers():
             for handler in informer.handlers:
                 if handler.busy_since is not None and now - handler.busy_since >= HANDLER_PATIENCE:
@@ -195,7 +195,7 @@ class Kinds:
             hanging.add((handler, since))
             if (handler, since) not in self._hanging:
                 self._log.warning(
-                    "A handler does not return; it alone hears nothing more",
+                    "A handler does not return; only this handler gets no more changes",
                     kind=str(informer),
                     handler=handler.name,
                     seconds=now - since,
@@ -203,7 +203,7 @@ class Kinds:
         self._hanging = hanging
 
     def _users(self, informer: Informer[Any]) -> str:
-        """The controllers that read it; where none says so, all may."""
+        """The controllers that declared it; all of them if none did."""
         names = [runner.name for runner in self.runners() if informer in runner.informers]
         return ", ".join(names) or "all"
 
@@ -240,5 +240,5 @@ class KindMetrics(Collector):
 
 
 def _refused(informer: Informer[Any]) -> bool:
-    """Whether a right is missing still, though lists give the controllers something to work on."""
+    """Whether a permission is still missing, although lists succeed."""
     return isinstance(informer.last_error, Forbidden | Unauthorized)

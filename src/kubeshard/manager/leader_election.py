@@ -1,15 +1,15 @@
-"""Leader election: of several instances of a program, one acts.
+"""Leader election: only one of several instances of a program acts.
 
-`LeaderElector.held()` waits until this instance is the leader and is the right to act, a `kubeshard.tenure.Tenure`:
+`LeaderElector.held()` waits until this instance is the leader, and gives the right to act, a `kubeshard.tenure.Tenure`:
 
-- its gate closes two seconds before the deadline (begin nothing new) and opens again if a renewal succeeds in time;
-- `lost()` returns one second before the deadline, or when somebody else holds the Lease: cancel all work, end the
-  process;
-- leaving releases the Lease at once if `stopped_cleanly()` was called, and is silent otherwise, so that nobody takes
-  over while a reconcile that would not end may still write.
+- its gate closes two seconds before the deadline (start nothing new) and opens again if a renewal succeeds in time;
+- `lost()` returns one second before the deadline, or when another instance holds the Lease: cancel all work, end the
+process;
+- leaving releases the Lease if `stopped_cleanly()` was called. Otherwise the Lease expires, so that nobody takes over
+while a reconcile that did not end may still write.
 
-The keeper of the Lease shares the event loop with the work: while the loop is blocked nothing is renewed, so the
-deadline passes, and `check()` refuses from that moment on even before `lost()` could return.
+The keeper of the Lease shares the event loop with the work: while the loop is blocked the Lease is not renewed, so the
+deadline passes, and `check()` raises from then on, even before `lost()` could return.
 
 RBAC: `get`, `create` and `update` on `leases` in `coordination.k8s.io`, in the election's namespace.
 """
@@ -36,7 +36,7 @@ from kubeshard.tenure.tenure import Tenure
 from kubeshard.tenure.timing import Timing
 
 HANG_TOLERANCE = 20.0
-"""Seconds beyond the lease duration after which a leader that did not renew counts as hung."""
+"""Seconds after the lease duration when a leader that did not renew counts as hung."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +48,9 @@ class ElectionTiming(Timing):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderElection:
-    """Which Lease to contend for. `namespace` defaults to the pod's, outside of a pod to that of the kubeconfig's
-    context; `identity` to `<hostname>_<uuid>`: unique per process, readable for people. Raises ConfigurationError for a
-    `name` that no Lease can have.
+    """The Lease to compete for. `namespace` defaults to the pod's, or outside a pod to that of the kubeconfig's
+    context; `identity` to `<hostname>_<uuid>`, which is unique per process and readable. Raises ConfigurationError
+    for a `name` that is not a valid Lease name.
     """
 
     name: str
@@ -61,7 +61,7 @@ class LeaderElection:
     def __post_init__(self) -> None:
         if not is_dns_subdomain(self.name):
             raise ConfigurationError(
-                f"leader election: {self.name!r} cannot be the name of a Lease: lower case letters, digits, '-' and '.'"
+                f"leader election: {self.name!r} is not a valid Lease name: lower case letters, digits, '-' and '.'"
             )
 
     def grants(self, controllers: Iterable[Controller[Any]]) -> Iterator[Grant]:
@@ -76,7 +76,7 @@ class LeaderElector:
     def __init__(self, client: Client, election: LeaderElection, metrics: TenureMetrics) -> None:
         world = client.world
         self.identity = election.identity or f"{world.host.name()}_{world.rng.token()}"
-        # A renewal that queues behind the rate limit, or waits as a throttling server asked, comes too late.
+        # A renewal that waits for the rate limit, or for the Retry-After of a throttling server, would be too late.
         self._client = client.with_user_agent("leader-election").impatient()
         self._clock = world.clock
         self._metrics = metrics
@@ -86,13 +86,11 @@ class LeaderElector:
 
     @property
     def leader(self) -> str:
-        """The identity of the present leader as last seen here; `""` for none."""
+        """The identity of the current leader as last observed here; `""` for none."""
         return self._machine.holder
 
     def hung(self) -> bool:
-        """Whether this instance leads by its own account, but has not renewed for far too long: restart
-        it.
-        """
+        """Whether this instance believes that it leads, but has not renewed for far too long: restart it."""
         machine, timing = self._machine, self._machine.timing
         if not machine.holds or machine.deadline is None:
             return False
@@ -106,10 +104,10 @@ class LeaderElector:
         """Enters when this instance has become the leader, however long that takes; renews until the block
         ends.
 
-        `health` says why this process is unfit to lead, or None: while it is unfit the Lease is not renewed.
-        `rewound` is called when the Lease has shown that etcd was restored from a backup.
+        `health` returns why this process is unfit to lead, or None: while it is unfit the Lease is not renewed.
+        `rewound` is called when the Lease shows that etcd was restored from a backup.
         """
-        tenure = Tenure(self._clock, "this instance is not the leader any more", lambda: None)
+        tenure = Tenure(self._clock, "this instance is no longer the leader", lambda: None)
         keeper = LeaseKeeper(
             self._machine,
             tenure,

@@ -1,39 +1,37 @@
-"""A process: what it runs, in which order it starts and stops, and when it may work.
+"""The manager of a process: what it runs, the order in which it starts and stops, and when it may work.
 
-Each stands on what is above it; starting goes down, stopping goes up:
+Each line depends on those above it; they start from top to bottom, and stop from bottom to top:
 
     client, Kubernetes events
     health and metrics pages
     servers (admission webhooks)
     the ring is read, if sharded
-    caches begin to fill
-        until the kinds of a given cache, which anybody may read, are there
-        for half a minute at most: until of every other kind the server has said what it has, or why not
-    membership of a ring, if sharded: until the shard's Lease is held
-        before it is asked for: until the main kinds are there, or not served, and of their controllers' other kinds
-        the server has said what it has, or why not
-    work: runnables; each controller while its own kinds are there; those that need leadership once it is won
+    caches start to fill
+        wait until the kinds of a given cache, which anybody may read, are filled
+        wait, for half a minute at most, until every other kind is filled or has failed
+        membership of a ring, if sharded: wait until the shard's Lease is held
+        before that: wait until main kinds are filled or not served, and their controllers' other kinds filled or failed
+        work: runnables; each controller while its own kinds are live; those that need leadership once it is acquired
     ------------------------------------------------------------------------
-    stop: no further reconcile begins; those under way may end within the grace period; then what is left is cancelled
-    leadership and membership are given back, if nothing had to be cancelled
-    caches, servers, pages, events, client end
+    stop: no further reconcile starts; running ones may end within the grace period; then the rest is cancelled
+    leadership and membership are released, if nothing had to be cancelled
+    caches, servers, pages, events, client stop
 
 Who stops whom:
 
 | what is wrong | stops |
 |---|---|
-| a kind is not served, forbidden or silent, at the start or later | the controllers that read it, until it is there |
-| a served main kind is silent, a worker hangs, or the loop does not turn | the shard: its Lease is not renewed |
-| the API server does not answer | what needs it; the process waits, and is alive |
-| another cluster than the home one does not answer, or refuses us | the controllers that work there |
-| a right to work is lost | all work, at once, without grace, and then the process |
+| a kind is not served, forbidden or silent, at the start or later | the controllers that read it, until it is back |
+| a served main kind is silent, a worker hangs, or the loop is blocked | the shard: its Lease is not renewed |
+| the API server does not respond | what needs it; the process waits, and stays alive |
+| a cluster other than the home cluster does not respond, or refuses us | the controllers that work there |
+| a Lease is lost | all work, at once, without grace, and then the process |
 | a part fails: a runnable, a source, a server | the process, in order |
 
-Controllers work only while every right that they need is held. Not guaranteed: an end, if a reconcile swallows
-cancellation; `kubeshard.manager.run` bounds that.
+Controllers work only while every Lease that they need is held. Not guaranteed: that the process ends if a reconcile
+swallows cancellation; `kubeshard.manager.run` bounds that.
 
-RBAC: what the controllers, the election and the membership name; for `metrics_auth` also `create` on `tokenreviews` and
-`subjectaccessreviews`.
+RBAC: see controllers, election and membership; `metrics_auth` needs `create` on `tokenreviews`, `subjectaccessreviews`.
 """
 
 from __future__ import annotations
@@ -92,26 +90,25 @@ _log = get_logger("kubeshard.manager")
 
 
 class Manager:
-    """Runs controllers, and what goes with them, against one cluster or several.
+    """Runs controllers, and what they need, against one cluster or several.
 
-    `client`, of the home cluster: default, and where a configuration is given, one of the manager's own. `clusters`:
-    others by name, as clients, configurations, or contexts of the kubeconfig (`kubeshard.manager.fleet`). `cache`:
-    default one in `scopes` (per kind) and `default_scope`, with `transforms` and the hook `on_watch_error` (`Cache`),
-    which are those of all clusters. `leader_election`: controllers and runnables that need leadership run in one
-    process at a time; without, they run in each.
-    `leader_fence`: for clients of the program's own with which only the leader may write
-    (`client.fenced(leader_fence)`); reconcilers have one. `sharding`: the process is a shard of a ring; controllers of
-    the ring's kinds work on its share. `servers`: webhook servers and the like.
+    `client`: of the home cluster; a client, or a configuration from which the manager creates one; default: the
+    configuration that is found. `clusters`: other clusters by name, as clients, configurations, or contexts of the
+    kubeconfig (`kubeshard.manager.fleet`). `cache`: default: one with `scopes` (per kind) and `default_scope`, with
+    `transforms` and the hook `on_watch_error` (`Cache`), which apply to all clusters. `leader_election`: controllers
+    and runnables that need leadership run in one process at a time; without it, they run in every process.
+    `leader_fence`: for the program's own clients with which only the leader may write (`client.fenced(leader_fence)`);
+    the clients of reconcilers have it. `sharding`: makes the process a shard of a ring; controllers of the ring's kinds
+    reconcile its share. `servers`: webhook servers and the like.
 
     Pages: `metrics_address` and `health_address` are `host:port` or `:port`; None or `"0"` for none. `metrics_ssl`
-    makes metrics HTTPS, `metrics_auth` asks the API server who may read them. `liveness` and `readiness` are further
-    checks by name. `debug`: who may read `/debug` on the health port, which shows what the process is doing
-    (`kubeshard.manager.debug_page`). `graceful_timeout`: seconds for reconciles to end after a stop; 0 none, negative
-    any number.
+    serves metrics over HTTPS, `metrics_auth` lets the API server decide who may read them. `liveness` and `readiness`
+    are additional checks by name. `debug`: who may read `/debug` on the health port (`kubeshard.manager.debug_page`).
+    `graceful_timeout`: seconds for reconciles to end after a stop; 0: none; negative: unlimited.
 
-    `world`: that of a client of the manager's own; a given client brings its own world, and all parts live in it.
+    `world`: for a client that the manager creates; a given client brings its own world, which all parts use.
 
-    Raises ValueError for controllers or servers of one name, ConfigurationError for an address that is none and for
+    Raises ValueError for controllers or servers with the same name, ConfigurationError for an invalid address and for
     controllers that read one kind as two classes.
     """
 
@@ -144,7 +141,9 @@ class Manager:
     ) -> None:
         check_arguments(leader_election, sharding, servers=servers, runnables=runnables)
         if cache is not None and (sharding or scopes or default_scope or transforms or on_watch_error):
-            raise ValueError("a given cache has its settings already: give a cache, or what makes one")
+            raise ValueError(
+                "a given cache already has its settings: pass either cache or the settings for one"
+            )
         self.metrics = Metrics(registry)
         self._given_client = client
         self._given_cache = cache
@@ -198,47 +197,47 @@ class Manager:
         self._task: asyncio.Task[None] | None = None
 
     def connect_to(self, config: ClusterConfig) -> None:
-        """The cluster of a manager that was made without a client. Raises ConfigurationError if it has one."""
+        """Sets the cluster of a manager that was created without a client. Raises ConfigurationError if it has one."""
         if self._given_client is not None:
             raise ConfigurationError("the manager was made with a client: its cluster is chosen already")
         self._given_client = config
 
     def add(self, controller: Controller[Any]) -> None:
-        """One more controller. While the manager runs it begins at once, and its informers with it; before, with the
-        others. To be called in the loop's thread.
+        """Adds a controller. If the manager is running, it and its informers start at once; otherwise they start with
+        the others. Call this in the event loop's thread.
 
-        Raises ValueError for a name that is taken, ConfigurationError as the class does; then nothing has changed.
+        Raises ValueError for a name that is taken, and ConfigurationError like the class; nothing has changed then.
         """
         self._staff.add(controller)
 
     async def remove(self, name: str) -> None:
-        """Takes a controller away: no further run begins, and this returns when those under way have ended, however
-        long that takes; cancelled, it cancels them. Informers that nobody else uses stop.
+        """Removes a controller: no further run starts, and this returns when the running ones have ended, however
+        long that takes; if cancelled, it cancels them. Informers without another user stop.
 
-        Raises KeyError, ValueError for a controller of a ring: its shard would keep objects that nobody works on.
+        Raises KeyError, and ValueError for a controller of a ring: its shard would keep objects that nobody reconciles.
         """
         await self._staff.remove(name)
 
     def add_cluster(self, name: str, cluster: ClusterSource) -> None:
-        """One more cluster, as in `clusters`. While the manager runs, controllers that work in it begin at once. To be
-        called in the loop's thread.
+        """Adds a cluster, as in `clusters`. If the manager is running, controllers that work in it start at once. Call
+        this in the event loop's thread.
 
-        Raises ValueError for a name that is taken or none, ConfigurationError; then nothing has changed.
+        Raises ValueError for a name that is taken or invalid, and ConfigurationError; nothing has changed then.
         """
         self._fleet.add(name, cluster)
 
     async def remove_cluster(self, name: str) -> None:
-        """Takes a cluster away: no further run begins there, and this returns when those under way have ended, however
-        long that takes; cancelled, it cancels them. Raises KeyError.
+        """Removes a cluster: no further run starts there, and this returns when the running ones have ended, however
+        long that takes; if cancelled, it cancels them. Raises KeyError.
         """
         await self._fleet.remove(name)
 
-    # Running
+    # Running.
 
     async def run(self) -> None:
-        """Runs until `stop`, or until cancelled, which stops gracefully too; a second cancellation ends it at once.
+        """Runs until `stop` or cancellation, which both stop it gracefully; a second cancellation ends it at once.
 
-        Raises what made it end otherwise: RightLost, ConfigurationError, what a runnable raised.
+        Raises whatever else made it end: RightLost, ConfigurationError, an exception of a runnable.
         """
         assert self._task is None, "a manager runs once"
         self._task = task = asyncio.create_task(self._run(), name="manager")
@@ -253,30 +252,30 @@ class Manager:
             raise single(failure or self._stop.error)
 
     def stop(self) -> None:
-        """Begins a graceful stop; `run` returns when it is done. To be called in the loop's thread."""
+        """Starts a graceful stop; `run` returns when it is done. Call this in the event loop's thread."""
         self._end(None)
 
     def on_ending(self, bound: Callable[[float | None], None]) -> None:
-        """`bound` is called when the end begins, with the seconds that it may take (None: any number)."""
+        """`bound` is called when shutdown starts, with the seconds that it may take (None: unlimited)."""
         self._stop.ending = bound
 
     def lag(self) -> float:
-        """By how many seconds the event loop is late; 0 unless `run` runs. Any thread may ask."""
+        """The lag of the event loop in seconds; 0 unless `run` runs. May be called from any thread."""
         return self._vitals.lag()
 
     def picture(self) -> Picture:
-        """What the process is doing right now. To be called in the loop's thread."""
+        """What the process is doing right now. Call this in the event loop's thread."""
         return self._debug.picture()
 
     @property
     def cache(self) -> Cache:
-        """The cache that the controllers read. Known once `run` has come so far."""
+        """The cache that the controllers read. Exists once `run` has created it."""
         assert self._cache is not None, "there is no cache yet"
         return self._cache
 
     @property
     def metrics_port(self) -> int:
-        """The real port, 0 while there is none."""
+        """The actual port; 0 while there is none."""
         return self._pages.metrics.port
 
     @property
@@ -321,7 +320,7 @@ class Manager:
             self._task.cancel()
 
     def grants(self) -> Iterator[Grant]:
-        """What RBAC has to allow (`kubeshard.manager.roles`)."""
+        """The required RBAC rules (`kubeshard.manager.roles`)."""
         parts = (self._election, self._sharding, *self._servers, *self._every)
         scopes, default = self._caching.scopes, self._caching.default_scope
         yield from manager_grants(
@@ -339,7 +338,7 @@ class Manager:
         return client
 
     def _assemble(self, client: Client, events: EventRecorder) -> Cluster:
-        """Cache, controllers and shifts; nothing of them runs yet."""
+        """Creates cache, controllers and shifts; nothing runs yet."""
         if self._sharding is not None:
             self._election = self._election or self._sharding.election
         self._cache = self._given_cache or self._cache_of(client, HOME)
@@ -359,7 +358,7 @@ class Manager:
         return self._caching.cache(client, cluster, self._sharding.scopes(cluster) if self._sharding else {})
 
     def _clusters_of(self, client: Client, cache: Cache, events: EventRecorder) -> tuple[Cluster, Cluster]:
-        """A cluster as those see it who need no leadership, and who do."""
+        """A cluster for those that do not need leadership, and for those that do."""
         fleet, leading_fleet = self._staff.fleets
         writing = client if self._sharding is None else self._sharding.client(client, cache.cluster)
         cluster = leading = Cluster(writing, cache, events, fleet=fleet)
@@ -373,7 +372,7 @@ class Manager:
         return ([self._cache] if self._cache else []) + self._fleet.caches
 
     async def _work(self, gates: Sequence[Gate]) -> bool:
-        """Both shifts, until the stop. Whether everything ended by itself."""
+        """Runs both shifts until the stop. Returns whether everything ended by itself."""
         async with asyncio.TaskGroup() as tasks:
             led = tasks.create_task(self._lead(gates), name="elected work")
             clean = await self._staff.always.run(gates)
@@ -383,7 +382,7 @@ class Manager:
         return clean and (led.cancelled() or led.result())
 
     async def _lead(self, gates: Sequence[Gate]) -> bool:
-        """The elected shift, as soon as this process leads. Whether everything ended by itself."""
+        """Runs the elected shift once this process leads. Returns whether everything ended by itself."""
         if self._elector is None:
             return True
         await self._staff.elected.needed()

@@ -1,13 +1,13 @@
-"""What the manager asks of sharding, and of everything else that grants the right to work.
+"""What the manager needs from sharding, and from everything else that grants the right to work.
 
 `kubeshard.shard.Sharding` implements `Membership`; the manager knows nothing else about sharding. A right to
-work is entered when it is acquired, and left in one of three ways:
+work is a context manager that is entered when it is acquired, and left in one of three ways:
 
 | how | the manager | the right |
 |---|---|---|
-| graceful stop | drains the workers, calls `stopped_cleanly`, leaves | gives the right back at once |
-| graceful stop, but work hangs | cancels the workers, leaves | is silent: the right expires by itself |
-| `lost` returns | cancels all work at once, leaves; exit code 1 | has nothing to give back |
+| graceful stop | drains the workers, calls `stopped_cleanly`, leaves | is released at once |
+| graceful stop, but work hangs | cancels the workers, leaves | is not released, and expires |
+| `lost` returns | cancels all work at once, leaves; exit code 1 | is gone already |
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from kubeshard.manager.runnable import Work
 from kubeshard.tenure.tenure import Gate
 
 HealthGate = Callable[[], str | None]
-"""Why this process is not fit to keep its right to work, or None. Safe to call from any thread; never waits.
-Unfit: the event loop does not turn, nothing was heard for long of a kind whose objects the right is about, a
-worker is far over its own limit.
+"""Returns why this process is unfit to keep its right to work, or None. Safe to call from any thread; never waits.
+Unfit means: the event loop is blocked, the watch of a main kind has been silent for long, or a worker is far over its
+deadline.
 """
 
 
@@ -39,58 +39,58 @@ class Right(Protocol):
 
     @property
     def gate(self) -> Gate:
-        """Closed while no further reconcile may begin."""
+        """Closed while no further reconcile may start."""
         ...
 
     async def lost(self) -> str:
-        """Returns the reason as soon as the right is about to end and work has to be cancelled; else waits
-        for ever.
+        """Returns the reason as soon as the right is about to end and work must be cancelled; otherwise waits
+        forever.
         """
         ...
 
     def stopped_cleanly(self) -> None:
-        """All work has ended by itself, nothing is in flight: leaving may give the right back."""
+        """Called when all work has ended by itself and nothing is in flight: leaving may release the right."""
         ...
 
 
 class Membership(Protocol):
-    """A process's part in a ring of shards. Called in the order of the methods."""
+    """A process's membership in a ring of shards. Methods are called in this order."""
 
     async def prepare(
         self, client: Client, controllers: Sequence[Controller[Any]], clusters: Mapping[str, Client]
     ) -> None:
-        """Learns what the ring shards, waiting for it if need be. `clusters`: those beside the one of `client`. Raises
-        ConfigurationError for what cannot work.
+        """Reads what the ring shards, waiting for it if necessary. `clusters`: those other than the one of `client`.
+        Raises ConfigurationError for what cannot work.
         """
         ...
 
     def scopes(self, cluster: str) -> Mapping[GroupKind, Scope]:
-        """The kinds of which this process caches its own share only."""
+        """The kinds of which this process only caches its own share."""
         ...
 
     def client(self, client: Client, cluster: str) -> Client:
-        """The client for controllers: what it writes is fenced."""
+        """The client for controllers, whose writes are fenced."""
         ...
 
     @property
     def election(self) -> LeaderElection | None:
-        """The one for controllers that need leadership, in a manager without an election of its own."""
+        """The election for controllers that need leadership, if the manager has none."""
         ...
 
     def wrap(self, controller: Controller[Any], cluster: str) -> Controller[Any] | None:
-        """The controller as a shard runs it in that cluster; the very same one if its primary kind is not sharded there
-        by the ring. None: it does not run in this process.
+        """The controller as a shard runs it in that cluster; the same one if the ring does not shard its primary kind
+        there. None: it does not run in this process.
         """
         ...
 
     def beside(self, events: EventSink, metrics: Metrics, health: HealthGate) -> Sequence[Work]:
-        """What this process does for the ring beside its controllers, while it has the right to work. Drained
-        and cancelled together with them.
+        """What this process does for the ring in addition to its controllers, while it has the right to work.
+        Drained and cancelled together with them.
         """
         ...
 
     def held(self, health: HealthGate, caches: Mapping[str, Cache]) -> AbstractAsyncContextManager[Right]:
         """Enters when the right to work on what `caches`, by cluster, show is acquired, however long that takes. The
-        Lease is renewed only while `health` gives None.
+        Lease is renewed only while `health` returns None.
         """
         ...

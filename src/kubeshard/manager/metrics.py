@@ -1,10 +1,10 @@
 """The metrics of a process under the names that dashboards know.
 
-One registry per manager, none global. `Metrics` makes the observers that queues, controllers, clients and elections
-report to. What a queue knows anyway (its depth, what runs were caused by, the two gauges that grow while nothing
-happens) is asked from it when it is scraped.
+One registry per manager, none global. `Metrics` creates the observers that queues, controllers, clients and elections
+report to. What a queue knows anyway (its depth, the reasons of runs, the two gauges that grow while nothing happens)
+is read from it on each scrape.
 
-`_created` series are not exposed: nobody reads them, and they double the number of series.
+`_created` series are not exposed: they are of no use, and double the number of series.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from kubeshard.manager.series import Counts, Durations, Levels
 from kubeshard.workqueue.queue import WorkQueue
 
 QUEUE_BUCKETS = tuple(10.0**exponent for exponent in range(-8, 4))
-"""10 ns to 1000 s, as client-go's."""
+"""10 ns to 1000 s, as in client-go."""
 
 RECONCILE_BUCKETS = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
     *(1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60),
 )
-"""As controller-runtime's."""
+"""As in controller-runtime."""
 
 MAX_PRIORITIES = 25
 OTHER_PRIORITIES = "exceeded_cardinality_limit"
-"""How many priorities of a queue have a series of their own, and the label of the others; as controller-runtime's."""
+"""How many priorities of a queue have their own series, and the label of the others; as in controller-runtime."""
 
 RESULTS = ("success", "error", "requeue", "requeue_after")
 
@@ -59,7 +59,7 @@ class Metrics:
         self._reconciles = _Reconciles(self.registry)
         self._requests = Counter(
             "rest_client_requests_total",
-            "Requests to the API server, by code (<error>: no answer), method and host.",
+            "Requests to the API server, by code (<error>: no response), method and host.",
             ("code", "method", "host"),
             registry=self.registry,
         )
@@ -72,7 +72,7 @@ class Metrics:
         )
         self._slow_path = Counter(
             "leader_election_slowpath_total",
-            "Renewals that needed a read first.",
+            "Renewals that needed a read of the Lease first.",
             ("name",),
             registry=self.registry,
         )
@@ -84,17 +84,17 @@ class Metrics:
         return ControllerObserver(self._reconciles, name, workers)
 
     def watch_queue(self, queue: WorkQueue[Any]) -> None:
-        """Exposes what is computed of the queue."""
+        """Exposes what is computed from the queue."""
         self._queues.computed[queue.name] = queue
 
     def unwatch_queue(self, queue: WorkQueue[Any]) -> None:
         self._queues.computed.pop(queue.name, None)
 
     def watch_loop(self, longest_lag: Callable[[], float]) -> None:
-        """Exposes by how much the event loop was late."""
+        """Exposes the lag of the event loop."""
         lag = Gauge(
             "kubeshard_event_loop_lag_seconds",
-            "By how much the event loop was late within the last minute, at most.",
+            "The maximum lag of the event loop within the last minute.",
             registry=self.registry,
         )
         lag.set_function(longest_lag)
@@ -103,7 +103,7 @@ class Metrics:
         """A client observer."""
         answered = (code, method, host)
         counter = self._answered.get(answered)
-        if counter is None:  # finding a series by its labels costs more than all the rest
+        if counter is None:  # looking up a series by its labels costs more than everything else
             labels = self._requests.labels(str(code or "<error>"), method, host)
             counter = self._answered[answered] = labels
         counter.inc()
@@ -182,7 +182,7 @@ class _Queues(Collector):
         labels = ("name", "controller")
         self.computed: dict[str, WorkQueue[Any]] = {}
         self._priorities: dict[str, set[int]] = {}
-        """Those of each queue that have a series."""
+        """The priorities of each queue that have a series."""
         self.adds = Counts("workqueue_adds_total", "Keys added.", labels)
         self.retries = Counts("workqueue_retries_total", "Keys added with a delay.", labels)
         self.waits = Durations(
@@ -198,22 +198,22 @@ class _Queues(Collector):
     def collect(self) -> Iterator[Metric]:
         unfinished = GaugeMetricFamily(
             "workqueue_unfinished_work_seconds",
-            "Seconds of processing under way, over all workers.",
+            "Seconds of unfinished processing, over all workers.",
             labels=("name", "controller"),
         )
         longest = GaugeMetricFamily(
             "workqueue_longest_running_processor_seconds",
-            "Seconds of the longest processing under way.",
+            "Seconds of the longest unfinished processing.",
             labels=("name", "controller"),
         )
         depth = GaugeMetricFamily(
             "workqueue_depth",
-            "Keys that want processing, by priority.",
+            "Keys that wait for a worker, by priority.",
             labels=("name", "controller", "priority"),
         )
         causes = CounterMetricFamily(
             "kubeshard_controller_reconcile_causes_total",
-            "Reconciles by what caused them: what happened, and the kind that it happened to.",
+            "Reconciles by reason: what happened, and to which kind.",
             labels=("controller", "what", "kind"),
         )
         for name, queue in self.computed.items():
@@ -229,7 +229,7 @@ class _Queues(Collector):
         yield longest
 
     def _depths(self, name: str, queue: WorkQueue[Any]) -> dict[str, int]:
-        """By label; a priority that had a series keeps it, so that no gauge stays at its last value."""
+        """By label; a priority that had a series keeps it, so that its gauge does not stay at its last value."""
         depths = queue.depths()
         known = self._priorities.setdefault(name, set())
         known.update(sorted(depths.keys() - known, key=abs)[: MAX_PRIORITIES - len(known)])
@@ -250,10 +250,10 @@ class _Reconciles:
         self.total = Counts(
             "controller_runtime_reconcile_total", "Reconciles, by result.", ("controller", "result")
         )
-        self.errors = counter("reconcile_errors_total", "Reconciles that failed, for whatever reason.")
-        self.terminal = counter("terminal_reconcile_errors_total", "Reconciles that failed for good.")
+        self.errors = counter("reconcile_errors_total", "Reconciles that failed, for any reason.")
+        self.terminal = counter("terminal_reconcile_errors_total", "Reconciles that failed permanently.")
         self.panics = counter("reconcile_panics_total", "Reconciles that crashed.")
-        self.timeouts = counter("reconcile_timeouts_total", "Reconciles that ran out of time.")
+        self.timeouts = counter("reconcile_timeouts_total", "Reconciles that timed out.")
         self.triggers = Counter(
             "kubeshard_controller_trigger_errors_total",
             "Predicates and map functions that raised, by the watched kind.",
@@ -262,7 +262,7 @@ class _Reconciles:
         )
         self.overdue = Gauge(
             "kubeshard_controller_overdue_reconciles",
-            "Reconciles, or threads of theirs, that have not ended although their time is over.",
+            "Reconciles, or threads of them, that have not ended after their deadline.",
             ("controller",),
             registry=registry,
         )

@@ -1,18 +1,18 @@
 """Who may read the metrics: the API server decides, as for its own endpoints.
 
-A bearer token is authenticated by TokenReview; its user needs `get` on the nonResourceURL (`/metrics`), asked by
-SubjectAccessReview.
+A bearer token is authenticated by a TokenReview; a SubjectAccessReview checks that its user has `get` on the
+nonResourceURL (`/metrics`).
 
-| request | answer |
+| request | response |
 |---|---|
-| no bearer token, or one that the API server does not know | 401 |
+| no bearer token, or one that the API server does not accept | 401 |
 | a user without the right | 403 |
-| the API server cannot be asked, or answers with an error | 503: never open |
+| the API server cannot be reached, or returns an error | 503: never open |
 | too many unknown tokens from one address | 429 |
 
-Answers are remembered, 60 s if positive and 10 s if not, for the 1024 tokens asked last; tokens themselves are not.
-Guaranteed: whatever clients send, the API server gets at most a few reviews per second and client address. Not
-guaranteed: that a right that was taken away ends sooner than in 60 s.
+Results are cached, for 60 s if positive and 10 s if not, for the 1024 most recent tokens; the tokens themselves are not
+stored. Guaranteed: whatever clients send, the API server gets at most a few reviews per second and client address. Not
+guaranteed: that revoking a permission takes effect in less than 60 s.
 
 RBAC: `create` on `tokenreviews` (authentication.k8s.io) and `subjectaccessreviews` (authorization.k8s.io).
 """
@@ -118,7 +118,7 @@ class MetricsAuth:
         return guarded
 
     async def _refusal(self, scope: Scope) -> Page | None:
-        """Why the request is not let through, or None."""
+        """The response to a refused request, or None."""
         token = _bearer_token(scope)
         if not token:
             return _UNAUTHORIZED
@@ -132,7 +132,7 @@ class MetricsAuth:
         try:
             refusal = await self._review(token, path, verb)
         except KubeshardError as error:
-            _log.error("Cannot ask who may read the metrics", error=error)
+            _log.error("Cannot check who may read the metrics", error=error)
             return _UNAVAILABLE
         lifetime = ALLOWED_FOR if refusal is None else REFUSED_FOR
         self._remembered[place] = _Remembered(refusal, self._clock.monotonic() + lifetime)
@@ -157,7 +157,7 @@ class MetricsAuth:
         return None if authorization.status.allowed else _FORBIDDEN
 
     def _bucket(self, scope: Scope) -> TokenBucket:
-        """The allowance of the client's address."""
+        """The rate limit of the client's address."""
         address = (scope.get("client") or ("",))[0]
         bucket = self._buckets.get(address)
         if bucket is None:

@@ -1,10 +1,10 @@
-"""HTTPS for the metrics page with a certificate of the process's own: it hides what is sent, but proves nothing.
+"""HTTPS for the metrics page with a self-signed certificate: it encrypts, but does not authenticate.
 
-Who scrapes does not verify it (the usual ServiceMonitor says `insecureSkipVerify`); who may read is another
-question (`metrics_auth`).
+Scrapers do not verify it (the usual ServiceMonitor sets `insecureSkipVerify`); who may read is up to
+`metrics_auth`.
 
-It is made when the first client comes: cryptography takes 12 MiB and 30 ms, and the package of webhooks 8 ms, which a
-process that nobody scrapes does without.
+It is created when the first client connects: cryptography takes 12 MiB and 30 ms, and the webhook package 8 ms, which
+a process that nobody scrapes does not need.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def self_signed(world: World) -> ssl.SSLContext:
-    """A server's context, with a certificate for this host."""
+    """An SSL context for a server, with a certificate for this host."""
     serving: ServingCertificate | None = None
 
     def greeted(connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
-        # Called for every connection, whether its client names a server or not.
+        # Called for every connection, whether or not the client sends a server name.
         nonlocal serving
         if serving is None:
             from kubeshard.webhook.certificates import ServingCertificate

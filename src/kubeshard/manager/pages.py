@@ -16,9 +16,9 @@ from kubeshard.manager.metrics_auth import MetricsAuth
 
 
 class StatusPages:
-    """As `Manager` describes them. `notes`: lines about what does not count against readiness.
+    """See `Manager`. `notes`: lines about what does not count against readiness.
 
-    Raises ConfigurationError for an address that is none, ValueError for a `debug` that is none.
+    Raises ConfigurationError for an invalid address, ValueError for an invalid `debug`.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class StatusPages:
         self.metrics_auth = metrics_auth
 
     async def open(self, stack: AsyncExitStack, client: Client) -> None:
-        """Serves until the stack is left. Raises ConfigurationError when it cannot."""
+        """Serves until the stack is closed. Raises ConfigurationError if it cannot."""
         await self.health.open(stack, pages_app(self._healthz.page, self._readyz.page, self._debug))
         app = pages_app(self._metrics.page)
         await self.metrics.open(stack, MetricsAuth(client).guard(app) if self.metrics_auth else app)

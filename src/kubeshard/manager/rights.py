@@ -15,19 +15,19 @@ from kubeshard.tenure.tenure import Tenure
 T = TypeVar("T", bound=Right)
 
 LOSS_GRACE = 3.0
-"""Seconds until a process that lost its right must have ended. Others may act a little later."""
+"""Seconds within which a process that lost its right must end. Others may act a little later."""
 
 
 class RightLost(KubeshardError):
-    """The right to work ended: leadership or the shard's Lease was lost. The process has to end."""
+    """The right to work ended: leadership or the shard's Lease was lost. The process must end."""
 
 
 @asynccontextmanager
 async def holding(
     held: AbstractAsyncContextManager[T], what: str, ending: Callable[[float | None], None]
 ) -> AsyncIterator[T]:
-    """The block with a right. When the right is lost the block is cancelled at once, and RightLost raised (in an
-    exception group). `ending` is called then with the seconds that are left.
+    """Runs the block with a right. When the right is lost the block is cancelled at once, `ending` is called with the
+    seconds that are left, and RightLost is raised (in an exception group).
     """
     async with held as tenure, asyncio.TaskGroup() as tasks:
         watcher = tasks.create_task(_raise_when_lost(tenure, what, ending), name=f"{what} watcher")
@@ -42,8 +42,8 @@ async def _raise_when_lost(tenure: Right, what: str, ending: Callable[[float | N
 
 
 class LeaderFence:
-    """Lets no write begin when this process does not lead, also in the moment before the work is cancelled. Covers no
-    kind: no object carries a leader's name, so a late write is not refused by the server.
+    """Refuses writes while this process does not lead, even just before the work is cancelled. Covers no kind:
+    objects do not carry the leader's name, so the server does not reject a late write.
     """
 
     label_key = ""

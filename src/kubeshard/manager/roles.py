@@ -1,20 +1,20 @@
-"""The RBAC that a manager needs, from what its parts declare.
+"""The RBAC rules that a manager needs, from what its parts declare.
 
 | declared | verbs |
 |---|---|
-| a watch of any kind, an entry of `reads` | get, list, watch |
-| the primary kind, where its class has a `status` | patch of `status`, and update where the class is complete |
+| any watch, an entry of `reads` | get, list, watch |
+| the primary kind, if its class has a `status` | patch of `status`, and update if the class is complete |
 | the primary kind, with finalizers or a `Generator` | patch |
-| the primary kind, where the controller owns others | update of `finalizers`, as owner references need it |
+| the primary kind, if the controller owns others | update of `finalizers`, which owner references need |
 | an owned kind, unless it is watched with `when=never` | create, patch; with a `Generator` delete |
 | an entry of `writes` | create, patch, delete |
 | a controller | create and patch of events, in the namespaces of its objects |
-| leader election, sharding, webhooks | what their documents say |
+| leader election, sharding, webhooks | see their docstrings |
 | `metrics_auth` | create of tokenreviews and subjectaccessreviews |
 
-Controllers of several clusters need the same in each of them. A watch in some namespaces needs roles in these only. An
-entry of `reads` or `writes` may be a `Grant`, which is taken as it is. Guaranteed: what kubeshard itself does for these
-declarations is allowed. Not guaranteed: what the author's code does beyond them: it has to be declared.
+Controllers of several clusters need the same in each of them. A watch in some namespaces only needs roles in these. An
+entry of `reads` or `writes` may be a `Grant`, which is used as it is. Guaranteed: the rules allow what kubeshard itself
+does for these declarations. Anything else that the author's code does must be declared.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kubeshard.core.namespaces import ALL, All
 
 Manifest = dict[str, Any]
 ScopeOf = Callable[[Kind], Scope | None]
-"""In which scope the manager caches a kind, unless a watch says so itself."""
+"""The scope in which the manager caches a kind, unless a watch has its own."""
 
 Needed = Mapping[tuple[GroupResource, str], set[str]]
 """Verbs by resource and name."""
@@ -47,7 +47,7 @@ _RBAC = "rbac.authorization.k8s.io"
 
 @runtime_checkable
 class Grantee(Protocol):
-    """A part of a manager that needs rights of its own."""
+    """A part of a manager that needs its own permissions."""
 
     def grants(self, controllers: Iterable[Controller[Any]]) -> Iterable[Grant]: ...
 
@@ -60,7 +60,7 @@ def manager_grants(
     *,
     metrics_auth: bool,
 ) -> Iterator[Grant]:
-    """Of controllers and of what else a manager has."""
+    """The grants of controllers and other parts of a manager."""
 
     def scope_of(kind: Kind) -> Scope | None:
         return scopes.get(kind) or scopes.get(kind.group_kind) or default
@@ -75,7 +75,7 @@ def manager_grants(
 
 
 def controller_grants(controller: Controller[Any], scope_of: ScopeOf) -> Iterator[Grant]:
-    """Of one controller."""
+    """The grants of one controller."""
     primary = controller.primary_watch
     for watch in (*controller.watches, *controller.crossing_watches):
         yield from _in(watch, scope_of, Grant.on(watch.target, *READ))
@@ -98,7 +98,7 @@ def controller_grants(controller: Controller[Any], scope_of: ScopeOf) -> Iterato
 
 
 def metrics_grants() -> Iterator[Grant]:
-    """Of who asks the API server who may read metrics."""
+    """The grants that `metrics_auth` needs."""
     yield Grant.on(GroupResource("authentication.k8s.io", "tokenreviews"), "create")
     yield Grant.on(GroupResource("authorization.k8s.io", "subjectaccessreviews"), "create")
 
@@ -116,8 +116,9 @@ def _in(watch: Watch[Any], scope_of: ScopeOf, grant: Grant) -> Iterator[Grant]:
 def roles(
     grants: Iterable[Grant], name: str, *, namespace: str = "", account: tuple[str, str] | None = None
 ) -> Iterator[Manifest]:
-    """A ClusterRole and, for each namespace, a Role, all of that name; with a service `account` (namespace, name)
-    their bindings. `namespace` is the program's own; without, its Role names none, so that `kubectl -n` says.
+    """A ClusterRole and a Role for each namespace, all with that name; with a service `account` (namespace, name)
+    also their bindings. `namespace` is the program's own; without it, its Role has no namespace, so that `kubectl -n`
+    decides.
     """
     by_place: dict[str | All, defaultdict[tuple[GroupResource, str], set[str]]]
     by_place = defaultdict(lambda: defaultdict(set))

@@ -1,7 +1,7 @@
-"""What a manager runs: work that begins and ends together, and the question whether it ended by itself.
+"""What a manager runs: work that starts and ends together, and whether it ended by itself.
 
-That question decides whether a right to work may be given back: a reconcile that had to be cancelled may have a write
-on the wire, and somebody else who acts at once would overlap with it.
+Only if all work ended by itself may a Lease be released: a reconcile that had to be cancelled may still have a write in
+flight, and another instance that acts at once would overlap with it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from kubeshard.tenure.tenure import Gate
 
 @dataclass(frozen=True, slots=True)
 class Runnable:
-    """Anything that runs until it is cancelled, beside the controllers. Returning is fine; an exception stops the
-    process, gracefully. It is cancelled when all controllers have ended; until then it may rely on the caches.
-    `needs_leadership`: runs in one process at a time.
+    """Anything that runs alongside the controllers until it is cancelled. It may return; an exception stops the process
+    gracefully. It is cancelled when all controllers have ended; until then it can use the caches. `needs_leadership`:
+    runs in one process at a time.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Runnable:
 
 
 class Work(Protocol):
-    """What a shift consists of. `ControllerRunner` is one."""
+    """A part of a shift. `ControllerRunner` is one."""
 
     @property
     def name(self) -> str: ...
@@ -39,12 +39,12 @@ class Work(Protocol):
         ...
 
     async def drain(self) -> None:
-        """Begins nothing new, and returns when nothing is under way any more."""
+        """Starts nothing new, and returns when nothing is in progress any more."""
         ...
 
 
 class RunnableWork:
-    """A Runnable as Work: nothing to drain, it ends by being cancelled."""
+    """A Runnable as Work: it has nothing to drain, and ends when cancelled."""
 
     def __init__(self, runnable: Runnable) -> None:
         self.name = runnable.name
@@ -67,7 +67,7 @@ CLOSING = 10.0
 async def beside(
     name: str, work: Coroutine[Any, Any, None], failed: Callable[[Exception], None]
 ) -> AsyncIterator[None]:
-    """Runs `work` beside the block, and cancels it at the block's end. Its failure is told, and `failed` decides."""
+    """Runs `work` alongside the block, and cancels it at the block's end. Passes its failure to `failed`."""
 
     async def guarded() -> None:
         try:
@@ -78,7 +78,7 @@ async def beside(
 
     task = asyncio.create_task(guarded(), name=name)
     try:
-        await asyncio.sleep(0)  # lets it begin before what comes next
+        await asyncio.sleep(0)  # lets it start first
         yield
     finally:
         task.cancel()
@@ -86,15 +86,16 @@ async def beside(
 
 
 class Stop:
-    """The one request to stop. `grace`: seconds for work to end by itself, counted from the request; 0: none, negative:
-    any number. `ending` is told how long the end may take at most, for a caller who enforces that; None: no bound.
+    """The request to stop. `grace`: seconds for work to end by itself, counted from the request; 0: none, negative:
+    unlimited. `ending` is called with the maximum duration of the shutdown, for a caller that enforces it; None: no
+    bound.
     """
 
     def __init__(self, grace: float, ending: Callable[[float | None], None] = lambda _: None) -> None:
         self.grace = grace
         self.ending = ending
         self.error: BaseException | None = None
-        """What made it necessary, unless the user asked for it."""
+        """The error that caused it; None if the user requested it."""
         self._requested = asyncio.Event()
         self._deadline: float | None = None
 
@@ -120,7 +121,7 @@ class Stop:
 
 
 class Shift:
-    """Works that begin together, and those that are added and removed meanwhile. Run once."""
+    """Works that start together, and those that are added and removed later. Run it once."""
 
     def __init__(self, name: str, stop: Stop, works: Iterable[Work] = ()) -> None:
         self._name = name
@@ -136,19 +137,19 @@ class Shift:
             self.add(work)
 
     async def needed(self) -> None:
-        """Returns as soon as there is a work."""
+        """Returns as soon as there is any work."""
         await self._needed.wait()
 
     def add(self, work: Work) -> None:
-        """The work begins with the shift, or now; never, if the stop has been requested."""
+        """The work starts with the shift, or now if the shift is running; never if a stop was requested."""
         self._works.append(work)
         self._needed.set()
         if self._group is not None and not self._stop.requested:
             self._begin(work, self._group)
 
     async def remove(self, work: Work) -> None:
-        """Lets the work end by itself, however long that takes, and returns when it has. Cancelled, or after the grace
-        period of a stop, it is ended at once.
+        """Lets the work end by itself, however long that takes, and returns when it has. If this is cancelled, or a
+        stop's grace period is over, the work is cancelled.
         """
         task = self._tasks.get(work)
         if task is not None:
@@ -162,9 +163,9 @@ class Shift:
             self._works.remove(work)
 
     async def run(self, gates: Sequence[Gate] = ()) -> bool:
-        """Works until the stop, drains, and cancels what is left. Whether everything ended by itself.
+        """Works until the stop, drains, and cancels the rest. Returns whether everything ended by itself.
 
-        A work that fails requests the stop, so that the others end in order. Cancelling cancels all works at once.
+        A work that fails requests the stop, so that the others end in order. Cancellation cancels all works at once.
         """
         self.started = True
         try:

@@ -5,10 +5,10 @@
 | SIGINT or SIGTERM: a graceful stop | 0 |
 | a second signal | 1, at once |
 | a user's mistake | 2, one line on standard error (`ending`) |
-| any other failure, a right to work that was lost | 1; one line, or the stack trace of what nobody foresaw |
-| an end that takes longer than it may, because something swallows its cancellation | 1, by force |
+| any other failure, or a lost Lease | 1; one line, or the stack trace of an unexpected error |
+| a shutdown that takes too long, because something swallows its cancellation | 1, by force |
 
-SIGUSR1 ends nothing: it writes what the process is doing to standard error (`kubeshard.manager.debug_page`).
+SIGUSR1 writes what the process is doing to standard error (`kubeshard.manager.debug_page`).
 """
 
 from __future__ import annotations
@@ -33,24 +33,25 @@ from kubeshard.runtime.loop import LoopWatch, loop_factory
 from kubeshard.runtime.threads import FollowedExecutor
 
 COLLECT_AFTER = 20_000
-"""Objects that may come to be before Python's garbage collector looks at the youngest."""
+"""Allocations between two collections of the youngest generation by Python's garbage collector."""
 
 _log = get_logger("kubeshard.manager")
 
 
 def run(manager: Manager | AbstractAsyncContextManager[Manager], *, blocked_after: float = 1.0) -> None:
-    """Runs the manager until it ends. Raises SystemExit unless it ended in order. On uvloop where that is installed
+    """Runs the manager until it ends. Raises SystemExit unless it stopped in order. Uses uvloop if it is installed
     (`pip install 'kubeshard[speed]'`).
 
-    A context manager makes the manager inside the event loop, together with what it needs (a client), and is left when
-    the manager has ended. A program that has not set up logging gets text lines on standard error. A thread names in
-    the log what blocks the event loop for longer than `blocked_after` seconds; 0: none does.
+    A context manager creates the manager inside the event loop, together with what it needs (a client), and is left
+    when the manager has ended. A program that has not set up logging gets text lines on standard error. A thread logs
+    what blocks the event loop for longer than `blocked_after` seconds; 0 disables it.
 
-    Python's garbage collector is set to leave alone what lives as long as the process, unless the program has set it.
+    Python's garbage collector is tuned for many long-lived objects, unless the program has configured it.
 
-    As process 1 of a container the program goes on as a child of a small init: see `kubeshard.runtime.init_process`.
+    As process 1 of a container the program runs as a child of a small init process: see
+    `kubeshard.runtime.init_process`.
 
-    Raises RuntimeError in an event loop: there it is `await manager.run()`.
+    Raises RuntimeError inside an event loop: use `await manager.run()` there.
     """
     if not isinstance(manager, Manager | AbstractAsyncContextManager):
         raise TypeError(f"run takes a Manager, not {type(manager).__name__}: run(Manager([...]))")
@@ -70,12 +71,12 @@ def _check_no_loop() -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise RuntimeError("run() makes an event loop of its own: in a coroutine, `await manager.run()` instead")
+    raise RuntimeError("run() creates its own event loop: in a coroutine, use `await manager.run()`")
 
 
 def _spare_the_collector() -> None:
-    """A cache fills with objects that live long and have no cycles, and at its defaults the collector spends a fifth of
-    a restart among them and the modules. A program that chose to look as rarely, or never, keeps what it chose.
+    """A cache fills with long-lived objects without cycles, and with its defaults the collector spends a fifth of a
+    restart on them and the modules. A program that already collects as rarely, or never, keeps its setting.
     """
     youngest, *older = gc.get_threshold()
     if gc.isenabled() and youngest <= COLLECT_AFTER:
@@ -114,7 +115,7 @@ def _handle_signals(manager: Manager) -> None:
 
     def bound(seconds: float | None) -> None:
         if seconds is not None:
-            loop.call_later(seconds, _exit_now, "something does not end")
+            loop.call_later(seconds, _exit_now, "shutdown takes too long")
 
     manager.on_ending(bound)
 
@@ -129,6 +130,6 @@ def _handle_signals(manager: Manager) -> None:
 
 
 def _exit_now(reason: str) -> NoReturn:
-    _log.error("Exiting at once", reason=reason)
+    _log.error("Exiting immediately", reason=reason)
     sys.stderr.flush()
     os._exit(1)

@@ -1,8 +1,8 @@
-"""Metrics that are counted several times per reconcile.
+"""Metrics that are updated several times per reconcile.
 
 Families for a `CollectorRegistry` whose series are plain numbers. prometheus_client takes a lock per observation, and
-finds the bucket of a histogram one by one; here an observation is an addition, and the rest is done when somebody
-scrapes. Series belong to the event loop's thread.
+searches the buckets of a histogram linearly; here an observation is an addition, and the rest is done on a scrape.
+Series may only be used in the event loop's thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from prometheus_client.utils import floatToGoString
 
 
 class Number:
-    """One series: its value is the caller's to change."""
+    """One series; the caller changes its value."""
 
     __slots__ = ("value",)
 
@@ -33,7 +33,7 @@ class Histogram:
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
-        """Of each bucket alone, not of those below it."""
+        """The count of each bucket alone, not cumulative."""
         self.sum = 0.0
 
     def observe(self, seconds: float) -> None:
@@ -52,7 +52,7 @@ class _Family(Collector, Generic[S]):
         self._series: dict[tuple[str, ...], S] = {}
 
     def series(self, *labels: str) -> S:
-        """The one with these values of the labels, made on first need."""
+        """The series with these label values, created on first use."""
         if labels not in self._series:
             self._series[labels] = self._new()
         return self._series[labels]

@@ -1,7 +1,7 @@
-"""What listens in a manager's process, beside its pages.
+"""Servers in a manager's process, other than its pages.
 
-A `Server` needs the world only. A `ClientServer` also has business with the API server, such as its certificate and its
-registration, and says whether it can be called.
+A `Server` only needs the world. A `ClientServer` also uses the API server, for its certificate and its registration,
+and reports whether it can be called.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kubeshard.runtime.world import World
 
 
 class Server(Protocol):
-    """Something that listens, such as a webhook server: starts before the caches, ends after them."""
+    """A server, such as a webhook server: starts before the caches, and ends after them."""
 
     async def run(self, world: World) -> None:
         """Serves until cancelled."""
@@ -23,17 +23,17 @@ class Server(Protocol):
 
 @runtime_checkable
 class ClientServer(Protocol):
-    """A server that is given the manager's client."""
+    """A server that uses the manager's client."""
 
     name: str
-    """Of its readiness check, too."""
+    """Also the name of its readiness check."""
 
     async def run_with(self, client: Client) -> None:
         """Serves until cancelled, in the client's world."""
         ...
 
     def unready(self) -> str | None:
-        """Why it cannot be called; a readiness check."""
+        """Why it cannot be called, or None; a readiness check."""
         ...
 
 
@@ -45,12 +45,14 @@ def serving(server: AnyServer, client: Client) -> Coroutine[Any, Any, None]:
 
 
 def unready_checks(servers: Sequence[AnyServer]) -> dict[str, Callable[[], str | None]]:
-    """By the servers' names. Raises ValueError for two of one name."""
+    """By the servers' names. Raises ValueError for duplicate names."""
     found: dict[str, Callable[[], str | None]] = {}
     for server in servers:
         if (
             isinstance(server, ClientServer)
             and found.setdefault(server.name, server.unready) != server.unready
         ):
-            raise ValueError(f"two servers are named {server.name}: each has a readiness check of its name")
+            raise ValueError(
+                f"two servers are named {server.name}: the name is also that of the readiness check"
+            )
     return found

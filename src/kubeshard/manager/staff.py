@@ -1,8 +1,8 @@
-"""Who works in a process: its controllers and runnables, each in the shift that its rights allow.
+"""The controllers and runnables of a process, each in the shift that fits the Lease it needs.
 
-`always` works whenever the process may work at all, `elected` once it leads. What is engaged before the home cluster is
-known begins with its shift; what is engaged later begins at once. A controller has workers of its own in each cluster
-in which it works, so none of them waits for another's cluster.
+`always` works whenever the process may work at all, `elected` once it leads. What is added before the home cluster is
+known starts with its shift; what is added later starts at once. A controller has separate workers in each of its
+clusters, so none of them waits for another cluster.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ class _Hired(NamedTuple):
 
 
 class Staff:
-    """`sharding`: the process is a shard; `election` is set before `begin` where somebody is elected.
+    """`sharding`: the process is a shard; `election` is set before `begin` if there is an election.
 
-    Raises ValueError for controllers of one name, ConfigurationError for controllers that read one kind as two classes.
+    Raises ValueError for duplicate controller names, ConfigurationError for controllers that read one kind as two
+    classes.
     """
 
     def __init__(
@@ -48,25 +49,25 @@ class Staff:
         self.controllers = list(controllers)
         self.runners: list[ControllerRunner] = []
         self.main: list[ControllerRunner] = []
-        """Those of what the ring shards."""
+        """The controllers of kinds that the ring shards."""
         self.always = Shift("always", stop)
         self.elected = Shift("elected", stop)
         self.fleets: tuple[dict[str, Cluster], dict[str, Cluster]] = ({}, {})
-        """The clusters that are there, by name, as those see them who need no leadership, and who do."""
+        """The current clusters by name, for those that do not need leadership, and for those that do."""
         self._hired: list[_Hired] = []
         self._leaving: set[str] = set()
-        """Controllers whose removal is under way."""
+        """Controllers that are being removed."""
         self._sharding = sharding
         self._metrics = metrics
         self._election = False
 
     def begin(self, cluster: Cluster, leading: Cluster, *, election: bool) -> None:
-        """The home cluster is known. Nothing runs before the shifts do."""
+        """Sets the home cluster. Nothing runs before the shifts do."""
         self._election = election
         self.engage(cluster, leading)
 
     def engage(self, cluster: Cluster, leading: Cluster) -> None:
-        """A cluster has come. Raises ConfigurationError; then nothing has changed."""
+        """Adds a cluster. Raises ConfigurationError; nothing has changed then."""
         for fleet, each in zip(self.fleets, (cluster, leading), strict=True):
             fleet[cluster.name] = each
         try:
@@ -80,26 +81,26 @@ class Staff:
             raise
 
     async def disengage(self, cluster: str) -> None:
-        """A cluster goes. Returns when all runs there have ended; cancelled, it cancels them."""
+        """Removes a cluster. Returns when all runs there have ended; if cancelled, it cancels them."""
         self._forget(cluster)
         await self._dismiss(each for each in self._hired if each.part.cluster == cluster)
 
     def add(self, controller: Controller[Any]) -> None:
-        """Raises as the class; then nothing has changed."""
+        """Raises like the class; nothing has changed then."""
         _check([*self.controllers, controller])
         self._employ((controller, cluster) for cluster in self.fleets[0])
         self.controllers.append(controller)
 
     async def remove(self, name: str) -> None:
-        """Returns when the controller's runs have ended. Cancelled, it cancels them, and the controller is gone all the
-        same. Raises KeyError, ValueError for one that the ring shards.
+        """Returns when the controller's runs have ended. If cancelled, it cancels them, and the controller is removed
+        anyway. Raises KeyError, and ValueError for one that the ring shards.
         """
         (controller,) = [each for each in self.controllers if each.name == name] or (None,)
         if controller is None:
             raise KeyError(name)
         if any(runner.controller.name == name for runner in self.main):
             raise ValueError(
-                f"controller {name} is one of a ring: without it this shard would keep objects that nobody works on"
+                f"controller {name} belongs to a ring: without it this shard would keep objects that nobody reconciles"
             )
         self._leaving.add(name)
         try:
@@ -112,7 +113,7 @@ class Staff:
                 self.controllers.remove(controller)
 
     def employ(self, runnables: Iterable[Runnable], works: Iterable[Work]) -> None:
-        """What is no controller; `works` need no leadership."""
+        """Adds what is not a controller; `works` do not need leadership."""
         for runnable in runnables:
             shift = self.elected if self._gated(runnable.needs_leadership, runnable.name) else self.always
             shift.add(RunnableWork(runnable))
@@ -123,12 +124,12 @@ class Staff:
         return [runner for runner in self.runners if runner.cluster == cluster]
 
     def due(self) -> Iterable[tuple[str, float | None]]:
-        """When (monotonic) the first of each controller's runs has to have ended."""
+        """The earliest deadline (monotonic) of each controller's runs."""
         return ((runner.name, runner.overdue_since) for runner in self.runners)
 
     def _employ(self, wanted: Iterable[tuple[Controller[Any], str]]) -> None:
-        """Workers for controllers in clusters, and outposts for all that hear of other clusters. Raises; then nothing
-        has changed.
+        """Creates workers for controllers in clusters, and outposts for watches across clusters. May raise; nothing
+        has changed then.
         """
         made: list[_Hired] = []
         try:
@@ -161,7 +162,7 @@ class Staff:
         return _Hired(runner, self.elected if gated else self.always, sharded)
 
     def _outposts(self, hired: _Hired) -> Iterable[_Hired]:
-        """Those that it lacks."""
+        """The outposts that it lacks."""
         runner = hired.part
         if not isinstance(runner, ControllerRunner) or not runner.controller.crossing_watches:
             return
@@ -182,8 +183,8 @@ class Staff:
         return next((each for each in self.runners_in(cluster) if each.controller.name == controller), None)
 
     async def _dismiss(self, hired: Iterable[_Hired]) -> None:
-        """Returns when all of them, and the outposts of those that are controllers, have ended. Cancelled, it ends them
-        at once.
+        """Returns when all of them, and the outposts of the controllers among them, have ended. If cancelled, it ends
+        them at once.
         """
         leaving = list(hired)
         runners = [each.part for each in leaving]
@@ -215,18 +216,18 @@ class Staff:
             fleet.pop(cluster, None)
 
     def _gated(self, needs_leadership: bool, name: str) -> bool:
-        """Whether it has to wait for leadership."""
+        """Whether it must wait for leadership."""
         if needs_leadership and not self._election and self._sharding is not None:
             raise ConfigurationError(
                 f"{name} needs leadership and is not sharded, so every shard would run it: give the manager a "
-                "leader_election, or say needs_leadership=False; a controller is sharded if its kind is a main "
+                "leader_election, or set needs_leadership=False; a controller is sharded if its kind is a main "
                 "resource of the ring"
             )
         return needs_leadership and self._election
 
 
 def measured(controller: Controller[Any], cluster: Cluster, metrics: Metrics) -> ControllerRunner:
-    """The controller's workers, which tell of themselves in `metrics`."""
+    """The controller's workers, which report to `metrics`."""
     runner = _measured(controller, cluster, metrics)
     metrics.watch_queue(runner.queue)
     return runner

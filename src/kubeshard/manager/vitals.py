@@ -1,21 +1,20 @@
-"""Whether this process is fit to work: does its event loop turn, does it hear of what it owns, do its workers keep to
-their limits.
+"""Whether this process is fit to work: its event loop is not blocked, the watches of its main kinds are alive, and its
+workers meet their deadlines.
 
-The answer is needed for the right to work, which an unfit process must not renew although the thread that renews it is
-fine, and what a restart would mend is liveness (`/healthz`): workers, never silence, which may
-be the server's. That thread has no business in the data of
-the event loop. So the loop publishes, four times a second, one immutable record of times; whoever asks compares it
-with the clock. A loop that is blocked publishes nothing, and thereby shows.
+An unfit process must not renew its Lease, although the thread that renews it is fine. Liveness (`/healthz`) covers only
+what a restart would fix: workers, but never silence, whose cause may be the server. The renewing thread must not read
+the data of the event loop. So the loop publishes, four times a second, one immutable record of times, which the thread
+compares with the clock. A blocked loop publishes nothing, and is noticed by that.
 
 | unfit when | bound |
 |---|---|
 | the record is old: the loop is blocked, or the process was paused | 1 s |
-| the informer of a main kind that once heard the server has heard nothing since, not even a bookmark | 90 s |
-| a reconcile runs longer than its controller's limit, although it was cancelled then | 10 s beyond it |
+| the informer of a main kind that was connected has received nothing since, not even a bookmark | 90 s |
+| a reconcile runs beyond its deadline, although it was cancelled then | 10 s after it |
 
-A process that does not hear of the objects that it owns does not see that it shall let go of them. Of a kind that the
-server does not serve there are no objects, and nothing to hear: that is no reason (`Hearing`). Of kinds that a
-controller only owns or maps neither; there the controller stops (`controller.syncing`).
+A process whose watches are silent does not notice that it should release objects. A kind that the server does not serve
+has no objects, so its silence does not count (`Hearing`). Nor do kinds that a controller only owns or maps; for those
+the controller stops (`controller.syncing`).
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ class Record(NamedTuple):
 
     beat: float
     silent: tuple[str, float] | None
-    """The informer that has heard nothing for longest, and when it heard something."""
+    """The informer that has been silent for longest, and the time of its last event."""
     overdue: tuple[str, float] | None
-    """The controller whose run should end first, and when."""
+    """The controller with the earliest deadline, and the deadline."""
 
 
 class Hearing:
-    """When informers heard the server. What is said while the kind is not served counts as heard."""
+    """When informers last received something. Responses that the kind is not served count."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -62,7 +61,7 @@ class Hearing:
 
 
 class Vitals:
-    """`heard` and `due` give names with times, `None` being no time; they are called in the event loop."""
+    """`heard` and `due` return names with times, or None for no time; they are called in the event loop."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class Vitals:
         self._record = Record(float("-inf"), None, None)
         self._runs = False
         self._lags: deque[tuple[float, float]] = deque()
-        """Of the last minute: when, and by how much the loop was late; each less than the one before."""
+        """Times and lags of the loop within the last minute, with descending lags."""
 
     async def run(self) -> None:
         """Publishes until cancelled."""
@@ -91,11 +90,11 @@ class Vitals:
             self._runs = False
 
     def lag(self) -> float:
-        """By how many seconds the loop is late; 0 while nothing is published. Any thread may ask."""
+        """The lag of the loop in seconds; 0 while nothing is published. May be called from any thread."""
         return max(0.0, self._clock.monotonic() - self._record.beat - BEAT) if self._runs else 0.0
 
     def longest_lag(self) -> float:
-        """By how many seconds the loop was late within the last minute, at most."""
+        """The maximum lag of the loop within the last minute, in seconds."""
         earliest = self._clock.monotonic() - LAG_MEMORY
         return max([self.lag(), *(lag for when, lag in self._lags if when >= earliest)])
 
@@ -108,22 +107,22 @@ class Vitals:
         self._lags.append((now, max(lag, 0.0)))
 
     def unfit(self) -> str | None:
-        """Why the process is unfit, or None. Any thread may ask."""
+        """Why the process is unfit, or None. May be called from any thread."""
         record = self._record
         lag = self._clock.monotonic() - record.beat
         if lag > LOOP_LAG:
-            return f"the event loop has not turned for {lag:.1f} s"
+            return f"the event loop has been blocked for {lag:.1f} s"
         return self.silence() or self.overdue()
 
     def silence(self) -> str | None:
-        """Why the caches are not to be trusted, or None."""
+        """Why the caches cannot be trusted, or None."""
         silent, now = self._record.silent, self._clock.monotonic()
         if silent is not None and now - silent[1] > SILENCE:
-            return f"the informer of {silent[0]} has heard nothing for {now - silent[1]:.0f} s"
+            return f"the informer of {silent[0]} has received nothing for {now - silent[1]:.0f} s"
         return None
 
     def overdue(self) -> str | None:
-        """Why the workers are not to be trusted, or None."""
+        """Why the workers cannot be trusted, or None."""
         overdue, now = self._record.overdue, self._clock.monotonic()
         if overdue is not None and now - overdue[1] > OVERDUE:
             return f"a worker of controller {overdue[0]} is {now - overdue[1]:.0f} s over its limit"

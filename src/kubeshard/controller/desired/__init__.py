@@ -1,15 +1,15 @@
-"""Desired sets: these objects should exist because of an owner, and no others.
+"""Desired sets: exactly these objects should exist on behalf of an owner.
 
-Guaranteed: after a run that raised nothing and has nothing waiting, the cluster has what is wished and no other member
-of the set, in no kind, also in those that only an earlier version of the program knew. A run that ended anywhere, its
-answers lost or not, is completed by the next one. What is as wished costs no request. Nothing is deleted that was not
-applied for this very set, nothing while a part of the wish is not there, and nothing in another state than it was seen
-in. What others set in members is kept, as far as the wish does not speak of it.
+Guaranteed: after a run that raised nothing and has nothing waiting, the desired objects exist and the set has no other
+members of any kind, including kinds that only an earlier version of the program knew. If a run is interrupted at any
+point, the next one completes it, whether or not responses were lost. Objects that are already as desired cost no
+request. An object is deleted only if it was applied for this set, all desired objects exist, and it has not changed
+since it was read. Fields that others set in members are kept unless the desired object sets them too.
 
-Not guaranteed: an order of members, but for Namespaces and definitions of kinds; that members without a reference to
-the owner go when it goes (give it a finalizer, and apply an empty set when it is being deleted); that a member whose
-labels or annotations were taken off is found again once it is not wished any more.
+Not guaranteed: an order of members, except that Namespaces and CustomResourceDefinitions come first; that members
+without a reference to the owner are deleted with it (give the owner a finalizer, and apply an empty set when it is
+being deleted); that a member whose labels or annotations were removed is still found when it is to be pruned.
 
-RBAC: of the kinds of members `get`, `list`, `watch`, `create`, `patch` and `delete`; of the owner's kind `patch`. To be
-read in the order `applyset`, `members`, `planning`, `observing`, `writing`, `sets`.
+RBAC: `get`, `list`, `watch`, `create`, `patch` and `delete` on the kinds of members; `patch` on the owner's kind.
+Reading order: `applyset`, `members`, `planning`, `observing`, `writing`, `sets`.
 """

@@ -1,4 +1,4 @@
-"""Which objects belong to a desired set, as it is written on the objects and on their owner.
+"""Which objects belong to a desired set, as recorded on the objects and on their owner.
 
 The owner is the parent of an ApplySet (KEP-3659), so kubectl and other tools see what belongs to it, and leave it
 alone:
@@ -8,19 +8,19 @@ alone:
 | owner, label | `applyset.kubernetes.io/id` | the set's id: a hash of the owner's name, namespace, kind and group |
 | owner, annotation | `applyset.kubernetes.io/tooling` | `kubeshard/<version>` |
 | owner, annotation | `applyset.kubernetes.io/contains-group-kinds` | the kinds in which members may be found |
-| owner, annotation | `applyset.kubernetes.io/additional-namespaces` | namespaces of members, but for the owner's |
+| owner, annotation | `applyset.kubernetes.io/additional-namespaces` | namespaces of members, except the owner's |
 | member, label | `applyset.kubernetes.io/part-of` | the id |
 
-An owner may have several sets, of several controllers. To kubectl they are one; to tell them apart there is more:
+An owner may have several sets, of several controllers. To kubectl they are one; these keys distinguish them:
 
 | where | key | value |
 |---|---|---|
 | owner, annotation | `sets.kubeshard.dev/<set>` | kinds and namespaces of this set, as JSON |
-| member, label | `kubeshard.dev/set` | the set: the controller's name, its dots doubled, or `<controller>.<name>` |
+| member, label | `kubeshard.dev/set` | the set: the controller's name with dots doubled, or `<controller>.<name>` |
 | member, annotation | `kubeshard.dev/applied` | a hash of what was applied, and one of the member's own name |
-| member, annotation | `kubeshard.dev/owner` | kind, namespace and name of an owner to which it cannot refer |
+| member, annotation | `kubeshard.dev/owner` | kind, namespace and name of the owner, if it cannot refer to it |
 
-The hash of the name tells a member from an object that somebody made from a copy of it, labels and all.
+The hash of the name distinguishes a member from a copy that somebody made of it, labels included.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ APPLIED = "kubeshard.dev/applied"
 SETS = "sets.kubeshard.dev/"
 
 RESERVED = frozenset({ID, PART_OF, SET, APPLIED, NOTED_OWNER})
-"""Keys that no wish may carry."""
+"""Keys that no desired object may have."""
 
 _TOOL = "kubeshard"
 
 
 class AnothersApplySet(Terminal):
-    """The owner is the parent of an ApplySet of another tool, which alone may change it."""
+    """The owner is the parent of an ApplySet of another tool, and only that tool may change it."""
 
 
 class Address(NamedTuple):
-    """Which object, whatever the version of its kind."""
+    """Identifies an object, independent of the version of its kind."""
 
     kind: GroupKind
     key: Key
@@ -77,7 +77,7 @@ def address_of(obj: KubeObject) -> Address:
 
 
 class Standing(Enum):
-    """What an object is to a set."""
+    """How an object relates to a set."""
 
     MEMBER = "a member"
     OWNED = "controlled by the owner, but not marked yet"
@@ -126,7 +126,7 @@ class ApplySet:
         return self.standing(obj) is Standing.MEMBER
 
     def whose(self, obj: KubeObject) -> str:
-        """Of an object that is FOREIGN: to whom it belongs."""
+        """For an object that is FOREIGN: who it belongs to."""
         part_of, controller = obj.metadata.label(PART_OF), controller_of(obj.metadata)
         if controller is not None and not self._controls(controller):
             return f"it is controlled by {controller.kind} {controller.name}"
@@ -135,7 +135,7 @@ class ApplySet:
         return f"it is in another ApplySet ({part_of})"
 
     def _controls(self, controller: OwnerReference | None) -> bool:
-        """By name: the garbage collector deletes what a predecessor of the owner controlled."""
+        """By name, not UID: the garbage collector deletes what a predecessor of the owner controlled."""
         owner = self.owner
         return controller is not None and (
             (group_kind_of(controller), controller.name) == (owner.KIND.group_kind, owner.metadata.name)
@@ -144,12 +144,12 @@ class ApplySet:
 
 def applyset(owner: KubeObject, controller: str, name: str) -> ApplySet:
     """Raises ValueError for a name that cannot be a label, AnothersApplySet."""
-    # A single dot is the one between the two names, so that no two pairs of them are the same set.
+    # A single dot separates the two names, so that different pairs give different sets.
     of_controller = controller.replace(".", "..")
     full = f"{of_controller}.{name}" if name else of_controller
     if not is_label_value(full) or not is_label_value(name):
         raise ValueError(
-            f"set {name!r} of controller {controller}: {full!r} cannot be a label's value, which is at most 63 "
+            f"set {name!r} of controller {controller}: {full!r} cannot be a label value, which is at most 63 "
             "letters, digits, '-', '_' and '.', a letter or digit first and last"
         )
     tool, _, _ = owner.metadata.annotation(TOOLING).rpartition("/")
@@ -167,7 +167,7 @@ def _id(name: str, namespace: str, kind: str, group: str) -> str:
     return f"applyset-{_digest(f'{name}.{namespace}.{kind}.{group}'.encode())}-v1"
 
 
-# Marks: what was applied, how, and to which object
+# Marks: what was applied, how, and to which object.
 
 
 def mark(operation: str, digest: str, address: Address) -> str:
@@ -227,7 +227,7 @@ def memory_of(addresses: Iterable[Address]) -> Memory:
 
 
 def remembered(meta: ObjectMeta, name: str) -> Memory:
-    """What the owner's annotations say about the set. Where its own one cannot be read, what they say about all."""
+    """What the owner's annotations say about the set, or about all sets if the set's annotation cannot be read."""
     return _read(meta.annotation(SETS + name), meta)
 
 
@@ -251,8 +251,8 @@ def _group_kind(text: str) -> GroupKind:
 
 
 def parent_patch(owner: ObjectMeta, set_: ApplySet, memory: Memory) -> dict[str, Any]:
-    """The merge patch of labels and annotations after which the owner remembers this of the set; empty if it does. An
-    owner without any members is no parent.
+    """The merge patch that records this on the owner; empty if it is recorded already. An owner without any members
+    is not a parent.
     """
     others = [
         _read(text, owner)

@@ -1,9 +1,9 @@
-"""Sets that were as wished, until anything of them changes: so that nearly every run compares nothing.
+"""Remembers which sets were as desired until something about them changes, so that most runs compare nothing.
 
-The index of the stores tells of each cached change of a member, also of its leaving; then the set is not known any
-more. After a full read that changed anything no set is. What is left to compare is the wish, by a fingerprint, and what
-the owner says of the set. Guaranteed: whatever else is found leads to a full comparison. Kept for each reconciled key
-until it is forgotten; of objects only those that the caches hold.
+Each cached change or removal of a member passes through the index of the stores, which drops the set from memory. A
+full list that changed anything drops all sets. Only the desired objects, by a fingerprint, and the owner's record of
+the set remain to be compared. Guaranteed: any other result leads to a full comparison. Kept for each reconciled key
+until it is forgotten; refers only to objects that the caches hold anyway.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Known:
 
 
 class KnownSets:
-    """Those of one controller."""
+    """The known sets of one controller."""
 
     def __init__(self) -> None:
         self._index = f"kubeshard.dev/set {id(self):x}"
@@ -68,11 +68,11 @@ class KnownSets:
         return store.has_index(self._index)
 
     def filed(self, store: Store[Any], set_: ApplySet) -> Mapping[Key, Any]:
-        """The marked objects of a store that is followed, as they are now."""
+        """The marked objects of a tracked store, as they are now."""
         return store.filed(self._index, set_.index_value)
 
     def leave(self, store: Store[Any]) -> None:
-        """Changes in the store are not heard of any more."""
+        """Changes in the store are no longer tracked."""
         store.remove_index(self._index)
 
     def _changed(self, index_value: str | None) -> None:
@@ -82,7 +82,7 @@ class KnownSets:
             known.applied = None
 
     def note(self, key: Key, whose: Whose, fingerprint: int, set_: ApplySet, applied: Applied) -> None:
-        """The set is as wished, and the caches show it just so."""
+        """Records that the set is as desired, and that the caches show it so."""
         known = _Known(fingerprint, set_, applied)
         self._changed(known.index_value)
         self._by_value[known.index_value] = known
@@ -103,7 +103,7 @@ class KnownSets:
         writes: OwnWrites,
         fresh: Callable[[Kind], bool],
     ) -> Applied | None:
-        """What the last apply found, if it would find the same; None where that has to be found out."""
+        """The result of the last apply, if another would have the same result; None if that has to be found out."""
         sets = self._known.get(key)
         known = sets.get(whose) if sets is not None else None
         if known is None or known.fingerprint != fingerprint or writes:

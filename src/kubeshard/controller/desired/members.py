@@ -1,7 +1,7 @@
-"""From what an author wishes to what is sent.
+"""From what an author declares to what is sent.
 
-A member is the wish with the labels of its set, with a reference to the owner where there may be one, and without
-what only the server sets. Its digest is that of all this: an object that carries it was applied from an equal wish.
+A member is the desired object with the labels of its set, with a reference to the owner if it may have one, and without
+what only the server sets. Its digest covers all of this: an object with that digest was applied from an equal member.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kubeshard.core.owners import NOTED_OWNER, owner_note, with_owner
 T = TypeVar("T", bound=KubeObject)
 
 _FIRST = (GroupKind("", "Namespace"), GroupKind("apiextensions.k8s.io", "CustomResourceDefinition"))
-"""Kinds that others need: applied first, deleted last."""
+"""Kinds that other kinds depend on: applied first, deleted last."""
 
 
 def rank(kind: GroupKind) -> int:
@@ -42,7 +42,7 @@ def rank(kind: GroupKind) -> int:
 class Member(Generic[T]):
     address: Address
     obj: T
-    """As it is sent, but for its mark."""
+    """As it is sent, except for its mark."""
     digest: str
     controller: KubeObject | None
     """The owner, if the object refers to it."""
@@ -66,13 +66,13 @@ class Member(Generic[T]):
         )
 
     def merged_into(self, live: T) -> T:
-        """The live object as it is to be; `live` itself if it is so."""
+        """The live object as it should be; `live` itself if it already is."""
         return merged(live, self.obj, self.controller)
 
 
 def members_of(set_: ApplySet, wishes: Sequence[KubeObject]) -> dict[Address, Member[Any]]:
-    """In the order in which they are applied. Raises TypeError, ValueError and WrongNamespace for wishes that cannot be
-    members, IllegalOwner for an owner that was not read from the server.
+    """In the order in which they are applied. Raises TypeError, ValueError and WrongNamespace for objects that cannot
+    be members, and IllegalOwner for an owner that was not read from the server.
     """
     found: dict[Address, Member[Any]] = {}
     for wish in wishes:
@@ -82,13 +82,13 @@ def members_of(set_: ApplySet, wishes: Sequence[KubeObject]) -> dict[Address, Me
             )
         member = _member(set_, wish)
         if member.address in found:
-            raise ValueError(f"{member.address} is wished twice")
+            raise ValueError(f"{member.address} is given twice")
         found[member.address] = member
     return dict(sorted(found.items(), key=lambda item: rank(item[0].kind)))
 
 
 def _member(set_: ApplySet, wish: KubeObject) -> Member[Any]:
-    form_of(type(wish))  # says what is not a kind
+    form_of(type(wish))  # raises for what is not a kind
     address = address_of(wish)
     _check(set_, wish, address)
     given, owner = wish.metadata, set_.owner
@@ -115,7 +115,7 @@ def _check(set_: ApplySet, wish: KubeObject, address: Address) -> None:
     meta = wish.metadata
     if not meta.name:
         raise ValueError(
-            f"a {address.kind.kind} has no name: an object of a desired set is known by its name"
+            f"a {address.kind.kind} has no name: an object of a desired set is identified by its name"
         )
     namespace_of(wish.KIND, meta.name, meta.namespace)
     if address == address_of(set_.owner):

@@ -1,7 +1,7 @@
-"""What there is of a desired set: in the caches of the controller, and where nothing is cached, at the API server.
+"""Finds the existing objects of a desired set: in the caches of the controller, or at the API server if not cached.
 
-Guaranteed: members are found in all kinds that the controller declares, and in kinds and namespaces that it does not
-declare any more while the owner remembers them. Only the latter cost requests, and only until they are pruned.
+Guaranteed: finds members of all kinds that the controller declares, and in kinds and namespaces that it no longer
+declares, for as long as the owner records them. Only the latter cost requests, and only until they are pruned.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Run(Protocol):
-    """What of a `Context` a set needs."""
+    """The part of `Context` that a set needs."""
 
     @property
     def key(self) -> Key: ...
@@ -56,7 +56,7 @@ class Run(Protocol):
 
 
 class Observer:
-    """The eyes of one run."""
+    """Finds the objects for one run."""
 
     def __init__(self, run: Run, reads: ControllerReader, writes: OwnWrites, known: KnownSets) -> None:
         self._known = known
@@ -67,8 +67,8 @@ class Observer:
     async def filed(
         self, set_: ApplySet, wanted: Container[GroupKind]
     ) -> dict[Form[Any], Mapping[Key, KubeObject]]:
-        """The marked objects of all declared kinds, by form; where the API server is asked, only of the wanted kinds.
-        What comes from caches changes with them: to be read at once.
+        """The marked objects of all declared kinds, by form; from the API server, only those of the wanted kinds.
+        Views of caches change with them: read them at once.
         """
         found: dict[Form[Any], Mapping[Key, KubeObject]] = {}
         for form in self._reads.declared:
@@ -84,7 +84,7 @@ class Observer:
         return found
 
     def shown_by_caches(self, set_: ApplySet, objects: Sequence[KubeObject]) -> bool:
-        """Whether these very objects are what the caches have of the set at this moment."""
+        """Whether the caches have exactly these objects for the set at this moment."""
         shown: set[int] = set()
         for form in self._reads.declared:
             store = self._reads.informer(form).store
@@ -94,7 +94,7 @@ class Observer:
         return shown == {*map(id, objects)}
 
     async def observe(self, set_: ApplySet, members: Mapping[Address, Member[Any]]) -> Observed:
-        """Raises UndeclaredKind, CacheBehind, and Terminal for what the watches of the controller would not show."""
+        """Raises UndeclaredKind, CacheBehind, and Terminal for objects that the controller's watches would not show."""
         memory, wanted = remembered(set_.owner.metadata, set_.name), memory_of(members)
         for member in members.values():
             self._check_shown(member)
@@ -122,12 +122,12 @@ class Observer:
         metadata, scope = member.obj.metadata, self._reads.declared.get(form_of(type(member.obj)))
         if scope is not None and not scope.labels.matches(metadata.labels):
             raise Terminal(
-                f"{member.address} would not be seen: the controller's watch of {member.address.kind.kind} shows only "
-                f"{scope.labels}; give the object these labels, or take the scope from the watch"
+                f"{member.address} would be invisible: the controller's watch of {member.address.kind.kind} shows only "
+                f"{scope.labels}; give the object these labels, or remove the scope from the watch"
             )
 
     async def _settled(self, form: Form[Any]) -> Informer[Any]:
-        """The informer, when it shows what runs for this key wrote."""
+        """The informer, once it shows what runs for this key wrote."""
         informer = self._reads.informer(form)
         if not informer.has_synced:
             await self._reads.filled(form)
@@ -136,7 +136,7 @@ class Observer:
         return informer
 
     def _undecodable(self, set_: ApplySet, forms: Iterable[Form[Any]]) -> Iterator[PartialObject]:
-        """A member that does not fit its class any more can still be deleted."""
+        """Members that no longer fit their class can still be deleted."""
         for form in forms:
             for error in self._reads.informer(form).store.undecodable.values():
                 if error.partial is not None and set_.marks(error.partial):
@@ -145,8 +145,8 @@ class Observer:
     async def _elsewhere(
         self, set_: ApplySet, memory: Memory, unseen: dict[Address, Exception]
     ) -> list[KubeObject]:
-        """Marked objects of kinds, and in namespaces, that this version of the program does not watch. `unseen` gets
-        what cannot be looked for.
+        """Marked objects of kinds, and in namespaces, that this version of the program does not watch. Collects in
+        `unseen` what cannot be listed.
         """
         found: list[KubeObject] = []
         for group_kind in sorted(memory.kinds):
@@ -160,7 +160,7 @@ class Observer:
             try:
                 kind = await self._run.client.discovery.kind(group_kind.group, kind=group_kind.kind)
             except KindNotServed:
-                continue  # and nothing of it is left
+                continue  # and no objects of it are left
             except ApiError as error:
                 unseen[Address(group_kind, Key("", "*"))] = error
                 continue

@@ -1,4 +1,4 @@
-"""What is to be done for a desired set, as a value that can be looked at, compared, printed and carried out."""
+"""What to do for a desired set, as a value that can be inspected, compared, printed and executed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SECRET = GroupKind("", "Secret")
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """`live` is not as wished. `changes` is the merge patch of what it lacks; empty where the wish says less than
-    before, so that fields are to be given up. `adopts`: it is not in the set yet.
+    """`live` is not as desired. `changes` is the merge patch of what it lacks; empty if the desired object only sets
+    fewer fields than before, which are then given up. `adopts`: it is not in the set yet.
     """
 
     live: KubeObject
@@ -32,14 +32,14 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What `ctx.apply` does, and `ctx.plan` would do. True if that is anything.
+    """What `ctx.apply` does, and `ctx.plan` would do. True if there is anything to do.
 
-    `creates`: as they will be sent. `deletes`: members that are not wished any more, in the order of their deletion.
-    They are deleted only when everything wished is there. `waiting`: wished, but being deleted at the moment;
-    created anew when they are gone. `refused`: why others cannot be applied. `unseen`: where members that an earlier
-    version of the program applied may be, and why they could not be looked for. `unchanged`: as wished already.
+    `creates`: as they will be sent. `deletes`: members that are no longer desired, in the order of their deletion.
+    They are deleted only when everything desired exists. `waiting`: desired, but currently being deleted; recreated
+    when they are gone. `refused`: objects that cannot be applied, and why. `unseen`: where there may be members that
+    an earlier version of the program applied, and why they could not be listed. `unchanged`: already as desired.
 
-    `str(plan)` is a diff for people. The values of Secrets are not in it.
+    `str(plan)` is a readable diff, without the values of Secrets.
     """
 
     creates: tuple[KubeObject, ...] = ()
@@ -68,7 +68,7 @@ class Plan:
         for obj in self.deletes:
             yield f"- {address_of(obj)}"
         for obj in self.waiting:
-            yield f"> {address_of(obj)} is being deleted; it is created anew when it is gone"
+            yield f"> {address_of(obj)} is being deleted; it is recreated when it is gone"
         for address, error in (self.refused | self.unseen).items():
             yield f"! {address}: {error}"
 
@@ -79,22 +79,22 @@ class Applied:
 
     plan: Plan
     objects: tuple[KubeObject, ...] = ()
-    """As they are now, in no order."""
+    """As they are now, in no particular order."""
     waiting: tuple[KubeObject, ...] = ()
-    """Objects in the place of wished ones, that have to be gone first. Nothing is pruned meanwhile."""
+    """Objects that must be gone before desired ones can be created in their place. Nothing is pruned meanwhile."""
 
     def __getitem__(self, wish: T) -> T:
-        """Raises KeyError for what was not wished, or is not there yet because its predecessor is being deleted."""
+        """Raises KeyError for an object that was not given, or whose predecessor is still being deleted."""
         found = self.get(wish)
         if found is None:
             raise KeyError(str(address_of(wish)))
         return found
 
     def get(self, wish: T) -> T | None:
-        """None where it is not there yet, because its predecessor is being deleted."""
+        """None while its predecessor is being deleted."""
         address = address_of(wish)
         found: Any = (obj for obj in self.objects if address_of(obj) == address)
-        return next(found, None)  # of the class of the wish
+        return next(found, None)  # of the class of the desired object
 
 
 def _values(obj: KubeObject, body: Mapping[str, Any]) -> Iterator[str]:
@@ -105,11 +105,11 @@ def _values(obj: KubeObject, body: Mapping[str, Any]) -> Iterator[str]:
 
 def _changes(update: Update) -> Iterator[str]:
     if not update.changes:
-        yield "    (fields that are not wished any more are given up)"
+        yield "    (fields that are no longer desired are given up)"
     had = to_dict(update.live)
     for path, value in _leaves(update.changes):
         before = _shown(update.live, path, _at(had, path))
-        after = "none, unless somebody else set it" if value is None else _shown(update.live, path, value)
+        after = "none, unless somebody else sets it" if value is None else _shown(update.live, path, value)
         yield f"    {path}: {before} -> {after}"
 
 

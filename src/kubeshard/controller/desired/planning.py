@@ -1,14 +1,14 @@
-"""From what is wished and what is there to a plan. Pure.
+"""From the desired and the existing objects to a plan. Pure.
 
-| what is there | what happens |
+| what exists | what happens |
 |---|---|
 | nothing | create |
 | an object that is being deleted | wait: it is created when the old one is gone |
-| a member that was applied from an equal wish, and lacks nothing of it | nothing |
+| a member that was applied from an equal desired object, and lacks nothing | nothing |
 | another member; an object that the owner controls | update |
-| an object that nobody controls and that is in no set | as `unowned` says: update (adopt), or refuse |
+| an object without a controller that is in no set | depends on `unowned`: update (adopt), or refuse |
 | an object of another controller, another ApplySet or another set | refuse |
-| a member that is not wished | delete, unless somebody else controls it or it is being deleted already |
+| a member that is not desired | delete, unless somebody else controls it or it is already being deleted |
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from kubeshard.controller.rewrites import Rewrites
 from kubeshard.core.objects import KubeObject
 
 Unowned = Literal["refuse", "adopt"]
-"""What becomes of an object that is there already, is in no set, and has no controller."""
+"""What to do with an object that exists already, is in no set, and has no controller."""
 
 
 class Observed(NamedTuple):
-    """What is there: objects in the places of wished ones, marked objects in other places, and what could not be
+    """What exists: objects in the places of desired ones, marked objects in other places, and what could not be
     read.
     """
 
@@ -86,10 +86,10 @@ def plan_of(
 def _problem(set_: ApplySet, live: KubeObject, unowned: Unowned) -> NotAdopted | None:
     match set_.standing(live):
         case Standing.FOREIGN:
-            return NotAdopted(f"it is there already, and {set_.whose(live)}: choose another name")
+            return NotAdopted(f"it exists already, and {set_.whose(live)}: choose another name")
         case Standing.UNOWNED if unowned == "refuse":
             return NotAdopted(
-                "it is there already, and nobody's: choose another name, or adopt it with unowned='adopt'"
+                "it exists already and has no owner: choose another name, or adopt it with unowned='adopt'"
             )
     return None
 

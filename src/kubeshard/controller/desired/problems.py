@@ -10,11 +10,11 @@ from kubeshard.core.errors import AlreadyExists, Conflict, FieldConflict, Forbid
 
 
 class NotAdopted(KubeshardError):
-    """An object of that name is there already, and may not become a member of the set."""
+    """An object with that name exists already, and must not become a member of the set."""
 
 
 class ImmutableFields(Terminal):
-    """The API server refuses to change an object into what is wished, and would accept it as a new one."""
+    """The API server refuses the update of an object, but would accept the desired object as a new one."""
 
 
 class ApplyFailed(ExceptionGroup[Exception]):
@@ -40,8 +40,8 @@ class ApplyFailed(ExceptionGroup[Exception]):
 
 
 def raise_for(whose: str, problems: Mapping[Address, Exception]) -> None:
-    """Raises ApplyFailed if there are problems; the first one itself if all are that the run had read the past, so that
-    it ends as any run does that did.
+    """Raises ApplyFailed if there are problems. If all of them come from stale reads, raises the first one itself, so
+    that the run ends like any other with stale reads.
     """
     if not problems:
         return

@@ -1,14 +1,14 @@
-"""Carrying a desired set out.
+"""Executes a desired set.
 
-In this order, so that a run that ends anywhere is completed by the next one:
+In this order, so that the next run can complete an interrupted one:
 
-1. The owner remembers the kinds and namespaces of what is about to be applied, besides those of what was.
-2. Everything wished is created or applied, Namespaces and definitions of kinds first, one object after the other. One
-   that fails does not keep the others from it.
-3. If all of that succeeded, what is not wished any more is deleted, in the opposite order.
-4. If that succeeded too, the owner forgets the kinds and namespaces that are empty now.
+1. Record on the owner the kinds and namespaces of what is about to be applied, in addition to those already recorded.
+2. Create or apply everything desired, one object after the other, Namespaces and CustomResourceDefinitions first. A
+failure does not stop the others.
+3. If all of that succeeded, delete what is no longer desired, in the opposite order.
+4. If that succeeded too, remove the kinds and namespaces that are now empty from the owner's record.
 
-Nothing in this module remembers anything that the next run needs: what is remembered saves time only.
+The next run needs nothing that this module keeps in memory: that only saves time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from kubeshard.core.errors import AlreadyExists, Conflict, Invalid, KubeshardErr
 from kubeshard.core.objects import Key, KubeObject
 
 Immutable = Literal["refuse", "recreate"]
-"""What becomes of a member with fields that the API server refuses to change."""
+"""What to do with a member whose fields the API server refuses to change."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -57,7 +57,7 @@ class Wish(msgspec.Struct, frozen=True):
     immutable: Immutable = "refuse"
 
     def check(self) -> None:
-        """Raises ValueError for a policy that does not exist: what is misspelt must not do what is left unsaid."""
+        """Raises ValueError for an unknown policy: a misspelt one must not mean the default."""
         for name, policy in (("unowned", Unowned), ("immutable", Immutable)):
             if (given := getattr(self, name)) not in get_args(policy):
                 raise ValueError(f"{name}={given!r}: one of {', '.join(get_args(policy))}")
@@ -68,28 +68,28 @@ class Wish(msgspec.Struct, frozen=True):
         return self.set if owner is None else (owner.KIND.group_kind, owner.key, self.set)
 
     def check_beside(self, earlier: Wish | None) -> None:
-        """Raises ValueError where the same run has applied the set with more: that would be deleted now, and made again
-        by the next run.
+        """Raises ValueError if an earlier call of the run applied objects that this one leaves out: they would be
+        deleted now, and created again by the next run.
         """
         if earlier is None:
             return
         wished = {address_of(obj) for obj in self.objects}
         if left_out := [str(place) for obj in earlier.objects if (place := address_of(obj)) not in wished]:
             raise ValueError(
-                f"{', '.join(left_out)}: applied by an earlier call of this run, and left out by this one, which would "
-                "delete it: give all objects of a set to one call, or each call a set= of its own"
+                f"{', '.join(left_out)}: applied by an earlier call of this run, but not by this one, which would "
+                "delete it: pass all objects of a set in one call, or give each call a different set="
             )
 
 
 def _fingerprint(objects: Sequence[KubeObject], unowned: Unowned) -> int:
-    """Of equal wishes the same, of others another one, as far as 64 bits can tell, in this process. Maps in another
-    order may make it another one, too.
+    """Equal for equal objects, and different for others as far as 64 bits can tell; valid in this process only. Maps in
+    another order may give another fingerprint.
     """
     return hash((_encode(objects), *map(type, objects), unowned))
 
 
 class DesiredSets:
-    """Those of one controller."""
+    """The desired sets of one controller."""
 
     def __init__(self, controller: str) -> None:
         self._controller = controller
@@ -97,11 +97,11 @@ class DesiredSets:
         self._known = KnownSets()
 
     def forget(self, key: Key) -> None:
-        """The object is gone, or another shard's."""
+        """The object is gone, or belongs to another shard."""
         self._known.forget(key)
 
     def leave(self, store: Store[Any]) -> None:
-        """The controller is gone, and the store is not."""
+        """The controller is removed, but the store remains."""
         self._known.leave(store)
 
     async def plan(self, run: Run, reads: ControllerReader, writes: OwnWrites, wish: Wish) -> Plan:
@@ -140,7 +140,7 @@ class DesiredSets:
 
 
 class _Run:
-    """One set being carried out."""
+    """One execution of one set."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class _Run:
             self._became(member, created)
 
     async def _judge(self, member: Member[Any], live: KubeObject) -> None:
-        """What the cache did not show, or not yet."""
+        """An object that the cache did not show, or not yet."""
         address = member.address
         observed = Observed({address: live})
         plan = plan_of(self._set, {address: member}, observed, self._rewrites, self._wish.unowned)
@@ -233,10 +233,10 @@ class _Run:
             self._became(member, applied)
 
     async def _recreate(self, member: Member[Any], live: KubeObject, why: Invalid) -> None:
-        """Only what was made from a wish of ours is deleted for it."""
+        """Deletes only what was created from a desired object of ours."""
         if self._wish.immutable == "refuse" or not self._set.is_member(live):
             raise ImmutableFields(
-                f"the API server does not change fields of it that are not as wished; delete it, or use "
+                f"the API server refuses to change fields that differ; delete it, or use "
                 f"immutable='recreate' for members of the set: {why.message}"
             ) from why
         now = await self._writer.read(member)

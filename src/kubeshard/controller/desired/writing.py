@@ -1,15 +1,15 @@
-"""The requests of a desired set, each complete by itself.
+"""The requests of a desired set, each self-contained.
 
 | request | guarded by |
 |---|---|
-| create | nothing must be there: what the cache does not show is found, and judged as if it had |
-| apply, forced: of members only | the uid, so that nothing is brought back and no successor is written over |
+| create | the object must not exist: one that the cache does not show is read, and judged as if it were cached |
+| apply, forced: for members only | the uid, so that no object is resurrected and no successor is overwritten |
 | delete | uid and resourceVersion |
-| what the owner remembers | the owner's resourceVersion |
+| record on the owner | the owner's resourceVersion |
 
-An object is created by a create and not by an apply, which would merge into what somebody else has there. What a
-create sets, an apply does not take back; so an object's first apply is preceded by a patch that turns the one into the
-other (`kubeshard.core.managed_fields`).
+An object is created by a create and not by an apply, which would merge into an object of somebody else. An apply does
+not remove what a create set, so before the first apply a patch turns the create's field ownership into the apply's
+(`kubeshard.core.managed_fields`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, replace
 
 
 class Writer:
-    """What writes to the members and the parent of one set, in one run."""
+    """Writes to the members and the parent of one set, in one run."""
 
     def __init__(self, client: Client, set_: ApplySet) -> None:
         self._client = client
@@ -44,7 +44,7 @@ class Writer:
         self._parent = set_.owner
 
     async def remember(self, memory: Memory) -> None:
-        """Sends nothing if the owner remembers this already. Raises Conflict for an owner that changed or is gone."""
+        """Sends nothing if this is recorded already. Raises Conflict for an owner that changed or is gone."""
         patch = parent_patch(self._parent.metadata, self._set, memory)
         if not patch:
             return
@@ -62,12 +62,12 @@ class Writer:
         return created
 
     async def read(self, member: Member[Any]) -> KubeObject:
-        """The object in the member's place. Raises Conflict where there is none any more."""
+        """The object in the member's place. Raises Conflict if it is gone."""
         form, key = form_of(type(member.obj)), member.address.key
         try:
             found: KubeObject = await self._client.get(form, key.name, key.namespace)
         except NotFound as error:
-            raise Conflict(f"{member.address} was there a moment ago, and is gone") from error
+            raise Conflict(f"{member.address} existed a moment ago, and is gone") from error
         return found
 
     async def apply(self, member: Member[Any], live: KubeObject) -> KubeObject:
@@ -83,8 +83,8 @@ class Writer:
         return applied
 
     async def is_valid_as_new(self, member: Member[Any]) -> bool:
-        """Whether the API server would accept the object if there were none of its name: it judges an object before
-        it looks whether the name is taken.
+        """Whether the API server would accept the object if its name were free: it validates an object before it checks
+        whether the name is taken.
         """
         try:
             await self._client.create(member.to_create(), dry_run=True)
@@ -95,12 +95,12 @@ class Writer:
         return False
 
     async def delete(self, obj: KubeObject) -> None:
-        """An object that is gone already is as good as deleted."""
+        """Succeeds if the object is gone already."""
         with suppress(NotFound):
             await self._client.delete_object(obj, propagation="Background")
 
     async def _taken_over(self, live: KubeObject) -> KubeObject:
-        """The object as it is now, after what was set by other writes of ours counts as applied by us."""
+        """The object as it is now, after fields that we set with other writes were turned into applied ones."""
         form, key = form_of(type(live)), live.key
         body = (await self._client.raw("GET", form.kind.path(key.namespace, key.name))).body
         now = decode(form, body)
