@@ -28,7 +28,7 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.assignment_controller import Assignments
-from kubeshard.sharder.schedule import FOLLOW_LAST, SETTLE_LOST
+from kubeshard.sharder.schedule import FOLLOW_LAST, SETTLE
 from kubeshard.sharding import ControllerRing, HashRing, shard_label
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard_apiserver import User
@@ -223,7 +223,7 @@ def test_children_follow_a_long_drain_also_when_a_shard_is_lost_meanwhile() -> N
                     await admin.patch(Thing, name, "team", MergePatch({"spec": {"v": 1}}))
             shard("s3")
             await world.until(world.draining, within=20)
-            await asyncio.sleep(SETTLE_LOST[-1])
+            await asyncio.sleep(SETTLE[-1])
             lost = next(name for name in SHARDS if name != team.leader)
             world.processes[lost].kill()
             left = [name for name in (*SHARDS, "s3") if name != lost]

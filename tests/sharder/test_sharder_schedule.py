@@ -46,7 +46,7 @@ def test_after_the_start_all_objects_are_looked_at_every_sync_period() -> None:
     assert run_until(started(), URGENT, 700.0, 1.0) == []
 
 
-def test_a_gained_shard_means_all_objects_now_and_two_settle_looks() -> None:
+def test_a_gained_shard_means_all_objects_now_and_settle_looks_of_which_the_first_reads_little() -> None:
     schedule = started()
     schedule.members(("a", "b", "c"), 10.0)
     assert run_until(schedule, THOROUGH, 100.0, 10.0) == [
@@ -54,6 +54,9 @@ def test_a_gained_shard_means_all_objects_now_and_two_settle_looks() -> None:
         (20.0, Reach.ALL),
         (40.0, Reach.ALL),
     ]
+    schedule = started()
+    schedule.members(("a", "b", "c"), 10.0)
+    assert run_until(schedule, URGENT, 100.0, 10.0) == [(13.0, Reach.MISPLACED)]
 
 
 def test_a_lost_shard_means_only_the_objects_without_an_available_one() -> None:

@@ -7,7 +7,7 @@ few. A *thorough* one may read everything and take long; the urgent one does not
 |---|---|---|---|
 | first sight, changed spec or namespaces | thorough | all | at once |
 | sync period | thorough | all | `sync_period` after the last look at all |
-| shard gained | thorough | all (some must be drained) | at once, settle looks after 10, 30 s |
+| shard gained | thorough | all (some must be drained) | at once, settle looks after 10, 30 s, an urgent one after 3 s |
 | shard lost | urgent | those without an available shard | at once, settle looks after 3, 10, 30 s |
 | watch on unassigned objects (re)opened | urgent | those without an available shard | at once |
 | controlled objects, or their owners' drains, waited | thorough | controlled | after 1, 2, 4 ... 30 s while any waits |
@@ -16,12 +16,12 @@ few. A *thorough* one may read everything and take long; the urgent one does not
 | a drain was asked for | thorough | being drained, controlled | after 8 s, 1 s |
 | the resource could not be read | its own | as before | after 5, 10, 20, 30, 30 ... s, or `sync_period` |
 
-The settle looks repair what another process decided on an older view; after a shard was gained nobody waits for them,
-as such an object has a live shard, only not yet the right one. What a shard makes in its last run before it
-acknowledges a drain is labelled with its name; it is with its owner at most `FOLLOW_LAST` seconds after that, because
-looks follow a drain up to the first one that finds it gone. A main object that was let go is assigned by the watch on
-unassigned ones. So looks that follow drains of a main resource serve the metrics, and what it controls, whose looks ask
-for them. Several reasons of one track that are due together make one look.
+The settle looks repair what another process decided on an older view. After a shard was gained the first one reads
+only what has no available shard: the rest is served, if not yet by the right shard. What a shard makes in its last
+run before it acknowledges a drain is labelled with its name; it is with its owner at most `FOLLOW_LAST` seconds after
+that, because looks follow a drain up to the first one that finds it gone. A main object that was let go is assigned
+by the watch on unassigned ones. So looks that follow drains of a main resource serve the metrics, and what it
+controls, whose looks ask for them. Several reasons of one track that are due together make one look.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-SETTLE_LOST, SETTLE_GAINED = (3.0, 10.0, 30.0), (10.0, 30.0)
+SETTLE = (3.0, 10.0, 30.0)
 FOLLOW_FIRST, FOLLOW_FIRST_MAIN, FOLLOW_LAST = 1.0, 8.0, 30.0
 RETRY_FIRST, RETRY_LAST = 5.0, 30.0
 
@@ -97,12 +97,13 @@ class Schedule:
         known, self._known = self._known, available
         if known is None or known == available:
             return
-        for changed, reach, settle in (
-            (set(known) - set(available), Reach.MISPLACED, SETTLE_LOST),
-            (set(available) - set(known), Reach.ALL, SETTLE_GAINED),
+        for changed, reach, settles in (
+            (set(known) - set(available), Reach.MISPLACED, (Reach.MISPLACED,) * 3),
+            (set(available) - set(known), Reach.ALL, (Reach.MISPLACED, Reach.ALL, Reach.ALL)),
         ):
             if changed:
-                self._requests += [(now + delay, reach) for delay in (0.0, *settle)]
+                self._requests.append((now, reach))
+                self._requests += [(now + delay, each) for delay, each in zip(SETTLE, settles, strict=True)]
 
     def due(self, track: Track, now: float) -> Work | None:
         """The look that has to be done now, all due reasons in one; None if there is none."""
