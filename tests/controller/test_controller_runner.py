@@ -441,6 +441,7 @@ async def test_lines_of_a_reconcile_have_the_keys_of_controller_runtime(
         "controller": "site",
         "controllerGroup": "example.com",
         "controllerKind": "Site",
+        "Site": {"namespace": A.namespace, "name": A.name},
         "namespace": A.namespace,
         "name": A.name,
     }.items() <= line.items()

@@ -36,13 +36,14 @@ class World:
         self.client = self.api.client(self.clock)
         self.observer = LeaseObserver(self.client, self.clock)
         self.rings = {"ring"}
-        rings: Any = SimpleNamespace(get=lambda name: name in self.rings or None)
+        ring = SmallRing(clock=self.clock).ring
+        rings: Any = SimpleNamespace(get=lambda name: ring if name in self.rings else None)
         self.controller = ShardLeases(rings, self.observer, self.clock)
         self.events: list[str] = []
         self.ctx: Any = SimpleNamespace(
             client=self.client,
             log=get_logger("test"),
-            event=lambda obj, type, reason, message, action: self.events.append(reason),
+            event=lambda obj, type, reason, message, action, related=None: self.events.append(reason),
         )
 
     def shard(self, name: str = "a", *, holder: str | None = None, duration: int = 15) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from typing import NoReturn
@@ -18,7 +19,7 @@ from kubeshard.runtime.thread import LoopRunner, SameLoop
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, Transport, TransportError, TransportTimeout
 from kubeshard.tenure.claim import Claim
-from kubeshard.tenure.keeper import LeaseKeeper
+from kubeshard.tenure.keeper import LeaseKeeper, RenewalFailure
 from kubeshard.tenure.machine import Machine
 from kubeshard.tenure.tenure import Tenure
 from kubeshard.tenure.timing import Timing
@@ -211,12 +212,20 @@ class Metrics:
     def __init__(self) -> None:
         self.holds: list[bool] = []
         self.slow = 0
+        self.renewals = 0
+        self.failures = Counter[RenewalFailure]()
 
     def holding(self, name: str, holds: bool) -> None:
         self.holds.append(holds)
 
     def slow_path(self, name: str) -> None:
         self.slow += 1
+
+    def renewed(self, name: str) -> None:
+        self.renewals += 1
+
+    def not_renewed(self, name: str, why: RenewalFailure) -> None:
+        self.failures[why] += 1
 
 
 class Middle:

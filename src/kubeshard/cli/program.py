@@ -10,6 +10,7 @@ from kubeshard.cli.crd import crd
 from kubeshard.cli.demo.command import demo
 from kubeshard.cli.ending import run_program
 from kubeshard.cli.init import init
+from kubeshard.cli.monitoring import monitoring
 from kubeshard.cli.options import version_option
 from kubeshard.cli.rbac import rbac
 from kubeshard.cli.release_finalizers import release_finalizers
@@ -51,6 +52,7 @@ for _command in (
     types_command,
     rbac,
     release_finalizers,
+    monitoring,
     operator,
     checksum_controller,
     samples,

@@ -7,6 +7,7 @@ change it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kubeshard.client.config import ClusterConfig
@@ -16,7 +17,7 @@ from kubeshard.client.fence import Fence
 from kubeshard.client.requests import JSON, query
 from kubeshard.client.writes import WriteLedger, WriteObserver
 from kubeshard.core.encoding import UNREADABLE, decode, decoder
-from kubeshard.core.errors import UnexpectedResponse
+from kubeshard.core.errors import NotOurs, UnexpectedResponse
 from kubeshard.core.kinds import TypeMeta
 from kubeshard.core.objects import Form, KubeObject
 from kubeshard.runtime.clock import Clock
@@ -31,7 +32,22 @@ REQUEST_TIMEOUT = 10.0
 
 @dataclass(slots=True)
 class _Counts:
+    """Of writes. As a block: counts the NotOurs that comes out of it."""
+
     unfenced: int = 0
+    refused: int = 0
+    refused_by_server: int = 0
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, NotOurs):
+            if error.code:
+                self.refused_by_server += 1
+            else:
+                self.refused += 1
 
 
 class View:
@@ -130,6 +146,11 @@ class View:
     def unfenced_writes(self) -> int:
         """The number of writes of fenced views with `unfenced=True`."""
         return self._counts.unfenced
+
+    @property
+    def refused_writes(self) -> tuple[int, int]:
+        """How many writes were refused as not ours: before anything was sent, and by the API server."""
+        return self._counts.refused, self._counts.refused_by_server
 
     def _view(self, **changes: Any) -> Self:
         view = object.__new__(type(self))  # what copy.copy does, at a fifth of its cost

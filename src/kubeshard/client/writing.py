@@ -67,13 +67,20 @@ class Writes(View):
                 f"{obj.KIND} {obj.key} was read from the server: an object to create has no resourceVersion"
             )
         form = form_of(type(obj))
-        fence = self._enter_fence(form.kind, unfenced)
-        if fence is not None:
-            obj = stamped(fence, obj)
-        path = creation_path(form.kind, obj.metadata.name, obj.metadata.namespace)
-        return await self._write(
-            form, "POST", path, encode(obj), dry_run=dry_run, field_manager=field_manager, unfenced=unfenced
-        )
+        with self._counts:
+            fence = self._enter_fence(form.kind, unfenced)
+            if fence is not None:
+                obj = stamped(fence, obj)
+            path = creation_path(form.kind, obj.metadata.name, obj.metadata.namespace)
+            return await self._write(
+                form,
+                "POST",
+                path,
+                encode(obj),
+                dry_run=dry_run,
+                field_manager=field_manager,
+                unfenced=unfenced,
+            )
 
     async def replace(
         self,
@@ -95,20 +102,21 @@ class Writes(View):
                 f"{name} does not declare every field: patch or apply it, or declare it complete=True"
             )
         form = form_of(type(obj))
-        fence = self._enter_fence(form.kind, unfenced)
-        if fence is not None:
-            require_ours(fence, form.kind, obj)
-        path = object_path(form.kind, obj.metadata.name, obj.metadata.namespace, subresource)
-        return await self._write(
-            form,
-            "PUT",
-            path,
-            encode(obj),
-            dry_run=dry_run,
-            field_manager=field_manager,
-            subresource=subresource,
-            unfenced=unfenced,
-        )
+        with self._counts:
+            fence = self._enter_fence(form.kind, unfenced)
+            if fence is not None:
+                require_ours(fence, form.kind, obj)
+            path = object_path(form.kind, obj.metadata.name, obj.metadata.namespace, subresource)
+            return await self._write(
+                form,
+                "PUT",
+                path,
+                encode(obj),
+                dry_run=dry_run,
+                field_manager=field_manager,
+                subresource=subresource,
+                unfenced=unfenced,
+            )
 
     async def patch(
         self,
@@ -131,27 +139,28 @@ class Writes(View):
         """
         form, content_type = form_of(target), patch_content_type(patch)
         path = object_path(form.kind, name, namespace, subresource)
-        fence = self._enter_fence(form.kind, unfenced)
-        if fence is not None:
-            patch = fenced_patch(fence, form.kind, patch, base, subresource=subresource, force=force)
-        body = msgspec.json.encode(patch.ops if isinstance(patch, JsonPatch) else patch.body)
-        try:
-            return await self._write(
-                form,
-                "PATCH",
-                path,
-                body,
-                content_type=content_type,
-                dry_run=dry_run,
-                field_manager=field_manager,
-                force=force and isinstance(patch, ApplyPatch),
-                subresource=subresource,
-                unfenced=unfenced,
-            )
-        except ApiError as error:
-            raise (
-                refusal(fence, patch, error) if fence is not None else _test_failure(patch, error)
-            ) from error
+        with self._counts:
+            fence = self._enter_fence(form.kind, unfenced)
+            if fence is not None:
+                patch = fenced_patch(fence, form.kind, patch, base, subresource=subresource, force=force)
+            body = msgspec.json.encode(patch.ops if isinstance(patch, JsonPatch) else patch.body)
+            try:
+                return await self._write(
+                    form,
+                    "PATCH",
+                    path,
+                    body,
+                    content_type=content_type,
+                    dry_run=dry_run,
+                    field_manager=field_manager,
+                    force=force and isinstance(patch, ApplyPatch),
+                    subresource=subresource,
+                    unfenced=unfenced,
+                )
+            except ApiError as error:
+                raise (
+                    refusal(fence, patch, error) if fence is not None else _test_failure(patch, error)
+                ) from error
 
     @overload
     async def apply(self, obj: Mapping[str, Any], **options: Unpack[PatchOptions]) -> PartialObject: ...
@@ -205,7 +214,9 @@ class Writes(View):
         `delete_object`.
         """
         kind = form_of(target).kind
-        if self._enter_fence(kind, unfenced) is not None and not (uid and resource_version):
+        with self._counts:
+            fence = self._enter_fence(kind, unfenced)
+        if fence is not None and not (uid and resource_version):
             raise ValueError(f"{kind} is sharded: use delete_object, or pass uid and resource_version")
         options = DeleteOptions(
             preconditions=Preconditions(uid=uid, resource_version=resource_version)
@@ -217,7 +228,7 @@ class Writes(View):
         )
         path = object_path(kind, name, namespace)
         request = self._request("DELETE", path, JSON, options.encode(), timeout=server_timeout(self._timeout))
-        with self._entered(dry_run):
+        with self._counts, self._entered(dry_run):
             answer = await self._connection.send(request, self._guard(unfenced))
         if self._write_observers and not dry_run:
             self._tell(record_of_deletion(kind, Key(namespace or "", name), uid, answer))
@@ -234,7 +245,8 @@ class Writes(View):
         form = metadata_only(kind) if kind is not None else form_of(type(obj))
         meta = obj.metadata
         if self._fence is not None and self._fence.covers(form.kind) and not options.get("unfenced"):
-            require_ours(self._fence, form.kind, obj)
+            with self._counts:
+                require_ours(self._fence, form.kind, obj)
         version = meta.resource_version or None
         await self.delete(
             form, meta.name, meta.namespace, uid=meta.uid or None, resource_version=version, **options

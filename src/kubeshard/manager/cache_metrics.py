@@ -73,11 +73,32 @@ class CacheMetrics(Collector):
         informers = [informer for cache in self._caches() for informer in cache.informers]
         objects = GaugeMetricFamily("kubeshard_cache_objects", "Objects in memory.", labels=("kind",))
         yield _filled(objects, informers, lambda informer: len(informer.store))
+        synced = GaugeMetricFamily(
+            "kubeshard_cache_synced", "Informers that have read everything at least once.", labels=("kind",)
+        )
+        yield _filled(synced, informers, lambda informer: int(informer.has_synced))
+        yield self._silence(informers)
         for name, what, count in COUNTERS:
             family = CounterMetricFamily(f"kubeshard_cache_{name}", what, labels=("kind",))
             yield _filled(family, informers, count)
         yield _errors(informers)
         yield from self._handlers(informers)
+
+    def _silence(self, informers: Iterable[Informer[Any]]) -> Metric:
+        """Of each kind, that of its most silent informer; of none that never heard anything."""
+        now = self._clock.monotonic()
+        silence: dict[str, float] = {}
+        for informer in informers:
+            if (heard := informer.last_heard) is not None:
+                silence[str(informer)] = max(now - heard, silence.get(str(informer), 0.0))
+        family = GaugeMetricFamily(
+            "kubeshard_cache_silence_seconds",
+            "For how long the API server has said nothing about the kind, not even that nothing changed.",
+            labels=("kind",),
+        )
+        for kind, seconds in silence.items():
+            family.add_metric((kind,), seconds)
+        return family
 
     def _handlers(self, informers: Iterable[Informer[Any]]) -> Iterator[Metric]:
         now = self._clock.monotonic()

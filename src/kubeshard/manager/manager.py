@@ -286,7 +286,7 @@ class Manager:
         async with AsyncExitStack() as stack:
             client = await self._connect(stack)
             events = EventRecorder(client, "manager", self._world.host.name(), clock=self._world.clock)
-            await stack.enter_async_context(events.running())
+            await stack.enter_async_context(self.metrics.watched(events).running())
             await stack.enter_async_context(beside("vitals", self._vitals.run(), self._end))
             await self._pages.open(stack, client)
             for server in self._servers:

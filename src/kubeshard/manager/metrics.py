@@ -9,6 +9,7 @@ is read from it on each scrape.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,10 +26,13 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.metrics import TriggerStep
 from kubeshard.controller.outcomes import Ending, Outcome
 from kubeshard.manager.http import Page, Request
 from kubeshard.manager.series import Counts, Durations, Levels
+from kubeshard.tenure.keeper import RENEWAL_FAILURES, RenewalFailure
+from kubeshard.version import __version__
 from kubeshard.workqueue.queue import WorkQueue
 
 QUEUE_BUCKETS = tuple(10.0**exponent for exponent in range(-8, 4))
@@ -44,6 +48,10 @@ MAX_PRIORITIES = 25
 OTHER_PRIORITIES = "exceeded_cardinality_limit"
 """How many priorities of a queue have their own series, and the label of the others; as in controller-runtime."""
 
+MAX_TASKS = 20
+OTHER_TASKS = "other"
+"""How many tasks that blocked the event loop have a series of their own, and the label of the others."""
+
 RESULTS = ("success", "error", "requeue", "requeue_after")
 
 
@@ -57,6 +65,7 @@ class Metrics:
         GCCollector(registry=self.registry)
         self._queues = _Queues(self.registry)
         self._reconciles = _Reconciles(self.registry)
+        self._events = _Events(self.registry)
         self._requests = Counter(
             "rest_client_requests_total",
             "Requests to the API server, by code (<error>: no response), method and host.",
@@ -76,6 +85,32 @@ class Metrics:
             ("name",),
             registry=self.registry,
         )
+        self._renewals = Counter(
+            "kubeshard_leader_election_renewals_total",
+            "How often the Lease was acquired or renewed.",
+            ("name",),
+            registry=self.registry,
+        )
+        self._renewal_failures = Counter(
+            "kubeshard_leader_election_renewal_failures_total",
+            "Requests for the Lease that failed, and times at which the process was unfit to renew it.",
+            ("name", "reason"),
+            registry=self.registry,
+        )
+        self._blockages = Counter(
+            "kubeshard_event_loop_blockages_total",
+            "How often the event loop was blocked for longer than is healthy, by the task that ran then.",
+            ("task",),
+            registry=self.registry,
+        )
+        self._blocking_tasks: set[str] = set()
+        about_build = Gauge(
+            "kubeshard_build_info",
+            "1; which version this is, on which Python.",
+            ("version", "python_version"),
+            registry=self.registry,
+        )
+        about_build.labels(__version__, platform.python_version()).set(1)
 
     def queue(self, controller: str) -> QueueObserver:
         return QueueObserver(self._queues, controller)
@@ -99,6 +134,18 @@ class Metrics:
         )
         lag.set_function(longest_lag)
 
+    def blocked(self, task: str) -> None:
+        """The task held up the event loop. Any thread may say so."""
+        if task not in self._blocking_tasks and len(self._blocking_tasks) >= MAX_TASKS:
+            task = OTHER_TASKS
+        self._blocking_tasks.add(task)
+        self._blockages.labels(task).inc()
+
+    def watched(self, events: EventRecorder) -> EventRecorder:
+        """The same; what becomes of events that could not be sent is exposed."""
+        self._events.recorder = events
+        return events
+
     def request(self, method: str, host: str, code: int, seconds: float) -> None:
         """A client observer."""
         answered = (code, method, host)
@@ -111,8 +158,17 @@ class Metrics:
     def holding(self, name: str, holds: bool) -> None:
         self._leading.labels(name).set(holds)
 
+        for why in RENEWAL_FAILURES:  # a counter that begins with its first failure hides that one from rates
+            self._renewal_failures.labels(name, why)
+
     def slow_path(self, name: str) -> None:
         self._slow_path.labels(name).inc()
+
+    def renewed(self, name: str) -> None:
+        self._renewals.labels(name).inc()
+
+    def not_renewed(self, name: str, why: RenewalFailure) -> None:
+        self._renewal_failures.labels(name, why).inc()
 
     def page(self, request: Request) -> Page | None:
         """`/metrics` in the text format."""
@@ -175,6 +231,23 @@ class ControllerObserver:
 
     def trigger_failed(self, source: str, step: TriggerStep) -> None:
         self._triggers.labels(self._name, source, step).inc()
+
+
+class _Events(Collector):
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.recorder: EventRecorder | None = None
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        lost = CounterMetricFamily(
+            "kubeshard_events_lost",
+            "Kubernetes events that were not sent because there were too many, or that the API server refused.",
+            labels=("reason",),
+        )
+        recorder = self.recorder
+        lost.add_metric(("too_many",), recorder.dropped if recorder else 0)
+        lost.add_metric(("refused",), recorder.failed if recorder else 0)
+        yield lost
 
 
 class _Queues(Collector):

@@ -89,7 +89,11 @@ async def _main(source: Manager | AbstractAsyncContextManager[Manager], blocked_
     try:
         async with nullcontext(source) if isinstance(source, Manager) else source as manager:
             _handle_signals(manager)
-            with LoopWatch(manager.lag, blocked_after) if blocked_after else nullcontext():
+            with (
+                LoopWatch(manager.lag, blocked_after, manager.metrics.blocked)
+                if blocked_after
+                else nullcontext()
+            ):
                 await manager.run()
     except KubeshardError as error:
         code, line = ending_of(error)

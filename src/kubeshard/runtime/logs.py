@@ -12,7 +12,8 @@ for its trace, and fields whose name says that they are credentials are not writ
 secret inside a message or another field is found.
 
 The keys of a JSON line are those of controller-runtime: `level`, `ts`, `logger`, `msg`, `error`, `stacktrace`, and of
-a reconcile `controller`, `controllerGroup`, `controllerKind`, `namespace`, `name`, `reconcileID`.
+a reconcile `controller`, `controllerGroup`, `controllerKind`, the kind itself (`{"Website": {"name": ..., "namespace":
+...}}`), `namespace`, `name`, `reconcileID`.
 """
 
 from __future__ import annotations
@@ -216,13 +217,21 @@ def _fields(record: logging.LogRecord) -> dict[str, str | int | float | bool | N
     return plain
 
 
-def _named(record: logging.LogRecord) -> list[tuple[str, str]]:
-    """Namespace and name of the object that it is about, where the field `object` has both."""
-    about = getattr(record, "fields", {}).get("object")
+def _named(record: logging.LogRecord) -> list[tuple[str, str | dict[str, str]]]:
+    """Namespace and name of the object that it is about, where the field `object` has both, and of a reconcile both
+    together under the kind.
+    """
+    fields = getattr(record, "fields", {})
+    about, kind = fields.get("object"), fields.get("controller_kind")
     if not isinstance(about, tuple):
         return []
-    found = [(part, getattr(about, part, None)) for part in ("namespace", "name")]
-    return [(part, value) for part, value in found if isinstance(value, str)]
+    parts = [(part, getattr(about, part, None)) for part in ("namespace", "name")]
+    found: list[tuple[str, str | dict[str, str]]] = [
+        (part, value) for part, value in parts if isinstance(value, str)
+    ]
+    if isinstance(kind, str) and kind:
+        found.append((kind, {part: value for part, value in parts if isinstance(value, str) and value}))
+    return found
 
 
 def _plain(value: Any) -> str | int | float | bool | None:

@@ -49,14 +49,18 @@ _log = get_logger("kubeshard.runtime")
 class LoopWatch:
     """Watches the loop in which the block is entered, for the time of the block.
 
-    `lag`: by how many seconds that loop is late; called in the thread.
+    `lag`: by how many seconds that loop is late. `blocked` is told the name of the task of each blockage. Both are
+    called in the thread, and must neither wait nor raise.
     """
 
-    def __init__(self, lag: Callable[[], float], limit: float = 1.0) -> None:
+    def __init__(
+        self, lag: Callable[[], float], limit: float = 1.0, blocked: Callable[[str], None] = lambda task: None
+    ) -> None:
         if not limit > 0:
             raise ValueError(f"limit {limit} s must be positive")
         self._lag = lag
         self._limit = limit
+        self._tell = blocked
         self._over = threading.Event()
         self._blocked = False
         self._longest = 0.0
@@ -90,14 +94,16 @@ class LoopWatch:
 
     def _report(self, lag: float) -> None:
         task = asyncio.current_task(self._loop)
+        name = task.get_name() if task else "none: a callback"
         frame = sys._current_frames().get(self._loops_thread)
         _log.error(
             "The event loop is blocked; nothing else runs meanwhile",
             seconds=round(lag, 1),
-            task=task.get_name() if task else "none: a callback",
+            task=name,
             at=_where(frame),
             advice="use await, a BlockingReconciler or a thread for what waits or computes for long",
         )
+        self._tell(name if task else "callback")
 
 
 def _where(frame: FrameType | None) -> str:

@@ -184,6 +184,12 @@ async def _waiting(ring: str, asking: Callable[[], Awaitable[T]]) -> T:
 
 def _problem(error: ApiError) -> str:
     match error:
+        case NotFound() if not error.details.get("name"):
+            return (
+                "the API server has no ControllerRings: install the CustomResourceDefinition "
+                f"{ControllerRing.KIND.plural}.{ControllerRing.KIND.group}, or say sharded=True in the controllers' "
+                "watches"
+            )
         case NotFound():
             return "it does not exist: create it, or correct the name, or say sharded=True in the controllers' watches"
         case Throttled() | Timeout() | Unavailable():

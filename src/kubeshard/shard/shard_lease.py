@@ -28,7 +28,7 @@ from kubeshard.runtime.world import World
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.shard_claim import ShardClaim, Takeover
 from kubeshard.shard.timing import LeaseTiming
-from kubeshard.tenure.keeper import LeaseKeeper, NoTenureMetrics
+from kubeshard.tenure.keeper import LeaseKeeper, NoTenureMetrics, TenureMetrics
 from kubeshard.tenure.machine import Machine
 from kubeshard.tenure.tenure import Tenure
 
@@ -66,7 +66,8 @@ class ShardLease:
 
     `client` is what the controllers write with: its connections are reset when the Lease is lost. The keeper has one of
     its own, of the same configuration and in the same world. `keep_on_stop` leaves the Lease to expire also after a
-    clean stop, so that a restart under the same name finds its objects still its own.
+    clean stop, so that a restart under the same name finds its objects still its own. `metrics` is told from the
+    keeper's thread.
 
     RBAC: `get`, `create`, `update`, `watch` on `leases` in the shard's namespace.
     """
@@ -79,12 +80,14 @@ class ShardLease:
         timing: LeaseTiming | None = None,
         takeover: Takeover = Takeover.AFTER_RECORD,
         keep_on_stop: bool = False,
+        metrics: TenureMetrics | None = None,
     ) -> None:
         self.shard = shard
         self._client = client
         self._timing = timing or LeaseTiming()
         self._takeover = takeover
         self._keep_on_stop = keep_on_stop
+        self._metrics = metrics or NoTenureMetrics()
 
     @asynccontextmanager
     async def held(
@@ -116,7 +119,7 @@ class ShardLease:
             watches=True,
             watchdog=watchdog,
             clock=world.clock,
-            metrics=NoTenureMetrics(),
+            metrics=self._metrics,
             rewound=rewound,
         )
         async with keeper.held(world.thread(USER_AGENT), release=not self._keep_on_stop):

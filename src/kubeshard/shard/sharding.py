@@ -38,8 +38,7 @@ from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.clusters import HOME
 from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.grants import OWN, READ, Grant
-from kubeshard.core.kinds import GroupKind, GroupResource, Kind
-from kubeshard.core.namespaces import ALL, All
+from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.manager.leader_election import ElectionTiming, LeaderElection
@@ -49,6 +48,8 @@ from kubeshard.manager.runnable import Work
 from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.fence import ShardFence
 from kubeshard.shard.identity import ShardIdentity, check_ring_name, check_shard_name, identify
+from kubeshard.shard.metrics import ShardMetrics
+from kubeshard.shard.prepared import Prepared
 from kubeshard.shard.reclaiming import reclaim
 from kubeshard.shard.ring_resources import (
     declared_resources,
@@ -59,9 +60,8 @@ from kubeshard.shard.ring_resources import (
 from kubeshard.shard.shard_claim import Takeover
 from kubeshard.shard.shard_lease import ShardLease, ShardTenure
 from kubeshard.shard.timing import LeaseTiming
-from kubeshard.shard.wrapper import Handovers, shard_predicate
+from kubeshard.shard.wrapper import shard_predicate
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
-from kubeshard.sharding.classification import RingResources
 from kubeshard.tenure.tenure import Gate
 
 Mode = Literal["shard", "sharder", "both"]
@@ -122,7 +122,7 @@ class Sharding:
         self._keep_lease_on_stop = keep_lease_on_stop
         self._pod_name_required = pod_name_required
         self._objects_in = objects_in
-        self._prepared: _Prepared | None = None
+        self._prepared: Prepared | None = None
         self._tenure: ShardTenure | None = None
 
     async def prepare(
@@ -149,7 +149,14 @@ class Sharding:
             client, self.ring, controllers, self._given, shares_out=self.mode != "shard"
         )
         kinds = await find_kinds(objects, self.ring, resources, controllers)
-        self._prepared = _Prepared(shard, resources, kinds, client, objects, self._declared(controllers))
+        metrics = ShardMetrics(
+            shard,
+            margin=lambda: self._tenure.margin() if self._tenure else 0.0,
+            refused=lambda: objects.refused_writes,
+            unfenced=lambda: objects.unfenced_writes,
+        )
+        declared = self._declared(controllers)
+        self._prepared = Prepared(shard, resources, kinds, client, objects, declared, metrics)
         if self._is_shard:
             self._prepared.warn_about_idle_resources(controllers)
         else:
@@ -206,7 +213,11 @@ class Sharding:
         return None if self.mode == "shard" else self._election(self.ring)
 
     def beside(self, events: EventSink, metrics: Metrics, health: HealthGate) -> Sequence[Work]:
-        """The candidate for the ring's sharder. Its Lease is `sharder-<ring>`, beside those of the shards."""
+        """The candidate for the ring's sharder, whose Lease is `sharder-<ring>`, beside those of the shards; and the
+        shard's metrics.
+        """
+        if self._is_shard:
+            metrics.registry.register(self._ready.metrics)
         if self.mode == "shard":
             return ()
         # A shard of a sharder service need not load it.
@@ -257,6 +268,7 @@ class Sharding:
             timing=self._timing,
             takeover=self._takeover,
             keep_on_stop=self._keep_lease_on_stop,
+            metrics=prepared.metrics,
         )
         loop = asyncio.get_running_loop()
 
@@ -269,7 +281,7 @@ class Sharding:
             await self._reclaim(prepared, tenure, caches[self._objects_in])
             yield tenure
 
-    async def _reclaim(self, prepared: _Prepared, tenure: ShardTenure, cache: Cache) -> None:
+    async def _reclaim(self, prepared: Prepared, tenure: ShardTenure, cache: Cache) -> None:
         """Before any work, after the name had been given up. Ends early when the Lease is lost."""
         if not tenure.returning:
             return
@@ -289,7 +301,7 @@ class Sharding:
             tenure.objects_reclaimed()
 
     @property
-    def _ready(self) -> _Prepared:
+    def _ready(self) -> Prepared:
         assert self._prepared is not None, "prepare has to come first"
         return self._prepared
 
@@ -332,66 +344,3 @@ class _NothingToLose:
         raise AssertionError
 
     def stopped_cleanly(self) -> None: ...
-
-
-class _Prepared:
-    """What is known once the ring was read."""
-
-    def __init__(
-        self,
-        shard: ShardIdentity,
-        resources: RingResources,
-        kinds: Mapping[GroupKind, Kind],
-        client: Client,
-        objects: Client,
-        declared: ControllerRing | None,
-    ) -> None:
-        self.shard = shard
-        self.declared = declared
-        self.resources = resources
-        self.kinds = kinds
-        self.handovers = Handovers(
-            shard.label,
-            shard.drain,
-            shard.name,
-            lambda kind: kind.group_resource in resources,
-            client.world.clock,
-        )
-        self.client = client
-        self.objects = objects
-        """That of the cluster in which the ring's objects are."""
-
-    def places(self, cache: Cache) -> list[tuple[Kind, str | All]]:
-        """Where this process sees objects of the ring."""
-        return [
-            (kind, namespace or ALL)
-            for kind in self.kinds.values()
-            for namespace in {part for i in cache.informers_of(kind) for part in i.scope.parts(kind)}
-        ]
-
-    def refuse_shares(self, controllers: Sequence[Controller[Any]]) -> None:
-        """Where this process is no shard: raises ConfigurationError for a controller that would run here, and reads
-        what it sees its share of elsewhere.
-        """
-        for controller in controllers:
-            primary, *others = (watch.form.kind.group_resource for watch in controller.watches)
-            if primary not in self.resources and (
-                shared := [each for each in others if each in self.resources]
-            ):
-                raise ConfigurationError(
-                    f"controller {controller.name} is not sharded but watches {', '.join(map(str, shared))}, of which "
-                    "a process in the mode sharder has no share: take the mode both"
-                )
-
-    def warn_about_idle_resources(self, controllers: Sequence[Controller[Any]]) -> None:
-        """A main resource without a controller: its objects are labelled for us, and nobody acknowledges
-        drains.
-        """
-        reconciled = {controller.primary_watch.form.kind.group_resource for controller in controllers}
-        for entry in self.resources.entries:
-            if entry.main and entry.resource not in reconciled:
-                _log.warning(
-                    "No controller here reconciles a main resource of the ring; its objects will never be drained",
-                    ring=self.shard.ring,
-                    resource=str(entry.resource),
-                )

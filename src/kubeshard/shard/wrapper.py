@@ -38,8 +38,8 @@ from kubeshard.controller.context import Context
 from kubeshard.controller.predicates import Predicate, always
 from kubeshard.controller.reconciler import ReconcileFn, Result
 from kubeshard.core.errors import ApiError, Conflict, NotFound, NotOurs, PatchTestFailed
-from kubeshard.core.kinds import Kind
-from kubeshard.core.objects import KubeObject, ObjectMeta, metadata_only
+from kubeshard.core.kinds import GroupKind, GroupResource, Kind
+from kubeshard.core.objects import Key, KubeObject, ObjectMeta, metadata_only
 from kubeshard.core.patches import JsonPatch, MergePatch, pointer, remove, test
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
@@ -65,7 +65,8 @@ TRIES_BY_VERSION = 3
 class Handovers:
     """What all sharded controllers of a process share about one ring: one per process and ring.
 
-    `sharded_kind` says of which kinds (main and controlled) the cache holds this shard's part only.
+    `sharded_kind` says of which kinds (main and controlled) the cache holds this shard's part only. `acknowledged` is
+    called for each object that was let go, with the seconds for which it was asked for.
     """
 
     def __init__(
@@ -75,8 +76,13 @@ class Handovers:
         shard: str,
         sharded_kind: Callable[[Kind], bool],
         clock: Clock,
+        acknowledged: Callable[[GroupResource, float], None] = lambda resource, seconds: None,
     ) -> None:
         self.floors = Floors(clock)
+        self._clock = clock
+        self._acknowledged = acknowledged
+        self._asked: dict[tuple[GroupKind, Key], float] = {}
+        """Since when each object that has not been let go yet has been asked for."""
         self._label = label
         self._drain = drain
         self._shard = shard
@@ -85,6 +91,20 @@ class Handovers:
     def sharded(self, inner: ReconcileFn) -> ReconcileFn:
         """One controller's reconcile as a shard runs it: for `Controller.guarded`, called once per controller."""
         return _Sharded(self, inner)
+
+    def asked_for(self, kind: Kind, ctx: Context) -> None:
+        """The run sees that the object is asked for."""
+        since = min((cause.since for cause in ctx.why), default=self._clock.monotonic())
+        self._asked.setdefault((kind.group_kind, ctx.key), since)
+
+    def not_asked_for(self, kind: GroupKind, key: Key) -> None:
+        if self._asked:
+            self._asked.pop((kind, key), None)
+
+    def let_go(self, kind: Kind, key: Key) -> None:
+        since = self._asked.pop((kind.group_kind, key), None)
+        if since is not None:
+            self._acknowledged(kind.group_resource, self._clock.monotonic() - since)
 
     def ours(self, metadata: ObjectMeta) -> bool:
         return metadata.label(self._label) == self._shard
@@ -123,6 +143,8 @@ class _Sharded:
     async def __call__(self, ctx: Context, obj: KubeObject | None) -> Result | None:
         self._follow(ctx)
         handovers, kind = self._handovers, ctx.form.kind.group_kind
+        if obj is None or not (handovers.ours(obj.metadata) and handovers.draining(obj.metadata)):
+            handovers.not_asked_for(kind, ctx.key)
         if obj is None:
             return await self._run(ctx, None)
         if not handovers.floors.admit(kind, ctx.key, obj.metadata.resource_version):
@@ -175,6 +197,7 @@ class _Sharded:
         handovers, kind, key = self._handovers, ctx.form.kind, ctx.key
         form = metadata_only(kind)
         conflict: ApiError | None = None
+        handovers.asked_for(kind, ctx)
         for attempt in range(TRIES):
             try:
                 if conflict is not None:
@@ -201,6 +224,7 @@ class _Sharded:
                 if handovers.ours(after) and handovers.draining(after):
                     raise ApiError(PUT_BACK)
                 handovers.floors.lift(kind.group_kind, key, after.resource_version)
+                handovers.let_go(kind, key)
                 _log.info("Acknowledged drain", object=str(key), kind=str(kind.group_kind))
                 return None
         assert conflict is not None

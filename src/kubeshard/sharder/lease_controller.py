@@ -36,6 +36,7 @@ from kubeshard.core.times import micro_time
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.rings import Rings
+from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.leases import Change, Shard
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
 from kubeshard.sharding.states import ShardState
@@ -134,6 +135,10 @@ class ShardLeases(Reconciler[Lease]):
                 "The Lease is not a shard of its ring: its name is not a valid label value",
                 action="Ignore",
             )
+        if shard.state is ShardState.EXPIRED:
+            patience = f"its objects stay with it for another {shard.times.to_uncertain:.0f} s"
+            note = f"{shard.key} has not renewed its Lease in time; {patience}"
+            ctx.event(shard.lease, "Warning", "ShardExpired", note, action="Observe")
         labels = {"resourceVersion": meta.resource_version, "labels": {STATE_LABEL: str(shard.state)}}
         try:
             patched = await ctx.client.patch(
@@ -142,7 +147,31 @@ class ShardLeases(Reconciler[Lease]):
         except NotFound:
             return shard
         self._observer.observe(patched)
+        if before.available != shard.state.available and shard.valid:
+            self._tell_membership(ctx, shard)
         return self._shard(shard.key) or shard
+
+    def _tell_membership(self, ctx: Context, shard: Shard) -> None:
+        """Events on the ControllerRing, where there is one: that is where people look for its shards."""
+        ring = self._rings.get(shard.ring)
+        about: ControllerRing | Lease = shard.lease
+        if ring is not None and ring.resource.metadata.uid:
+            about = ring.resource
+        if shard.state.available:
+            ctx.event(
+                about,
+                "Normal",
+                "ShardJoined",
+                f"{shard.key} takes part in the ring",
+                action="Assign",
+                related=shard.lease,
+            )
+        elif shard.lease.spec.holder_identity:
+            note = f"{shard.key} did not renew its Lease, which was taken over; its objects go to the other shards"
+            ctx.event(about, "Warning", "ShardTakenOver", note, action="TakeOver", related=shard.lease)
+        else:
+            note = f"{shard.key} gave its Lease back; its objects go to the other shards"
+            ctx.event(about, "Normal", "ShardLeft", note, action="Assign", related=shard.lease)
 
     async def _seize(self, ctx: Context, shard: Shard) -> Result | None:
         """Takes the Lease if the server, asked once more, shows the very record that was not renewed."""
@@ -158,6 +187,8 @@ class ShardLeases(Reconciler[Lease]):
         ctx.log.info("Shard Lease was not renewed for twice its duration; taking it over", ring=shard.ring)
         taken = await ctx.client.replace(msgspec.structs.replace(current.lease, spec=self._taken(current)))
         self._observer.observe(taken)
+        if (ring := self._rings.get(shard.ring)) is not None:
+            ring.metrics.taken_over()
         return _after(duration)
 
     async def _collect(self, ctx: Context, shard: Shard) -> None:

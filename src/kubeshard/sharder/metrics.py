@@ -6,6 +6,8 @@ with a star.
 | `controller_sharding_movements_total` | counter | controllerring, group, resource |
 | `controller_sharding_drains_total` | counter | controllerring, group, resource |
 | `controller_sharding_ring_calculations_total` | counter | controllerring |
+| `controller_sharding_late_assignments_total` * | counter | controllerring, group, resource |
+| `controller_sharding_takeovers_total` * | counter | controllerring |
 | `controller_sharding_move_failures_total` * | counter | controllerring, group, resource, reason |
 | `controller_sharding_drains_pending` * | gauge | controllerring, group, resource |
 | `controller_sharding_oldest_drain_seconds` * | gauge | controllerring |
@@ -63,6 +65,15 @@ class SharderMetrics:
         )
         self.drains = make(
             Counter, "drains", "Objects that the sharder asked their shard to drain.", resource
+        )
+        self.late_assignments = make(
+            Counter,
+            "late_assignments",
+            "Objects that the sharder found without a shard and gave one, the webhook having not.",
+            resource,
+        )
+        self.takeovers = make(
+            Counter, "takeovers", "Leases taken over from shards that did not renew them.", ring
         )
         self.calculations = make(Counter, "ring_calculations", "Hash rings calculated.", ring)
         self.failures = make(
@@ -127,6 +138,12 @@ class RingMetrics:
     def moved(self, resource: GroupResource) -> None:
         self._of(self._metrics.movements, resource).inc()
 
+    def assigned_late(self, resource: GroupResource) -> None:
+        self._of(self._metrics.late_assignments, resource).inc()
+
+    def taken_over(self) -> None:
+        self._of(self._metrics.takeovers).inc()
+
     def drained(self, resource: GroupResource) -> None:
         self._of(self._metrics.drains, resource).inc()
 
@@ -164,6 +181,10 @@ class RingMetrics:
         """The ring has these resources: what was counted for others goes."""
         self._resources = resources
         self._remove([key for key in self._series if key[1] is not None and key[1] not in resources])
+        # A counter that begins with its first count hides that one from rates.
+        self._of(self._metrics.takeovers)
+        for resource in resources:
+            self._of(self._metrics.late_assignments, resource)
 
     def end(self) -> None:
         """The ring is gone, and what was counted for it."""

@@ -275,6 +275,8 @@ class Mover:
         if shard != job.decision.target and not (job.ring.strict and shard):
             raise ApiError(f"the API server stored shard {shard!r} instead of {job.decision.target!r}")
         job.ring.metrics.moved(job.entry.resource)
+        if job.decision.action is Action.ASSIGN:
+            job.ring.metrics.assigned_late(job.entry.resource)
         return Outcome.MOVED
 
     async def _move_as_the_reference(self, job: Job, view: RingView, still: Still | None) -> str:

@@ -219,8 +219,12 @@ async def _applied(ctx: Context, body: Mapping[str, Any]) -> MutatingWebhookConf
 
 
 def _tell_news(ctx: Context, ring: ControllerRing, status: ControllerRingStatus) -> None:
-    """An event for each finding that is not in the ring's present status."""
+    """An event for each finding that is not in the ring's present status, and when the last shard has gone."""
     known = {(c.type, c.message) for c in (ring.status.conditions if ring.status else ())}
     for condition in status.conditions:
         if condition.type in OWN_CONDITIONS and (condition.type, condition.message) not in known:
             ctx.event(ring, "Warning", condition.reason, condition.message, action="Reconcile")
+    before, after = ring.status, status
+    if before is not None and before.available_shards and not after.available_shards:
+        note = "No shard is available: objects keep the shard that they had, and new ones get none"
+        ctx.event(ring, "Warning", "NoShardAvailable", note, action="Assign")

@@ -22,18 +22,26 @@ does so first, at its next renewal; and a restored record may name nobody.
 """
 
 from kubeshard.tenure.claim import Claim, Patience
-from kubeshard.tenure.keeper import LeaseKeeper, NoTenureMetrics, TenureMetrics
+from kubeshard.tenure.keeper import (
+    RENEWAL_FAILURES,
+    LeaseKeeper,
+    NoTenureMetrics,
+    RenewalFailure,
+    TenureMetrics,
+)
 from kubeshard.tenure.machine import Machine
 from kubeshard.tenure.tenure import Gate, Tenure
 from kubeshard.tenure.timing import Timing
 
 __all__ = [
+    "RENEWAL_FAILURES",
     "Claim",
     "Gate",
     "LeaseKeeper",
     "Machine",
     "NoTenureMetrics",
     "Patience",
+    "RenewalFailure",
     "Tenure",
     "TenureMetrics",
     "Timing",

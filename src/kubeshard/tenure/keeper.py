@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Protocol, assert_never
+from typing import Literal, Protocol, assert_never, get_args
 
 from kubeshard.client.client import Client
 from kubeshard.client.watching import Changed
@@ -48,9 +48,18 @@ _SHORTEST_SLEEP = 0.001
 
 _FORBIDDEN_WATCH_PAUSE = 60.0
 
+_ADVICE = "grant get, create, update and watch on leases in this namespace"
+
+
+RenewalFailure = Literal["conflict", "forbidden", "throttled", "timeout", "unavailable", "unfit", "other"]
+"""Why a Lease was not acquired or renewed: somebody else wrote it, the API server's answer, or this process itself."""
+RENEWAL_FAILURES: tuple[RenewalFailure, ...] = get_args(RenewalFailure)
+
 
 class TenureMetrics(Protocol):
-    """Becomes `leader_election_master_status` and `leader_election_slowpath_total`, label `name`."""
+    """What a keeper tells as it happens, about the Lease of that name. Called where the keeper runs: must neither block
+    nor raise.
+    """
 
     def holding(self, name: str, holds: bool) -> None: ...
 
@@ -58,11 +67,23 @@ class TenureMetrics(Protocol):
         """A renewal needed a read first."""
         ...
 
+    def renewed(self, name: str) -> None:
+        """The Lease was acquired, or renewed."""
+        ...
+
+    def not_renewed(self, name: str, why: RenewalFailure) -> None:
+        """A request for it failed, or none was made because the process is unfit (once until it is fit again)."""
+        ...
+
 
 class NoTenureMetrics:
     def holding(self, name: str, holds: bool) -> None: ...
 
     def slow_path(self, name: str) -> None: ...
+
+    def renewed(self, name: str) -> None: ...
+
+    def not_renewed(self, name: str, why: RenewalFailure) -> None: ...
 
 
 class LeaseKeeper:
@@ -192,6 +213,7 @@ class LeaseKeeper:
         machine, clock = self._machine, self._clock
         client = client.with_timeout(machine.timing.server_timeout)
         failure, kind = "", "no answer"
+        why: RenewalFailure | None = None
         try:
             async with asyncio.timeout(action.timeout) as self._attempt:
                 match action:
@@ -205,23 +227,29 @@ class LeaseKeeper:
         except NotFound as error:
             if isinstance(action, Create):
                 failure = kind = error_line(error)  # the namespace does not exist
+                why = "other"
             else:
                 machine.found(None, clock.boottime())
         except (Conflict, AlreadyExists):
             machine.rejected(clock.boottime())
+            why = "conflict"
         except (Throttled, Timeout, Unavailable) as error:
-            failure = error_line(error)
+            failure, why = error_line(error), _why(error)
         except KubeshardError as error:
             failure = kind = error_line(error)
+            why = _why(error)
         except TimeoutError:
-            failure = f"no answer within {action.timeout:.1f}s"
+            failure, why = f"no answer within {action.timeout:.1f}s", "timeout"
         finally:
             self._attempt = None
+        if why is not None:
+            self._metrics.not_renewed(self._claim.name, why)
         writing = not isinstance(action, Get)
         if failure:
             machine.failed(failure, clock.boottime())
             if (writing, kind) != self._trouble and machine.state not in LAST_STATES:
-                self._log.warning("A request for the Lease failed", error=failure)
+                advice = {"advice": _ADVICE} if why == "forbidden" else {}
+                self._log.warning("A request for the Lease failed", error=failure, **advice)
             self._trouble = (writing, kind)
         elif writing or not self._trouble[0]:  # a read that works mends no write that fails
             self._trouble = (False, "")
@@ -236,6 +264,7 @@ class LeaseKeeper:
             self._log.warning(
                 "Not renewing the Lease: this process is unfit to hold it", reason=machine.unfit
             )
+            self._metrics.not_renewed(self._claim.name, "unfit")
         self._told_unfit = bool(machine.unfit)
         if machine.holds:
             seconds = min(seconds, LONGEST_SLEEP)
@@ -280,6 +309,7 @@ class LeaseKeeper:
             return
         assert machine.deadline is not None
         self._watchdog.arm(machine.deadline)
+        self._metrics.renewed(self._claim.name)
         if not self._granted:
             self._granted = True
             self._log.info("Acquired the Lease")
@@ -352,3 +382,16 @@ class LeaseKeeper:
                 await self._left.wait()
         if not self._left.is_set():
             self._watchdog.bite()
+
+
+def _why(error: KubeshardError) -> RenewalFailure:
+    match error:
+        case Forbidden():
+            return "forbidden"
+        case Throttled():
+            return "throttled"
+        case Timeout():
+            return "timeout"
+        case Unavailable():
+            return "unavailable"
+    return "other"

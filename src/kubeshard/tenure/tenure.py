@@ -89,6 +89,11 @@ class Tenure:
         if not self.holds():
             raise NotOurs(self._message)
 
+    def margin(self) -> float:
+        """Seconds for which work may go on without a renewal; 0 once the right is over. From any thread."""
+        left = self._work_until - self._clock.boottime()
+        return 0.0 if self._over else max(0.0, left)
+
     def stopped_cleanly(self) -> None:
         """All work is proven to have ended, nothing is in flight: leaving gives the Lease back."""
         self._stopped = self._over = True

@@ -1,0 +1,64 @@
+"""The commands `kubeshard monitoring`: rules of Prometheus, dashboards of Grafana, and the table of metrics."""
+
+from __future__ import annotations
+
+import click
+
+from kubeshard.cli.options import Command
+from kubeshard.core.errors import ConfigurationError
+
+
+@click.group(short_help="Print alerts, dashboards, and the metrics that there are.")
+def monitoring() -> None:
+    """Alerts for Prometheus, dashboards for Grafana, and the metrics that sharder and shards expose."""
+
+
+@monitoring.command(
+    cls=Command,
+    short_help="Print the alerts as rules of Prometheus.",
+    examples=(
+        "kubeshard monitoring rules > /etc/prometheus/rules/kubeshard.yaml",
+        "kubeshard monitoring rules --resource my-system | kubectl apply -f -",
+    ),
+)
+@click.option(
+    "--resource",
+    "namespace",
+    metavar="NAMESPACE",
+    help="As a PrometheusRule in that namespace, for the Prometheus operator (default: a file of Prometheus).",
+)
+def rules(namespace: str | None) -> None:
+    """Print the alerts as YAML. docs/alerts.md says of each what it means and what to do."""
+    import yaml
+
+    from kubeshard.monitoring.alerting import prometheus_rule
+    from kubeshard.monitoring.alerting import rules as rendered
+
+    found = rendered() if namespace is None else prometheus_rule(namespace)
+    click.echo(yaml.safe_dump(found, sort_keys=False, width=120), nl=False)
+
+
+@monitoring.command(
+    cls=Command,
+    short_help="Print a dashboard for Grafana.",
+    examples=("kubeshard monitoring dashboard shards > shards.json",),
+)
+@click.argument("name", metavar="sharder|shards")
+def dashboard(name: str) -> None:
+    """Print a dashboard as JSON, as Grafana imports it: that of the sharder, or that of the shards."""
+    import json
+
+    from kubeshard.monitoring.grafana import dashboards
+
+    known = dashboards()
+    if name not in known:
+        raise ConfigurationError(f"there is no dashboard {name}: choose one of {', '.join(known)}")
+    click.echo(json.dumps(known[name], indent=1))
+
+
+@monitoring.command(cls=Command, short_help="List the metrics.")
+def metrics() -> None:
+    """List the metrics of sharder and shards, with labels and meaning, as Markdown."""
+    from kubeshard.monitoring.page import tables
+
+    click.echo(tables(), nl=False)

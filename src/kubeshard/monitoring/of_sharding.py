@@ -1,0 +1,207 @@
+"""The metrics of rings, shards and the webhook that assigns objects."""
+
+from __future__ import annotations
+
+from kubeshard.monitoring.definition import table
+
+RINGS = table(
+    "sharder",
+    (
+        "controller_sharding_movements_total",
+        "counter",
+        "controllerring group resource",
+        "Objects whose shard label the sharder changed.",
+    ),
+    (
+        "controller_sharding_drains_total",
+        "counter",
+        "controllerring group resource",
+        "Objects that the sharder asked their shard to drain.",
+    ),
+    (
+        "controller_sharding_late_assignments_total",
+        "counter",
+        "controllerring group resource",
+        "Objects that the sharder found without a shard and gave one, the webhook having not.",
+    ),
+    (
+        "controller_sharding_takeovers_total",
+        "counter",
+        "controllerring",
+        "Leases taken over from shards that did not renew them.",
+    ),
+    ("controller_sharding_ring_calculations_total", "counter", "controllerring", "Hash rings calculated."),
+    (
+        "controller_sharding_move_failures_total",
+        "counter",
+        "controllerring group resource reason",
+        "Movements and drains that failed for one object.",
+    ),
+    (
+        "controller_sharding_drains_pending",
+        "gauge",
+        "controllerring group resource",
+        "Objects with the drain label, at the last look.",
+    ),
+    (
+        "controller_sharding_oldest_drain_seconds",
+        "gauge",
+        "controllerring",
+        "Age of the oldest pending drain, at the last look.",
+    ),
+    (
+        "controller_sharding_objects_unassigned",
+        "gauge",
+        "controllerring group resource",
+        "Objects without an available shard that could not be given one, at the last look.",
+    ),
+    (
+        "controller_sharding_oldest_unassigned_seconds",
+        "gauge",
+        "controllerring",
+        "How long the first of these objects has been found so, at the last look.",
+    ),
+    (
+        "controller_sharding_resync_duration_seconds",
+        "histogram",
+        "controllerring reach",
+        "Duration of looks at the objects of one of a ring's resources.",
+    ),
+    (
+        "controller_sharding_assignments_total",
+        "counter",
+        "controllerring group resource",
+        "Objects assigned to a shard by the webhook.",
+    ),
+    (
+        "controller_sharding_webhook_unassigned_total",
+        "counter",
+        "controllerring reason",
+        "Objects that the webhook let through without a shard although they may need one.",
+    ),
+    (
+        "controller_sharding_webhook_restored_total",
+        "counter",
+        "controllerring",
+        "Shard labels that the webhook put back.",
+    ),
+    (
+        "controller_sharding_controllerring_metadata_generation",
+        "gauge",
+        "controllerring uid",
+        "The ring's generation.",
+    ),
+    (
+        "controller_sharding_controllerring_observed_generation",
+        "gauge",
+        "controllerring uid",
+        "Generation last reconciled.",
+    ),
+    (
+        "controller_sharding_controllerring_status_shards",
+        "gauge",
+        "controllerring uid",
+        "Shards of the ring.",
+    ),
+    (
+        "controller_sharding_controllerring_status_available_shards",
+        "gauge",
+        "controllerring uid",
+        "Available shards.",
+    ),
+    (
+        "controller_sharding_shard_info",
+        "gauge",
+        "namespace shard controllerring uid",
+        "Information about a shard.",
+    ),
+    (
+        "controller_sharding_shard_state",
+        "gauge",
+        "namespace shard controllerring state",
+        "The shard's state label.",
+    ),
+)
+
+SHARDS = table(
+    "shard",
+    (
+        "controller_sharding_lease_held",
+        "gauge",
+        "controllerring shard",
+        "Whether this shard holds its Lease.",
+    ),
+    (
+        "controller_sharding_lease_margin_seconds",
+        "gauge",
+        "controllerring shard",
+        "For how long this shard may go on working without a renewal of its Lease.",
+    ),
+    (
+        "controller_sharding_lease_renewals_total",
+        "counter",
+        "controllerring shard",
+        "How often the Lease was acquired or renewed.",
+    ),
+    (
+        "controller_sharding_lease_renewal_failures_total",
+        "counter",
+        "controllerring shard reason",
+        "Requests for the Lease that failed, and times at which the process was unfit to renew it.",
+    ),
+    (
+        "controller_sharding_refused_writes_total",
+        "counter",
+        "controllerring by",
+        "Writes that were refused because the object, or the time to write, was not the shard's any more.",
+    ),
+    (
+        "controller_sharding_unfenced_writes_total",
+        "counter",
+        "controllerring",
+        "Writes whose author said that they need not prove whose the object is.",
+    ),
+    (
+        "controller_sharding_drains_acknowledged_total",
+        "counter",
+        "controllerring group resource",
+        "Objects that this shard was asked for and has let go.",
+    ),
+    (
+        "controller_sharding_drain_acknowledgement_seconds",
+        "histogram",
+        "controllerring group resource",
+        "How long objects waited from when this shard was asked for them until it had let go.",
+    ),
+)
+
+WEBHOOKS = table(
+    "sharder",
+    (
+        "controller_runtime_webhook_requests_total",
+        "counter",
+        "webhook code",
+        "Total number of admission requests by HTTP status code.",
+    ),
+    (
+        "controller_runtime_webhook_latency_seconds",
+        "histogram",
+        "webhook",
+        "Histogram of the latency of processing admission requests.",
+    ),
+    (
+        "controller_runtime_webhook_requests_in_flight",
+        "gauge",
+        "webhook",
+        "Current number of admission requests being served.",
+    ),
+    (
+        "controller_runtime_webhook_panics_total",
+        "counter",
+        "",
+        "Total number of exceptions of webhook handlers.",
+    ),
+    ("certwatcher_read_certificate_total", "counter", "", "Reads of a certificate."),
+    ("certwatcher_read_certificate_errors_total", "counter", "", "Reads that gave no usable certificate."),
+    ("cert_not_after", "gauge", "", "End of validity of the served certificate, seconds since the epoch."),
+)

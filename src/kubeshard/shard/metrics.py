@@ -1,0 +1,137 @@
+"""What a shard counts about itself.
+
+| metric | type | labels |
+|---|---|---|
+| `controller_sharding_lease_held` | gauge | controllerring, shard |
+| `controller_sharding_lease_margin_seconds` | gauge | controllerring, shard |
+| `controller_sharding_lease_renewals_total` | counter | controllerring, shard |
+| `controller_sharding_lease_renewal_failures_total` | counter | controllerring, shard, reason |
+| `controller_sharding_refused_writes_total` | counter | controllerring, by |
+| `controller_sharding_unfenced_writes_total` | counter | controllerring |
+| `controller_sharding_drains_acknowledged_total` | counter | controllerring, group, resource |
+| `controller_sharding_drain_acknowledgement_seconds` | histogram | controllerring, group, resource |
+
+The margin is 0 while the Lease is not held. Refusals are those of which the fence knows: a patch that names an older
+version of an object is a conflict like any other. The number of series is bounded by the ring's resources.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.manager.series import Durations
+from kubeshard.shard.identity import ShardIdentity
+from kubeshard.tenure.keeper import RENEWAL_FAILURES, RenewalFailure
+
+PREFIX = "controller_sharding"
+
+ACKNOWLEDGEMENT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+
+class ShardMetrics(Collector):
+    """Of one shard. `margin` gives the seconds until its right to work ends; `refused` and `unfenced` the writes that
+    its client counted. Also what its Lease's keeper reports to, from a thread of its own.
+    """
+
+    def __init__(
+        self,
+        shard: ShardIdentity,
+        *,
+        margin: Callable[[], float],
+        refused: Callable[[], tuple[int, int]],
+        unfenced: Callable[[], int],
+    ) -> None:
+        self._shard = shard
+        self._margin = margin
+        self._refused = refused
+        self._unfenced = unfenced
+        self._held = False
+        self._renewals = 0
+        self._failures: Counter[RenewalFailure] = Counter(dict.fromkeys(RENEWAL_FAILURES, 0))
+        self._acknowledged: Counter[GroupResource] = Counter()
+        self._durations = Durations(
+            f"{PREFIX}_drain_acknowledgement_seconds",
+            "How long objects waited from when this shard was asked for them until it had let go.",
+            ("controllerring", "group", "resource"),
+            ACKNOWLEDGEMENT_BUCKETS,
+        )
+
+    def of_resource(self, resource: GroupResource) -> None:
+        """Drains of it will be counted: from now on there is a zero to see."""
+        self._acknowledged.setdefault(resource, 0)
+        self._durations.series(self._shard.ring, *resource)
+
+    def acknowledged(self, resource: GroupResource, seconds: float) -> None:
+        """The shard let an object go, so long after it was asked for it."""
+        self._acknowledged[resource] += 1
+        self._durations.series(self._shard.ring, *resource).observe(seconds)
+
+    # As the keeper's TenureMetrics
+
+    def holding(self, name: str, holds: bool) -> None:
+        self._held = holds
+
+    def slow_path(self, name: str) -> None: ...
+
+    def renewed(self, name: str) -> None:
+        self._renewals += 1
+
+    def not_renewed(self, name: str, why: RenewalFailure) -> None:
+        self._failures[why] += 1
+
+    # For a scrape
+
+    def collect(self) -> Iterator[Metric]:
+        ring = self._shard.ring
+        lease, labels = (ring, self._shard.name), ("controllerring", "shard")
+        held = GaugeMetricFamily(f"{PREFIX}_lease_held", "Whether this shard holds its Lease.", labels=labels)
+        held.add_metric(lease, self._held)
+        margin = GaugeMetricFamily(
+            f"{PREFIX}_lease_margin_seconds",
+            "For how long this shard may go on working without a renewal of its Lease.",
+            labels=labels,
+        )
+        margin.add_metric(lease, self._margin())
+        renewals = CounterMetricFamily(
+            f"{PREFIX}_lease_renewals", "How often the Lease was acquired or renewed.", labels=labels
+        )
+        renewals.add_metric(lease, self._renewals)
+        failures = CounterMetricFamily(
+            f"{PREFIX}_lease_renewal_failures",
+            "Requests for the Lease that failed, and times at which the process was unfit to renew it.",
+            labels=(*labels, "reason"),
+        )
+        for reason, count in self._failures.items():
+            failures.add_metric((*lease, reason), count)
+        yield from (held, margin, renewals, failures)
+        yield from self._writes(ring)
+        drains = CounterMetricFamily(
+            f"{PREFIX}_drains_acknowledged",
+            "Objects that this shard was asked for and has let go.",
+            labels=("controllerring", "group", "resource"),
+        )
+        for resource, count in self._acknowledged.items():
+            drains.add_metric((ring, *resource), count)
+        yield drains
+        yield from self._durations.collect()
+
+    def _writes(self, ring: str) -> Iterator[Metric]:
+        refused = CounterMetricFamily(
+            f"{PREFIX}_refused_writes",
+            "Writes that were refused because the object, or the time to write, was not the shard's any more.",
+            labels=("controllerring", "by"),
+        )
+        for by, count in zip(("shard", "server"), self._refused(), strict=True):
+            refused.add_metric((ring, by), count)
+        unfenced = CounterMetricFamily(
+            f"{PREFIX}_unfenced_writes",
+            "Writes whose author said that they need not prove whose the object is.",
+            labels=("controllerring",),
+        )
+        unfenced.add_metric((ring,), self._unfenced())
+        yield from (refused, unfenced)

@@ -1,0 +1,90 @@
+"""What a process knows of its ring and of itself once it has read the ring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kubeshard.cache.cache import Cache
+from kubeshard.client.client import Client
+from kubeshard.controller.controller import Controller
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.core.namespaces import ALL, All
+from kubeshard.runtime.logs import get_logger
+from kubeshard.shard.identity import ShardIdentity
+from kubeshard.shard.metrics import ShardMetrics
+from kubeshard.shard.wrapper import Handovers
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.classification import RingResources
+
+_log = get_logger("kubeshard.shard")
+
+
+class Prepared:
+    """What is known once the ring was read."""
+
+    def __init__(
+        self,
+        shard: ShardIdentity,
+        resources: RingResources,
+        kinds: Mapping[GroupKind, Kind],
+        client: Client,
+        objects: Client,
+        declared: ControllerRing | None,
+        metrics: ShardMetrics,
+    ) -> None:
+        self.shard = shard
+        self.declared = declared
+        self.metrics = metrics
+        for entry in resources.entries:
+            if entry.main:
+                metrics.of_resource(entry.resource)
+        self.resources = resources
+        self.kinds = kinds
+        self.handovers = Handovers(
+            shard.label,
+            shard.drain,
+            shard.name,
+            lambda kind: kind.group_resource in resources,
+            client.world.clock,
+            metrics.acknowledged,
+        )
+        self.client = client
+        self.objects = objects
+        """That of the cluster in which the ring's objects are."""
+
+    def places(self, cache: Cache) -> list[tuple[Kind, str | All]]:
+        """Where this process sees objects of the ring."""
+        return [
+            (kind, namespace or ALL)
+            for kind in self.kinds.values()
+            for namespace in {part for i in cache.informers_of(kind) for part in i.scope.parts(kind)}
+        ]
+
+    def refuse_shares(self, controllers: Sequence[Controller[Any]]) -> None:
+        """Where this process is no shard: raises ConfigurationError for a controller that would run here, and reads
+        what it sees its share of elsewhere.
+        """
+        for controller in controllers:
+            primary, *others = (watch.form.kind.group_resource for watch in controller.watches)
+            if primary not in self.resources and (
+                shared := [each for each in others if each in self.resources]
+            ):
+                raise ConfigurationError(
+                    f"controller {controller.name} is not sharded but watches {', '.join(map(str, shared))}, of which "
+                    "a process in the mode sharder has no share: take the mode both"
+                )
+
+    def warn_about_idle_resources(self, controllers: Sequence[Controller[Any]]) -> None:
+        """A main resource without a controller: its objects are labelled for us, and nobody acknowledges
+        drains.
+        """
+        reconciled = {controller.primary_watch.form.kind.group_resource for controller in controllers}
+        for entry in self.resources.entries:
+            if entry.main and entry.resource not in reconciled:
+                _log.warning(
+                    "No controller here reconciles a main resource of the ring; its objects will never be drained",
+                    ring=self.shard.ring,
+                    resource=str(entry.resource),
+                )

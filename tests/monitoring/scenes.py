@@ -1,0 +1,191 @@
+"""Runs of a ring in which one thing goes wrong, each by the alert that tells of it, and one in which nothing does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from processes import Process, refusal
+from world import MAIN, Thing, Touch, World
+
+from kubeshard.controller import Context, Result
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.sharding import ControllerRing
+from kubeshard.testing.virtual_time import VirtualTimeLoop
+
+MINUTE = 60.0
+
+Scene = Callable[[World], Awaitable[None]]
+
+
+async def begin(world: World) -> None:
+    """Two sharders, two shards, ten objects, at rest."""
+    await world.install()
+    await world.make_ring()
+    world.sharder("x0")
+    world.sharder("x1")
+    for name in ("s0", "s1"):
+        world.shard(name, Touch())
+    await asyncio.sleep(20)
+    await world.make_things(10)
+    await world.until(lambda: world.all_owned("s0", "s1"), within=30)
+    await asyncio.sleep(2 * MINUTE)
+
+
+def refuse(process: Process, method: str, *parts: str) -> None:
+    """The process has no right to such requests any more: those whose target has all the parts."""
+
+    async def before(request: HttpRequest) -> HttpResponse | None:
+        asked = request.method == method and all(part in request.target for part in parts)
+        return refusal(403, "Forbidden") if asked else None
+
+    for network in process.networks:
+        network.before = before
+    connected = process.world.connected
+
+    def later(other: Process, network: object) -> None:
+        if connected is not None:
+            connected(other, network)  # type: ignore[arg-type]
+        if other is process:
+            network.before = before  # type: ignore[attr-defined]
+
+    process.world.connected = later
+
+
+async def create_things(world: World, count: int, every: float, prefix: str = "more") -> None:
+    for number in range(count):
+        await world.make_things(1, prefix=f"{prefix}-{number}-")
+        await asyncio.sleep(every)
+
+
+async def nothing(world: World) -> None:
+    """A shard more, one less, another leader, and objects that come: all in order."""
+    world.shard("s2", Touch())
+    await create_things(world, 10, 12.0)
+    await world.processes["s0"].stop()
+    await create_things(world, 10, 12.0, prefix="yet-more")
+    await world.processes["x0"].stop()
+    await asyncio.sleep(MINUTE)
+    world.sharder("x2")
+    await asyncio.sleep(15 * MINUTE)
+    assert world.all_owned("s1", "s2")
+
+
+async def a_shard_dies(world: World) -> None:
+    world.processes["s0"].kill()
+    await asyncio.sleep(5 * MINUTE)
+
+
+async def all_shards_die(world: World) -> None:
+    for name in ("s0", "s1"):
+        world.processes[name].kill()
+    await asyncio.sleep(6 * MINUTE)
+
+
+class Keeping(Touch):
+    """Never ends."""
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+
+async def a_drain_is_held(world: World) -> None:
+    await world.processes["s0"].stop()
+    await world.processes["s1"].stop()
+    world.shard("s2", Keeping(), workers=20)
+    await world.until(lambda: world.all_owned("s2"), within=MINUTE)
+    await asyncio.sleep(20)
+    world.shard("s3", Touch())
+    await asyncio.sleep(6 * MINUTE)
+
+
+async def a_right_to_move_is_revoked(world: World) -> None:
+    for name in ("x0", "x1"):
+        refuse(world.processes[name], "PATCH", "/things/")
+    world.processes["s0"].kill()
+    await asyncio.sleep(20 * MINUTE)
+
+
+async def nobody_may_assign(world: World) -> None:
+    for name in ("x0", "x1"):
+        refuse(world.processes[name], "PATCH", "/things/")
+    world.caller.reachable = False
+    await world.make_things(3, prefix="new")
+    await asyncio.sleep(16 * MINUTE)  # the second periodic look sees for how long they have waited
+
+
+async def the_webhook_is_not_reached(world: World) -> None:
+    world.caller.reachable = False
+    await create_things(world, 40, 30.0)
+
+
+async def the_rings_status_cannot_be_written(world: World) -> None:
+    for name in ("x0", "x1"):
+        refuse(world.processes[name], "PUT", "/controllerrings/", "/status")
+    async with world.admin() as client:
+        ring = await client.get(ControllerRing, world.ring)
+        spec = msgspec.structs.replace(
+            ring.spec, resources=(msgspec.structs.replace(MAIN, controlled_resources=()),)
+        )
+        await client.replace(msgspec.structs.replace(ring, spec=spec))
+    await asyncio.sleep(10 * MINUTE)
+
+
+async def nobody_may_lead(world: World) -> None:
+    for name in ("x0", "x1"):
+        refuse(world.processes[name], "PUT", "/leases/sharder")
+    await asyncio.sleep(6 * MINUTE)
+
+
+async def a_shard_may_not_renew(world: World) -> None:
+    """It ends when its time is over, and is started again."""
+    refuse(world.processes["s0"], "PUT", "/leases/s0")
+    await world.until(lambda: world.processes["s0"].dead, within=MINUTE)
+    world.shard("s0", Touch(), process="s0~2")
+    refuse(world.processes["s0~2"], "PUT", "/leases/s0")
+    await asyncio.sleep(5 * MINUTE)
+
+
+async def the_event_loop_is_blocked(world: World) -> None:
+    """All processes of a world share one loop: a callback takes three seconds."""
+    assert isinstance(world.loop, VirtualTimeLoop)
+    world.loop._now += 3.0
+    await asyncio.sleep(5 * MINUTE)
+
+
+async def a_kind_may_not_be_read(world: World) -> None:
+    shard = world.processes["s0"]
+    refuse(shard, "GET", "/configmaps")
+    for network in shard.networks:
+        network.abort()
+    await asyncio.sleep(8 * MINUTE)
+
+
+async def a_sharder_is_cut_off(world: World) -> None:
+    follower = next(name for name in ("x0", "x1") if not leads(world.processes[name]))
+    world.processes[follower].cut_off()
+    await asyncio.sleep(6 * MINUTE)
+
+
+def leads(process: Process) -> bool:
+    assert process.manager is not None
+    registry = process.manager.metrics.registry
+    return bool(registry.get_sample_value("leader_election_master_status", {"name": "sharder"}))
+
+
+FAULTS: dict[str, Scene] = {
+    "KubeshardShardTakenOver": a_shard_dies,
+    "KubeshardNoShardAvailable": all_shards_die,
+    "KubeshardDrainStuck": a_drain_is_held,
+    "KubeshardObjectsUnassigned": nobody_may_assign,
+    "KubeshardMovesFail": a_right_to_move_is_revoked,
+    "KubeshardWebhookNotAssigning": the_webhook_is_not_reached,
+    "KubeshardRingNotReconciled": the_rings_status_cannot_be_written,
+    "KubeshardNoLeader": nobody_may_lead,
+    "KubeshardShardLeaseNotRenewed": a_shard_may_not_renew,
+    "KubeshardEventLoopBlocked": the_event_loop_is_blocked,
+    "KubeshardKindUnreadable": a_kind_may_not_be_read,
+    "KubeshardCacheSilent": a_sharder_is_cut_off,
+}

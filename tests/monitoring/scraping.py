@@ -1,0 +1,138 @@
+"""Prometheus in a world on virtual time: scrapes all processes, and promtool evaluates rules over what came."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import shutil
+import subprocess
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from processes import Process
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from world import World
+
+from kubeshard.manager.http import Request
+from kubeshard.monitoring import rules
+from kubeshard.monitoring.definitions import METRICS
+
+INTERVAL = 15
+"""Seconds between two scrapes, and between two evaluations of the rules."""
+
+Labels = tuple[tuple[str, str], ...]
+
+
+def scraped(process: Process) -> list[Metric]:
+    """What `/metrics` of the process says now."""
+    assert process.manager is not None
+    page = process.manager.metrics.page(Request("/metrics", ""))
+    assert page is not None
+    return list(text_string_to_metric_families(page.body.decode()))
+
+
+def named(text: str) -> set[str]:
+    """The metrics' series that an expression names."""
+    words = set(re.findall(r"[a-z_][a-z0-9_]+", re.sub(r'"[^"]*"', "", text)))
+    return words & {sample for metric in METRICS for sample in metric.samples}
+
+
+class Prometheus:
+    """`samples` are the names of the series that it keeps."""
+
+    def __init__(self, world: World, samples: Collection[str]) -> None:
+        self._world = world
+        self._samples = samples
+        self._series: dict[tuple[str, Labels], list[str]] = {}
+        self.scrapes = 0
+
+    async def run(self) -> None:
+        while True:
+            present = set()
+            for process in list(self._world.processes.values()):
+                if not process.dead and process.goes_on_now:
+                    present |= set(self._note(process))
+            self.scrapes += 1
+            for key, values in self._series.items():
+                if key not in present:
+                    gone = bool(values) and values[-1] not in ("stale", "_")
+                    values.append("stale" if gone else "_")
+            await asyncio.sleep(INTERVAL)
+
+    def _note(self, process: Process) -> Iterator[tuple[str, Labels]]:
+        job = "sharder" if process.name.startswith("x") else "shard"
+        target = (("instance", process.name), ("job", job))
+        for family in scraped(process):
+            for sample in family.samples:
+                if sample.name not in self._samples or math.isnan(sample.value):
+                    continue
+                key = sample.name, (*target, *sorted(sample.labels.items()))
+                values = self._series.setdefault(key, ["_"] * self.scrapes)
+                values.append(repr(sample.value))
+                yield key
+
+    @property
+    def input_series(self) -> list[dict[str, str]]:
+        """In the words of promtool."""
+        return [
+            {
+                "series": f"{name}{{{','.join(f'{label}={_quoted(value)}' for label, value in labels)}}}",
+                "values": " ".join(values),
+            }
+            for (name, labels), values in self._series.items()
+        ]
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def promtool() -> str:
+    found = shutil.which("promtool")
+    if found is None:
+        pytest.skip("there is no promtool: install Debian's package prometheus")
+    return found
+
+
+def evaluated(series: list[dict[str, str]], scrapes: int, expectations: dict[str, bool], folder: Path) -> str:
+    """What promtool says when it evaluates the rules over the scrapes: "" if an alert fired at some time exactly where
+    that is expected. `expectations`: by name of the alert; `""`: any alert at all.
+    """
+    assert series
+    minutes = f"{scrapes * INTERVAL // 60}m"
+    (folder / "rules.yaml").write_text(yaml.safe_dump(rules()))
+    test: dict[str, Any] = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": f"{INTERVAL}s",
+        "tests": [
+            {
+                "interval": f"{INTERVAL}s",
+                "input_series": series,
+                "promql_expr_test": [
+                    {
+                        "expr": _fired(alert, minutes, told=not fires),
+                        "eval_time": minutes,
+                        "exp_samples": [{"labels": "{}", "value": 1}] if fires else [],
+                    }
+                    for alert, fires in expectations.items()
+                ],
+            }
+        ],
+    }
+    (folder / "test.yaml").write_text(yaml.safe_dump(test, width=1_000_000))
+    run = subprocess.run(
+        [promtool(), "test", "rules", "test.yaml"], cwd=folder, capture_output=True, text=True, timeout=60
+    )
+    return "" if run.returncode == 0 else run.stdout + run.stderr
+
+
+def _fired(alert: str, window: str, *, told: bool) -> str:
+    which = f'alertname="{alert}",' if alert else ""
+    fired = f'count_over_time(ALERTS{{{which}alertstate="firing"}}[{window}])'
+    return fired if told else f"count({fired}) > bool 0"

@@ -1,0 +1,86 @@
+"""Every alert fires when the very thing goes wrong, and none when all is in order; Prometheus' own engine judges, over
+scrapes of the production classes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+from scenes import FAULTS, Scene, begin, nothing
+from scraping import Prometheus, evaluated, named, promtool
+from world import World
+
+from kubeshard.monitoring import ALERTS, rules
+from kubeshard.runtime.clock import SystemClock
+from kubeshard.runtime.issuing import new_authority, new_server_leaf
+from kubeshard.testing.virtual_time import run_virtual
+from kubeshard.webhook.certificates import ServingCertificate
+
+pytestmark = pytest.mark.system
+
+COUNT = 100
+
+USED = {sample for alert in ALERTS for sample in named(alert.expr)}
+CERTIFICATE = "KubeshardCertificateExpires"
+
+
+def scrapes_of(scene: Scene) -> Prometheus:
+    async def run() -> Prometheus:
+        async with World(1) as world:
+            prometheus = Prometheus(world, USED)
+            scraping = asyncio.create_task(prometheus.run())
+            await begin(world)
+            await scene(world)
+            scraping.cancel()
+            return prometheus
+
+    return run_virtual(run())
+
+
+def test_promtool_finds_no_fault_with_the_rules(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules()))
+    check = subprocess.run(
+        [promtool(), "check", "rules", "rules.yaml"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert check.returncode == 0, check.stdout + check.stderr
+    assert f"{len(ALERTS)} rules found" in check.stdout
+
+
+def test_every_alert_has_a_fault() -> None:
+    assert {alert.name for alert in ALERTS} == {*FAULTS, CERTIFICATE}
+
+
+@pytest.mark.parametrize("alert", list(FAULTS))
+def test_an_alert_fires_in_its_fault(alert: str, tmp_path: Path) -> None:
+    prometheus = scrapes_of(FAULTS[alert])
+    said = evaluated(prometheus.input_series, prometheus.scrapes, {alert: True}, tmp_path)
+    assert not said
+
+
+def test_no_alert_fires_while_all_is_in_order(tmp_path: Path) -> None:
+    prometheus = scrapes_of(nothing)
+    said = evaluated(prometheus.input_series, prometheus.scrapes, {"": False}, tmp_path)
+    assert not said
+
+
+def test_the_alert_of_the_certificate_fires_before_it_ends(tmp_path: Path) -> None:
+    def samples(lifetime: float) -> str:
+        """promtool's time begins at zero, so what is left is what it sees."""
+        now, registry = time.time(), CollectorRegistry()
+        serving = ServingCertificate("sharder", clock=SystemClock(), registry=registry)
+        authority = new_authority("a", now, 2 * lifetime)
+        serving.install(new_server_leaf(authority, ["sharder"], now, lifetime))
+        end = registry.get_sample_value("cert_not_after")
+        assert end is not None
+        return " ".join([repr(end - now)] * COUNT)
+
+    for days, fires in ((2.9, True), (3.1, False)):
+        values = samples(days * 86400)
+        series = [{"series": 'cert_not_after{instance="x0",job="sharder"}', "values": values}]
+        assert not evaluated(series, COUNT, {CERTIFICATE: fires}, tmp_path)

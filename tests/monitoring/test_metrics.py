@@ -1,0 +1,180 @@
+"""The table of metrics is what a running pair exposes, and everything that is rendered names the table only."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from scenes import begin
+from scraping import scraped
+from world import Touch, World
+
+from kubeshard.monitoring import ALERTS, METRICS, Definition, dashboards, rules
+from kubeshard.monitoring.definitions import by, expression
+from kubeshard.monitoring.page import tables
+from kubeshard.testing.virtual_time import run_virtual
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Exposed(NamedTuple):
+    type: str
+    about: str
+    labels: frozenset[str]
+    """Of all its series; none where there is no series yet."""
+
+
+@cache
+def pair() -> dict[str, dict[str, Exposed]]:
+    """What a sharder that leads and a shard expose, after an object was handed over, by sample or family."""
+
+    async def run() -> dict[str, dict[str, Exposed]]:
+        async with World(1) as world:
+            await begin(world)
+            world.processes["x1"].kill()
+            world.shard("s2", Touch())
+            await asyncio.sleep(60)
+            return {side: exposed(world, name) for side, name in (("sharder", "x0"), ("shard", "s0"))}
+
+    return run_virtual(run())
+
+
+def exposed(world: World, name: str) -> dict[str, Exposed]:
+    found = {}
+    for family in scraped(world.processes[name]):
+        full = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = frozenset(label for sample in family.samples for label in sample.labels) - {"le"}
+        found[full] = Exposed(family.type, family.documentation, labels)
+    return found
+
+
+SIDES = {"sharder": ("sharder",), "shard": ("shard",), "both": ("sharder", "shard")}
+
+ELSEWHERE = {
+    "certwatcher_read_certificate_total",
+    "certwatcher_read_certificate_errors_total",
+    "cert_not_after",
+}
+"""Exposed by a webhook server that speaks TLS, which the one of a world on virtual time does not."""
+
+PYTHONS = re.compile(r"(process|python)_")
+"""Where the machine has no /proc some of these are missing."""
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_what_the_table_says_is_exposed_with_that_type_meaning_and_labels(metric: Definition) -> None:
+    if metric.name in ELSEWHERE:
+        return
+    for side in SIDES[metric.side]:
+        if PYTHONS.match(metric.name) and metric.name not in pair()[side]:
+            continue
+        found = pair()[side][metric.name]
+        assert (found.type, found.about) == (metric.type, metric.about)
+        assert not found.labels or found.labels == set(metric.labels)
+
+
+@pytest.mark.parametrize("side", ["sharder", "shard"])
+def test_what_a_side_exposes_is_in_the_table(side: str) -> None:
+    known = {metric.name for metric in METRICS if side in SIDES[metric.side]}
+    assert pair()[side].keys() - known == set()
+
+
+def test_what_the_webhook_server_adds_is_in_the_table() -> None:
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    from kubeshard.testing.virtual_world import virtual_world
+    from kubeshard.webhook.certificates import ServingCertificate
+
+    async def names() -> set[str]:
+        registry = CollectorRegistry()
+        ServingCertificate(clock=virtual_world().clock, registry=registry)
+        lines = generate_latest(registry).decode().splitlines()
+        return {line.split()[2] for line in lines if line.startswith("# TYPE")}
+
+    assert {name for name in run_virtual(names()) if not name.endswith("_created")} == ELSEWHERE
+
+
+def words(text: str) -> set[str]:
+    """What an expression names, but for values of labels and windows."""
+    return set(re.findall(r"[a-zA-Z_][a-zA-Z0-9_]*", re.sub(r'"[^"]*"|\[[^]]*\]', "", text)))
+
+
+LANGUAGE = {
+    "sum", "max", "min", "count", "by", "and", "on", "rate", "increase", "time", "histogram_quantile",
+}  # fmt: skip
+GIVEN = {"instance", "job", "le"}
+"""Labels of every series, and of buckets."""
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    for alert in ALERTS:
+        yield alert.name, alert.expr
+    for name, dashboard in dashboards().items():
+        for panel in dashboard["panels"]:
+            for target in panel.get("targets", ()):
+                yield f"{name}: {panel['title']} {target['refId']}", target["expr"]
+
+
+@pytest.mark.parametrize(
+    ("place", "text"), list(expressions()), ids=lambda value: value if ":" in value else ""
+)
+def test_an_expression_names_nothing_but_metrics_of_the_table_and_their_labels(place: str, text: str) -> None:
+    samples = {sample: metric for metric in METRICS for sample in metric.samples}
+    named = words(text) & samples.keys()
+    labels = {label for sample in named for label in samples[sample].labels}
+    assert named
+    assert words(text) - named - labels - LANGUAGE - GIVEN == set()
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_an_alerts_summary_names_labels_that_it_has(alert: Any) -> None:
+    used = set(re.findall(r"\$labels\.(\w+)", alert.summary))
+    grouped = {
+        label.strip() for part in re.findall(r"by \(([^)]*)\)", alert.expr) for label in part.split(",")
+    }
+    assert used <= grouped
+
+
+def test_a_name_or_label_that_nobody_exposes_is_refused() -> None:
+    with pytest.raises(KeyError, match="controller_sharding_moves"):
+        expression("controller_sharding_moves")
+    with pytest.raises(KeyError, match="has no label pod_name"):
+        expression("controller_sharding_drains_total", pod_name="a")
+    with pytest.raises(KeyError, match="has no label shard"):
+        by(["shard"], "controller_sharding_drains_total")
+
+
+def test_every_panel_has_its_own_place() -> None:
+    for dashboard in dashboards().values():
+        places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in dashboard["panels"]]
+        assert len(places) == len(set(places))
+        assert [p["id"] for p in dashboard["panels"]] == list(range(1, len(places) + 1))
+
+
+# -- what is committed
+
+
+def test_the_committed_rules_are_those_of_the_table() -> None:
+    assert yaml.safe_load((ROOT / "deploy/monitoring/rules.yaml").read_text()) == rules()
+
+
+@pytest.mark.parametrize("name", list(dashboards()))
+def test_the_committed_dashboards_are_those_of_the_table(name: str) -> None:
+    assert json.loads((ROOT / f"deploy/monitoring/{name}.json").read_text()) == dashboards()[name]
+
+
+def test_the_page_of_metrics_has_the_table() -> None:
+    page = (ROOT / "docs/metrics.md").read_text()
+    assert page.endswith(tables())
+
+
+def test_every_alert_has_its_section_and_there_is_no_other() -> None:
+    sections = re.findall(r"^## (\w+)$", (ROOT / "docs/alerts.md").read_text(), re.M)
+    assert sections == [alert.name for alert in ALERTS]
