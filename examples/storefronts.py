@@ -116,7 +116,7 @@ storefronts = Controller(
     name="storefront",
     reconciler=generator,
     primary=Storefront,
-    owns=[ConfigMap, Deployment, Service],
+    applies=[ConfigMap, Deployment, Service],
     maps=[related(Theme, Storefront, Index(Storefront, "theme", lambda shop: [shop.spec.theme]))],
     finalizers=[generator.cleanup("examples.kubeshard.dev/storefront")],
 )

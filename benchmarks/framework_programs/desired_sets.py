@@ -100,7 +100,7 @@ def main() -> None:
     asyncio.run(prepare())
     client = api.client()
     client.observers.append(count)
-    controller = Controller(name="sets", reconciler=reconcile, primary=Gauge, owns=KINDS, sources=[source])
+    controller = Controller(name="sets", reconciler=reconcile, primary=Gauge, applies=KINDS, sources=[source])
     manager = Manager(
         [controller],
         client=client,

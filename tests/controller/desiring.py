@@ -170,7 +170,7 @@ class Operator:
         self._reader = ControllerReader(cache, watches)
         self._primary = watches[0].form
         self._book: WriteBook[Key] = WriteBook(cache, client.world.clock)
-        self.sets = DesiredSets("apps")
+        self.sets = DesiredSets("apps", {watch.form.kind.group_kind for watch in watches[1:]})
 
     async def run(
         self, act: Callable[[Context], Awaitable[R]], name: str = "shop", *, fresh: bool = False
@@ -193,7 +193,7 @@ class Operator:
                 sets=self.sets,
             )
             self.wire.requests.clear()
-            return await act(ctx.reading_live() if fresh else ctx)
+            return await act(ctx._reading_live() if fresh else ctx)
 
     async def _catch_up(self) -> None:
         """Waits until the caches show what everybody wrote."""

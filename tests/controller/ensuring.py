@@ -16,7 +16,7 @@ class Ensuring:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.rewrites = Rewrites()
+        self._rewrites = Rewrites()
 
     async def get(self, target: Any, name: str, namespace: str | None = None) -> Any:
         try:

@@ -14,6 +14,7 @@ from kubeshard.controller import (
     BlockingReconciler,
     Context,
     Controller,
+    Generator,
     InFlight,
     Reconciler,
     Result,
@@ -49,7 +50,10 @@ def controller(**options: Any) -> Controller[Any]:
         ({"reconcile_timeout": 0}, "must be positive"),
         ({"maps": [Watch(ConfigMap)]}, "needs a map function"),
         ({"owns": [Watch(ConfigMap, to=lambda cache, obj: [])]}, "belongs in maps"),
+        ({"applies": [Watch(ConfigMap, to=lambda cache, obj: [])]}, "belongs in maps"),
         ({"primary": Watch(Site, to=lambda cache, obj: [])}, "belongs in maps"),
+        ({"owns": [ConfigMap, Theme], "applies": [Theme]}, "Theme.* is in owns and in applies"),
+        ({"reconciler": Generator(nothing)}, r"which kinds the Generator makes, .*applies=\["),
     ],
 )
 def test_a_controller_that_cannot_work_is_refused(wrong: dict[str, Any], says: str) -> None:
@@ -72,6 +76,8 @@ def test_a_controller_that_cannot_work_is_refused(wrong: dict[str, Any], says: s
         ),
         ({"owns": ConfigMap}, "owns takes a list"),
         ({"owns": metadata_only(ConfigMap)}, "owns takes a list"),
+        ({"applies": ConfigMap}, "applies takes a list"),
+        ({"applies": [metadata_only(ConfigMap)]}, "is compared whole, so give its class"),
         ({"maps": Watch(ConfigMap, to=lambda reader, obj: [])}, "maps takes a list"),
         ({"indexes": ["theme"]}, "'theme' in indexes is not an Index"),
     ],

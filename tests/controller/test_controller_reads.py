@@ -54,7 +54,7 @@ CLUSTER_SCOPED: dict[str, Any] = {"primary": Theme, "owns": [Watch(ConfigMap, wh
     [
         lambda ctx: ctx.get(ConfigMap, "c"),
         lambda ctx: ctx.get(ConfigMap, "c", ""),
-        lambda ctx: ctx.reading_live().get(ConfigMap, "c"),
+        lambda ctx: ctx._reading_live().get(ConfigMap, "c"),
     ],
     ids=["default", "empty", "live"],
 )
@@ -81,7 +81,7 @@ def _lists(namespace: str | None, ctx: Context) -> Awaitable[Any]:
 @pytest.mark.parametrize("live", [False, True], ids=["cached", "live"])
 def test_an_index_that_nobody_declared_is_named(live: bool) -> None:
     async def act(ctx: Context) -> Any:
-        reading = ctx.reading_live() if live else ctx
+        reading = ctx._reading_live() if live else ctx
         return await reading.list(Site, "ns", index=("theme", "dark"))
 
     error, labels = raised_by(act, site("a"))

@@ -31,6 +31,7 @@ from kubeshard.controller import (
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.deadlines import Deadline, Deadlines
 from kubeshard.controller.in_flight import InFlight, Run
+from kubeshard.controller.metrics import NoMetrics
 from kubeshard.controller.outcomes import Ending
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.core import (
@@ -45,7 +46,7 @@ from kubeshard.core import (
     Terminal,
     Unavailable,
 )
-from kubeshard.runtime.logs import JsonFormatter, TextFormatter
+from kubeshard.runtime.logs import JsonFormatter, TextFormatter, get_logger
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.tenure import Gate
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
@@ -658,7 +659,7 @@ async def test_a_fresh_context_reads_from_the_server_what_the_cache_does_not_sho
 
     async def reconcile(ctx: Context, obj: Site) -> None:
         assert await ctx.get(ConfigMap, "c") is None
-        live = ctx.reading_live()
+        live = ctx._reading_live()
         found.append(await live.get(ConfigMap, "c"))
         found.append(await live.get(ConfigMap, "absent"))
 
@@ -769,7 +770,7 @@ async def test_a_fresh_list_asks_for_the_declared_scope_and_applies_the_index() 
     scope = Scope(frozenset({"ns"}), Selector.parse("app=web"))
 
     async def reconcile(ctx: Context, obj: Site) -> None:
-        live = await ctx.reading_live().list(ConfigMap, ALL, index=("colour", "red"))
+        live = await ctx._reading_live().list(ConfigMap, ALL, index=("colour", "red"))
         found.extend(child.metadata.name for child in live)
 
     def answer(request: HttpRequest) -> HttpResponse:
@@ -805,7 +806,7 @@ async def test_a_watch_narrows_the_scope_that_the_manager_gives_the_kind() -> No
 @virtual_time
 async def test_a_run_with_little_time_ends_in_time_beside_one_that_does_not_end() -> None:
     clock, ended = VirtualClock(), dict[str, float]()
-    deadlines = Deadlines(0.2, clock, lambda _: None)
+    deadlines = Deadlines(0.2, clock, NoMetrics(), get_logger("test"))
 
     async def stubborn() -> None:
         with suppress(asyncio.CancelledError):
@@ -835,9 +836,9 @@ async def test_each_informer_gets_its_index_also_where_a_former_one_stood_in_mem
     cluster = Cluster(bench.client, bench.cache, bench.recorded)
     index = Index(Theme, "name", lambda obj: [obj.metadata.name])
     for _ in range(20):
-        informer = bench.cache.hold(Theme)
+        informer = bench.cache._hold(Theme)
         cluster.add_index(informer, index)
         assert informer.store.has_index("name")
-        await bench.cache.release(informer)
+        await bench.cache._release(informer)
         del informer
         gc.collect()

@@ -234,8 +234,8 @@ def test_sets_of_different_controllers_never_meet_whatever_they_are_called(
     assert (applyset(OWNER, *one).name == applyset(OWNER, *other).name) == (one == other)
 
 
-def test_a_missing_right_is_told_with_where_to_declare_it() -> None:
+def test_a_missing_right_is_told_with_the_command_that_prints_the_roles() -> None:
     address = Address(ConfigMap.KIND.group_kind, Key("ns", "a"))
     failed = ApplyFailed("set", {address: Forbidden("no", code=403, reason="Forbidden")})
-    assert "name the kind in the controller's `writes`, so that `kubeshard rbac` knows of it" in str(failed)
+    assert "grant it: `kubeshard rbac` prints what is needed" in str(failed)
     assert "rbac" not in str(ApplyFailed("set", {address: RuntimeError("no")}))

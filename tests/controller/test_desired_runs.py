@@ -52,7 +52,7 @@ class Shop:
             name="apps",
             reconciler=self.reconcile,
             primary=Watch(App, when=generation_changed),
-            owns=[ConfigMap, Widget, Tenant],
+            applies=[ConfigMap, Widget, Tenant],
         )
         manager = Manager([controller], client=self.client, metrics_address=None, health_address=None)
         task = asyncio.create_task(manager.run())

@@ -19,6 +19,7 @@ from desiring import (
 )
 from msgspec.structs import replace
 
+from kubeshard.cache import UndeclaredKind
 from kubeshard.cache.listwatch import Replace
 from kubeshard.cache.scope import ALL_NAMESPACES
 from kubeshard.controller import AnothersApplySet, ApplyFailed, Context, ImmutableFields, NotAdopted
@@ -560,6 +561,12 @@ async def test_mistakes_are_told_before_anything_is_sent(world: World) -> None:
             with pytest.raises(ValueError, match=message):
                 await operator.apply(*wish, **options)
             assert operator.wire.requests == []
+        with pytest.raises(
+            UndeclaredKind, match=r"apps does not say that it applies a Widget: .*=\[Widget\]"
+        ):
+            await operator.apply(config("a"), widget("w"))
+        with pytest.raises(UndeclaredKind, match=r"applies=\[Widget\]"):
+            await operator.plan(widget("w"))
         with pytest.raises(TypeError, match=r"a list is not an object: .* apply\(\*objects\)"):
             await operator.apply([config("a")])  # type: ignore[arg-type] # the mistake
         assert operator.wire.requests == []

@@ -40,7 +40,7 @@ class Sized:
 
 
 def controller(generator: Generator[App], **options: Any) -> Controller[App]:
-    return Controller(name="app", reconciler=generator, primary=App, owns=[ConfigMap], **options)
+    return Controller(name="app", reconciler=generator, primary=App, applies=[ConfigMap], **options)
 
 
 async def configs(cluster: AppCluster) -> dict[str, str]:

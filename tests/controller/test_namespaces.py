@@ -80,7 +80,7 @@ GET: Mapping[str, Verb] = {
 }
 GET_IN_CONTEXT: Mapping[str, Verb] = {
     "ctx.get": lambda ctx, cls, given: ctx.get(cls, "c", given),
-    "ctx.get, live": lambda ctx, cls, given: ctx.reading_live().get(cls, "c", given),
+    "ctx.get, live": lambda ctx, cls, given: ctx._reading_live().get(cls, "c", given),
 }
 LIST: Mapping[str, Verb] = {
     "client.list": _streamed,
@@ -90,7 +90,7 @@ LIST: Mapping[str, Verb] = {
 }
 LIST_IN_CONTEXT: Mapping[str, Verb] = {
     "ctx.list": lambda ctx, cls, given: ctx.list(cls, given),
-    "ctx.list, live": lambda ctx, cls, given: ctx.reading_live().list(cls, given),
+    "ctx.list, live": lambda ctx, cls, given: ctx._reading_live().list(cls, given),
 }
 
 # kind, namespace that is given, where the object is found, or why not: elsewhere, and in a context

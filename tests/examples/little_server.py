@@ -111,7 +111,7 @@ class Run:
         self.client = server
         self.log = get_logger("test")
         self.clock = self
-        self.rewrites = Rewrites()
+        self._rewrites = Rewrites()
         self.events: list[tuple[str, str, str]] = []
         self.unreadable: dict[type, Exception] = {}
         self._namespace = namespace

@@ -110,7 +110,7 @@ Act = Callable[[Context], Awaitable[Applied]]
 class Desk:
     """A controller in a manager that does what a test says, once each time."""
 
-    def __init__(self, client: Client, namespace: str, *owns: type[KubeObject]) -> None:
+    def __init__(self, client: Client, namespace: str, *applies: type[KubeObject]) -> None:
         self.client = client
         self.namespace = namespace
         self._acts: asyncio.Queue[tuple[Act, asyncio.Future[Applied]]] = asyncio.Queue()
@@ -120,7 +120,7 @@ class Desk:
             name="shops",
             reconciler=self._reconcile,
             primary=Watch(Shop, scope=scope),
-            owns=[Watch(kind, scope=scope) for kind in owns],
+            applies=[Watch(kind, scope=scope) for kind in applies],
         )
 
     @asynccontextmanager

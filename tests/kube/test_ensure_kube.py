@@ -25,7 +25,7 @@ class Process:
     def __init__(self, client: Client) -> None:
         self.writes: list[str] = []
         self.client = client.on_write(lambda record: self.writes.append(record.key.name))
-        self.rewrites = Rewrites()
+        self._rewrites = Rewrites()
 
     async def get(self, target: Any, name: str, namespace: str = "") -> Any:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 from typing import Any
 
 import pytest
@@ -94,6 +95,51 @@ async def test_a_graceful_stop_lets_reconciles_end_and_gives_the_right_back() ->
     assert act.ended == ["done"]  # the second key was never begun
     assert asyncio.get_running_loop().time() == 20
     assert bench.order[-3:] == ["stopped cleanly", "left", "cache stopped"]
+
+
+@virtual_time
+async def test_a_stop_that_waits_says_after_three_seconds_for_what(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    def told() -> list[str]:
+        return [
+            record.__dict__["fields"]["waits_for"]
+            for record in caplog.records
+            if record.message == "Still stopping"
+        ]
+
+    bench = ManagerBench(item("a"))
+    manager = bench.manager([controller("slow", Act(20)), controller("quick", Act())])
+    run = await started(manager)
+    await asyncio.sleep(1)
+    manager.stop()
+    await asyncio.sleep(2.9)
+    assert told() == []
+    await asyncio.sleep(0.2)
+    assert told() == ["slow: ns/a for 4 s"]
+    await asyncio.sleep(10)
+    assert told() == ["slow: ns/a for 4 s", "slow: ns/a for 14 s"]
+    await run
+    assert len(told()) == 2
+
+
+@virtual_time
+async def test_a_stop_names_what_goes_on_though_it_was_cancelled(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def stubborn() -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(5)
+
+    bench = ManagerBench()
+    manager = bench.manager([], runnables=[Runnable("stubborn", stubborn)])
+    run = await started(manager)
+    manager.stop()
+    await run
+    (record,) = [record for record in caplog.records if record.message == "Still stopping"]
+    assert record.__dict__["fields"]["waits_for"] == "stubborn: cancelled, and goes on"
 
 
 @virtual_time

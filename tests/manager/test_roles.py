@@ -109,10 +109,26 @@ def test_finalizers_generators_and_complete_classes_need_rights_of_their_own() -
     found = granted(Manager([whole]))
     assert found["ClusterRole wholes.example.com"] == "get list watch patch"
     assert found["ClusterRole wholes/status.example.com"] == "update patch"
-    pods = Controller(name="pods", reconciler=Generator(generated), primary=Pod, owns=[ConfigMap])
+    pods = Controller(name="pods", reconciler=Generator(generated), primary=Pod, applies=[ConfigMap])
     found = granted(Manager([pods]))
     assert found["ClusterRole pods"] == "get list watch patch"
     assert found["ClusterRole configmaps"] == "get list watch create patch delete"
+
+
+def test_what_a_controller_applies_it_may_also_delete_and_remember_at_the_owner() -> None:
+    scope = Scope(frozenset({"a"}))
+    controller = sites(owns=[Secret], applies=[Watch(ConfigMap, scope=scope)])
+    assert granted(Manager([controller])) == {
+        "ClusterRole sites.example.com": "get list watch patch",
+        "ClusterRole sites/status.example.com": "patch",
+        "ClusterRole sites/finalizers.example.com": "update",
+        "ClusterRole secrets": "get list watch create patch",
+        "ClusterRole events.events.k8s.io": "create patch",
+        "Role a configmaps": "get list watch create patch delete",
+    }
+    assert (
+        granted(Manager([sites(applies=[ConfigMap])]))["ClusterRole sites/finalizers.example.com"] == "update"
+    )
 
 
 def test_what_the_code_does_beyond_is_declared() -> None:
@@ -214,8 +230,8 @@ def test_a_role_has_nothing_that_another_rule_grants_already() -> None:
     (everywhere, own) = roles(
         [
             Grant.on(leases, "get"),
-            Grant.on(leases, "get", "update", namespace=""),
-            Grant.on(leases, "update", namespace="", name="a"),
+            Grant.on(leases, "get", "update", namespace=None),
+            Grant.on(leases, "update", namespace=None, name="a"),
         ],
         "op",
         namespace="sys",

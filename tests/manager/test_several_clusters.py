@@ -73,7 +73,7 @@ async def test_reads_writes_and_events_are_of_the_cluster_of_the_object() -> Non
     async with Places("eu") as places:
         for place in places.by_name.values():
             await place.put("original")
-        async with places.manager(controller(copy, owns=[Secret])):
+        async with places.manager(controller(copy, applies=[Secret])):
             await asyncio.sleep(20)
         assert sorted(set(clusters)) == ["", "eu"]
         for name, place in places.by_name.items():
@@ -229,7 +229,7 @@ async def test_a_cluster_comes_and_goes_while_the_manager_runs() -> None:
                 tries = places["eu"].line.tries
                 await asyncio.sleep(60)
                 assert places["eu"].line.tries == tries, "nobody asks the cluster for anything any more"
-                assert [each.name for each in manager.picture().controllers] == ["maps"]
+                assert [each.name for each in manager._debug.picture().controllers] == ["maps"]
 
 
 @virtual_time
@@ -264,8 +264,8 @@ async def test_a_controller_that_comes_and_goes_does_so_in_every_cluster() -> No
             await asyncio.sleep(5)
             assert sorted(seen.ended) == [key("one"), key("one", "eu")]
             await process.manager.remove("maps")
-            assert not process.manager.picture().controllers
-            assert not process.manager.picture().informers, (
+            assert not process.manager._debug.picture().controllers
+            assert not process.manager._debug.picture().informers, (
                 "those of watches in other clusters have ended, too"
             )
 
@@ -278,10 +278,10 @@ async def test_a_controller_that_cannot_work_in_one_of_the_clusters_changes_noth
         there = controller(Seen(), name="there", indexes=[by_name], clusters=["eu"])
         async with places.manager(there) as process:
             await asyncio.sleep(5)
-            before = process.manager.picture()
+            before = process.manager._debug.picture()
             with pytest.raises(ValueError, match="index 'name' exists"):
                 process.manager.add(controller(Seen(), indexes=[other]))
-            after = process.manager.picture()
+            after = process.manager._debug.picture()
             assert [each.kind for each in before.informers] == [each.kind for each in after.informers]
             assert [each.name for each in after.controllers] == ["there@eu"]
 
@@ -340,7 +340,7 @@ async def test_logs_metrics_and_the_debug_page_tell_clusters_apart() -> None:
             assert 'kubeshard_controller_waiting{controller="maps@eu",kind="ConfigMap.v1@eu"} 0.0' in lines
             assert 'kubeshard_cache_objects{kind="ConfigMap.v1@eu"}' in lines
             assert 'kubeshard_cache_objects{kind="ConfigMap.v1"}' in lines
-            text = as_text(process.manager.picture())
+            text = as_text(process.manager._debug.picture())
             assert "controller maps@eu (ConfigMap.v1)" in text
             assert f"    {DEFAULT}/one@eu  for" in text
             assert "  eu    http://eu  up\n" in text

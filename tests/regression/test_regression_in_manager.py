@@ -5,6 +5,7 @@ sharder service works on it, too.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -146,6 +147,17 @@ def test_objects_are_assigned_without_service_webhook_and_controllerring() -> No
             assert await world.until(lambda: world.all_owned(*SHARDS), within=2) < 1
 
     simulate(scene)
+
+
+def test_that_the_kind_controllerring_is_not_installed_is_nothing_to_warn_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene() -> None:
+        async with working():
+            await asyncio.sleep(60)
+
+    simulate(scene)
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_a_shard_that_joins_gets_its_objects_when_their_shards_have_let_go() -> None:

@@ -260,6 +260,82 @@ def test_a_shard_that_hears_nothing_of_its_main_kind_though_it_is_served_loses_i
     simulate(scene)
 
 
+def test_workers_are_said_to_start_when_their_kinds_are_there(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    def started() -> list[str]:
+        return [
+            record.__dict__["fields"]["controller"]
+            for record in caplog.records
+            if record.message == "Starting workers"
+        ]
+
+    async def scene() -> None:
+        async with World() as world:
+            await world.install(NEIGHBOURS)
+            world.operator(
+                "op",
+                Controller(name="other", reconciler=Noting(), primary=Other),
+                Controller(name="neighbour", reconciler=Noting(), primary=Neighbour),
+            )
+            await world.until(lambda: started() == ["neighbour"], within=5)
+            await asyncio.sleep(60)
+            assert started() == ["neighbour"]
+            async with world.admin() as client:
+                await client.apply(OTHERS)
+            await asyncio.sleep(60)
+            assert started() == ["neighbour", "other"]
+
+    simulate(scene)
+
+
+# -- credentials
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_credentials_that_are_refused_at_the_start_end_the_process_at_once(sharded: bool) -> None:
+    async def scene() -> None:
+        async with World() as world:
+            await world.install(NEIGHBOURS)
+            await world.make_ring()
+            controllers = [Controller(name="neighbour", reconciler=Noting(), primary=Neighbour)]
+            process = world.shard("s0", Touch()) if sharded else world.operator("op", *controllers)
+
+            async def refuse(request: HttpRequest) -> HttpResponse | None:
+                return refusal(401, "Unauthorized")
+
+            for network in process.networks:
+                network.before = refuse
+            await world.until(lambda: process.dead, within=5)
+            assert "Unauthorized" in process.dead
+
+    simulate(scene)
+
+
+def test_credentials_that_are_refused_later_are_waited_for() -> None:
+    async def scene() -> None:
+        async with World() as world:
+            await world.install(NEIGHBOURS)
+            reconciler = Noting()
+            process = world.operator(
+                "op", Controller(name="neighbour", reconciler=reconciler, primary=Neighbour)
+            )
+            await make(world, Neighbour, "before")
+            await world.until(lambda: reconciler.seen, within=5)
+
+            async def refuse(request: HttpRequest) -> HttpResponse | None:
+                return refusal(401, "Unauthorized")
+
+            process.networks[0].before = refuse
+            await asyncio.sleep(600)
+            assert not process.dead
+            process.networks[0].before = None
+            await make(world, Neighbour, "after")
+            await world.until(lambda: "after" in reconciler.seen, within=90)
+
+    simulate(scene)
+
+
 # -- missing rights
 
 

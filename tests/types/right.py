@@ -297,7 +297,7 @@ Controller(
     name="sharded",
     reconciler=generator,
     primary=Watch(Site, sharded=True, resync=0),
-    owns=[Watch(ConfigMap, sharded=True)],
+    applies=[Watch(ConfigMap, sharded=True)],
     maps=[related(Theme, Site, by_theme, when=changed(lambda theme: theme.color))],
     finalizers=[
         generator.cleanup("example.com/pages"),

@@ -86,14 +86,17 @@ class Cache:
 
     # Declaring.
 
-    def declare(self, target: type[T] | Form[T], scope: Scope | None = None) -> Informer[T]:
+    def declare(
+        self, target: type[T] | Form[T], scope: Scope | None = None, *, optional: bool = False
+    ) -> Informer[T]:
         """The informer of the form in the scope (default: the one this cache has for the kind), created, and started if
-        the cache runs, on first use.
+        the cache runs, on first use. `optional`: do not warn if the server does not serve the kind.
 
         Raises ConfigurationError if the kind is already cached with another class.
         """
         form = form_of(target)
         informer = self._made(form, scope or self.scope_of(form.kind))
+        informer.optional &= optional
         self._users.pop(informer, None)
         return informer
 
@@ -108,30 +111,31 @@ class Cache:
         A user must remove what it added to the informer: `with informer.add_handler(...)`. Raises
         ConfigurationError like `declare`.
         """
-        informer = self.hold(target, scope)
+        informer = self._hold(target, scope)
         try:
             yield informer
         finally:
-            await self.release(informer)
+            await self._release(informer)
 
-    def hold(self, target: type[T] | Form[T], scope: Scope | None = None) -> Informer[T]:
-        """`using` without a block: adds a user to the informer, until `release`."""
+    def _hold(self, target: type[T] | Form[T], scope: Scope | None = None) -> Informer[T]:
+        """`using` without a block: adds a user to the informer, until `_release`."""
         form = form_of(target)
         place = (form, scope or self.scope_of(form.kind))
         there = self._informers.get(place)
         informer = self._made(*place)
+        informer.optional = False
         if there is None or there in self._users:
             self._users[informer] += 1
         return informer
 
-    async def release(self, informer: Informer[Any]) -> None:
+    async def _release(self, informer: Informer[Any]) -> None:
         """Returns when the watch has ended, if that was the last user."""
         task = self._running.get(informer)
-        if self.let_go(informer) and task is not None:
+        if self._let_go(informer) and task is not None:
             await asyncio.wait([task])
 
-    def let_go(self, informer: Informer[Any]) -> bool:
-        """`release` without waiting for the end of the watch. Returns whether that was the last user."""
+    def _let_go(self, informer: Informer[Any]) -> bool:
+        """`_release` without waiting for the end of the watch. Returns whether that was the last user."""
         last = self._users.get(informer) == 1
         if last:
             self.remove(informer)

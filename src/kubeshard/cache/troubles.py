@@ -36,11 +36,14 @@ class Troubles:
         self._log = _log.bind(kind=kind)
         self._due: dict[str, float] = {}
 
-    def interrupted(self, interruption: Interrupted, part: str, *, again: bool) -> None:
+    def interrupted(
+        self, interruption: Interrupted, part: str, *, again: bool, optional: bool = False
+    ) -> None:
         error, seconds = interruption
         log = self._log.bind(**({"namespace": part} if part else {}))
         tell = log.debug if again or not seconds else log.warning
         if isinstance(error, NotFound):
+            tell = log.debug if optional else tell
             tell("The API server does not serve this kind", error=error, again_in=seconds)
         else:
             tell("List or watch failed", error=error, again_in=seconds)

@@ -44,7 +44,7 @@ def rbac(target: str, name: str | None, namespace: str | None, service_account: 
     found = roles(
         manager.grants(),
         name or _name(target),
-        namespace=namespace or (account[0] if account else ""),
+        namespace=namespace or (account[0] if account else None),
         account=account,
     )
     click.echo(yaml.safe_dump_all(found, sort_keys=False, width=120), nl=False)

@@ -62,6 +62,7 @@ def release_finalizers(
     from kubeshard.core.errors import ApiError
     from kubeshard.core.finalizers import deletion_age, spoken
     from kubeshard.core.kinds import GroupResource
+    from kubeshard.core.namespaces import ALL
     from kubeshard.manager.connecting import connected
     from kubeshard.runtime.world import REAL_WORLD
 
@@ -75,7 +76,7 @@ def release_finalizers(
         found: list[orphans.Held] = []
         failures = 0
         async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
-            async for each in orphans.held(client, keys, resources=resources, namespace=namespace):
+            async for each in orphans.held(client, keys, resources=resources, namespace=namespace or ALL):
                 if isinstance(each, orphans.Unseen):
                     failures += 1
                     click.echo(f"not looked at: {each.what}: {each.error}", err=True)

@@ -16,7 +16,7 @@ from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError, ConfigurationError, Conflict, NotFound, PatchTestFailed
 from kubeshard.core.finalizers import is_kubernetes_own, removing
 from kubeshard.core.kinds import GroupResource, Kind
-from kubeshard.core.namespaces import ALL
+from kubeshard.core.namespaces import ALL, All
 from kubeshard.core.objects import ObjectMeta, metadata_only
 
 TRIES = 5
@@ -49,9 +49,13 @@ def check_keys(keys: Iterable[str]) -> None:
 
 
 async def held(
-    client: Client, keys: Collection[str], *, resources: Collection[GroupResource] = (), namespace: str = ""
+    client: Client,
+    keys: Collection[str],
+    *,
+    resources: Collection[GroupResource] = (),
+    namespace: str | All = ALL,
 ) -> AsyncGenerator[Held | Unseen, None]:
-    """The objects of all kinds, or of these, that have one of the finalizers; in all namespaces, or in one. RBAC:
+    """The objects of all kinds, or of these, that have one of the finalizers; in `ALL` namespaces, or in one. RBAC:
     `list`; forbidden kinds are `Unseen`.
     """
     kinds, silent = await client.discovery.all_kinds("list", "patch")
@@ -60,9 +64,9 @@ async def held(
     for resource in set(resources) - {kind.group_resource for kind in kinds}:
         yield Unseen(str(resource), NotFound("the server has no such resource whose objects can be patched"))
     for kind in kinds:
-        if (resources and kind.group_resource not in resources) or (namespace and not kind.namespaced):
+        if (resources and kind.group_resource not in resources) or not (namespace is ALL or kind.namespaced):
             continue
-        where = (namespace or ALL) if kind.namespaced else None
+        where = namespace if kind.namespaced else None
         try:
             async for obj in client.list(metadata_only(kind), where):
                 if found := tuple(key for key in obj.metadata.finalizers if key in keys):

@@ -62,14 +62,14 @@ class Cluster:
             for informer, index in indexed:
                 self.drop_index(informer, index)
             for informer in held:
-                self.cache.let_go(informer)
+                self.cache._let_go(informer)
             raise
         return held
 
     def hold_watched(self, watch: Watch[Any]) -> Informer[Any]:
         """An informer for one watch, until `cache.release`. Raises ConfigurationError."""
         narrow = watch.scope and narrowed(self.cache.scope_of(watch.form.kind), watch.scope)
-        return self.cache.hold(watch.form, narrow)
+        return self.cache._hold(watch.form, narrow)
 
     def let_go(
         self, controller: Controller[Any], reader: ControllerReader, held: Iterable[Informer[Any]]
@@ -77,7 +77,7 @@ class Cluster:
         """`release` without waiting for the end of anything."""
         self._drop_indexes(controller, reader)
         for informer in held:
-            self.cache.let_go(informer)
+            self.cache._let_go(informer)
 
     async def release(
         self, controller: Controller[Any], reader: ControllerReader, held: Iterable[Informer[Any]]
@@ -85,7 +85,7 @@ class Cluster:
         """Releases what `hold` acquired. Returns when informers without another user have stopped."""
         self._drop_indexes(controller, reader)
         for informer in held:
-            await self.cache.release(informer)
+            await self.cache._release(informer)
 
     def _drop_indexes(self, controller: Controller[Any], reader: ControllerReader) -> None:
         for index in controller.declared_indexes:

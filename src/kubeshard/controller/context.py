@@ -64,9 +64,9 @@ class Context:
     logs and traces only. `log` and every other logger of the task carry controller, object and reconcile id.
     """
 
-    unfinished: str = ""
+    _unfinished: str = ""
     """Which part of the object's deletion is in progress, for people; set by finalizers."""
-    report: Report | None = None
+    _report: Report | None = None
     """What this run has reported about its outcome (`Controller.error_condition`)."""
 
     def __init__(
@@ -95,19 +95,19 @@ class Context:
         self.clock = clock
         self.reconcile_id = reconcile_id
         self._wanted = wanted
-        self._sets = sets or DesiredSets("kubeshard")
+        self._sets = sets or DesiredSets("kubeshard", ())
         self._applied: dict[Whose, Wish] | None = {}
         """What this run has applied; None outside a run."""
-        self.rewrites = self._sets.rewrites
+        self._rewrites = self._sets.rewrites
         """How the API server stores what the controller sends."""
-        self.fresh: Callable[[Kind], bool] = _none
+        self._fresh: Callable[[Kind], bool] = _none
         """The kinds that `get` and `list` read from the API server instead of the cache."""
         self.undecodable: UndecodableObject | None = None
         """Why only the object's metadata could be decoded. Only a controller's guards see such objects."""
         self._reader = reader
         self._writes = writes
         self._events = events
-        self.run = run
+        self._run = run
         """What this run has in flight."""
         self._threads = threads
         self._surroundings = surroundings or Surroundings({}, "")
@@ -140,12 +140,12 @@ class Context:
 
         Reads the cache, for which the kind must be declared, once it shows what runs for this key wrote to that
         kind; waits for that for a few seconds at most. Raises CacheBehind, UndeclaredKind, WrongNamespace,
-        UndecodableObject; with a `fresh` context also ApiErrors.
+        UndecodableObject; in the first run of a new shard also ApiErrors.
         """
         informer = self._reader.informer(target)
         form = informer.form
         place = namespace_of(form.kind, name, namespace, self.key.namespace)
-        if self.fresh is not _none and self.fresh(form.kind):
+        if self._fresh is not _none and self._fresh(form.kind):
             try:
                 return await self.client.get(form, name, place)
             except NotFound:
@@ -167,12 +167,12 @@ class Context:
         """The objects of a namespace (default: that of the reconciled object) or of `ALL`, optionally with an index
         value and matching labels; a snapshot in no particular order.
 
-        Otherwise like `get`; also raises UndeclaredIndex. A `fresh` context also returns objects of other shards,
-        which are not in the cache.
+        Otherwise like `get`; also raises UndeclaredIndex. The first run of a new shard also returns objects of
+        other shards, which are not in the cache.
         """
         form = form_of(target)
         place = namespaces_of(form.kind, namespace, own=self.key.namespace)
-        if self.fresh(form.kind):
+        if self._fresh(form.kind):
             self._reader.informer(form)
             return await self._reader.list_live(self.client, form, place, index=index, labels=labels)
         if not self._reader.informer(form).has_synced:
@@ -194,9 +194,9 @@ class Context:
         see `kubeshard.controller.desired`.
 
         Fields are merged as in `ensure`, and sent by server-side apply: fields that a desired object does not set stay
-        as they are, and fields that it no longer sets are given up. The controller must declare all kinds. Objects
-        in the owner's namespace, and all objects of a cluster-scoped owner, get a controller reference to it. The
-        garbage collector does not delete the others: apply an empty set in a finalizer.
+        as they are, and fields that it no longer sets are given up. `Controller.applies` must declare their kinds.
+        Objects in the owner's namespace, and all objects of a cluster-scoped owner, get a controller reference to it.
+        The garbage collector does not delete the others: apply an empty set in a finalizer.
 
         Pass all objects of a set in one call: a second call in the same run that leaves some of them out is refused.
         `set` distinguishes several sets of one owner. `unowned`: what to do with objects that exist already, have no
@@ -253,7 +253,7 @@ class Context:
         """
         call = partial(contextvars.copy_context().run, function, *args, **kwargs)
         thread = await self._threads.begin(call)
-        self.run.follow(thread)
+        self._run.follow(thread)
         return await asyncio.wrap_future(thread)
 
     def wait(self, work: Coroutine[Any, Any, R]) -> R:
@@ -261,7 +261,7 @@ class Context:
         `ctx.get(...)`) in the event loop and returns its result. Raises CancelledError once the run is over, and
         RuntimeError in any other thread.
         """
-        return self.run.wait(work)
+        return self._run.wait(work)
 
     def event(
         self,
@@ -278,32 +278,32 @@ class Context:
         `events.k8s.io`.
         """
         record = partial(self._events.event, regarding, type, reason, message, action=action, related=related)
-        self.run.in_loop(record)
+        self._run.in_loop(record)
 
-    def reading_live(self, kinds: Callable[[Kind], bool] = lambda _: True) -> Context:
-        """A copy of this context that is `fresh` for the kinds: for the first reconcile after the object became
+    def _reading_live(self, kinds: Callable[[Kind], bool] = lambda _: True) -> Context:
+        """A copy of this context that reads these kinds live: for the first reconcile after the object became
         ours, when the cache may not show yet what its previous shard wrote.
         """
         live = copy.copy(self)
-        live.fresh = kinds
+        live._fresh = kinds
         return live
 
-    def lasting(self) -> Context:
+    def _lasting(self) -> Context:
         """A context for a task that outlives this run: its activities, threads and own writes are not the run's."""
         lasting = copy.copy(self)
-        lasting.run = self.run.another()
+        lasting._run = self._run.another()
         lasting._writes = OwnWrites(self.clock)
         lasting._applied = None
-        lasting.fresh, lasting.report, lasting._wanted = _none, None, None
+        lasting._fresh, lasting._report, lasting._wanted = _none, None, None
         return lasting
 
     @contextmanager
-    def entered(self) -> Iterator[None]:
+    def _entered(self) -> Iterator[None]:
         """What this task writes belongs to this context until the block ends."""
-        with self._writes.recording(), self.run:
+        with self._writes.recording(), self._run:
             yield
 
-    def prune(self) -> None:
+    def _prune(self) -> None:
         """Forgets writes that the cache has caught up with."""
         self._writes.prune(self.cache)
 

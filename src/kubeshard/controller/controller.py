@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from typing import Any, Generic, TypeVar
 
 from kubeshard.controller.daemons import Daemon
 from kubeshard.controller.finalizers import Finalizer
+from kubeshard.controller.generators import Generator
 from kubeshard.controller.predicates import Predicate
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
@@ -24,6 +25,7 @@ from kubeshard.controller.sources import Source
 from kubeshard.controller.watch import AnyIndex, AnyWatch, Index, Watch, as_watch
 from kubeshard.core.clusters import HOME, check_clusters
 from kubeshard.core.grants import Granted, granted
+from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of
 from kubeshard.core.statements import has_conditions
 from kubeshard.runtime.world import World
@@ -53,11 +55,12 @@ class Controller(Generic[T]):
 
     `name` is unique in the process: it labels metrics, logs and events (`<name>-controller`), and is the field
     manager of its writes. `reconciler`: an instance of a `Reconciler` or a `BlockingReconciler`, or an `async def`
-    function of a context and the object. `owns`: kinds whose changes trigger their owner of the primary kind. `maps`:
-    kinds whose changes trigger the keys that `Watch.to` returns. To only read a kind, put `Watch(Secret, when=never)`
-    into `owns`. `sources`: other triggers. `indexes`: for `ctx.list`. `reads` and `writes`: what the reconciler reads
-    without a watch, and writes in addition to its status and what it owns, as kinds or as a `Grant`; only `kubeshard
-    rbac` uses them.
+    function of a context and the object. `owns`: kinds whose changes trigger their owner of the primary kind.
+    `applies`: the same, for kinds of which `ctx.apply` or a `Generator` creates and prunes objects; both refuse other
+    kinds. `maps`: kinds whose changes trigger the keys that `Watch.to` returns. To only read a kind, put
+    `Watch(Secret, when=never)` into `owns`. `sources`: other triggers. `indexes`: for `ctx.list`. `reads` and `writes`:
+    what the reconciler reads without a watch, and writes in addition to its status and what it owns, as kinds or as a
+    `Grant`; only `kubeshard rbac` uses them.
 
     `workers`: how many objects are reconciled at once. `limiter` creates the rate limiter for retries, as in
     `lambda world: ItemExponential(1.0, 30.0, rng=world.rng)`; default: 0.2 s doubling to 60 s, plus jitter.
@@ -80,6 +83,7 @@ class Controller(Generic[T]):
     reconciler: Reconciler[T] | BlockingReconciler[T] | ReconcileFunction[T]
     primary: Watch[T] | type[T] | Form[T]
     owns: Sequence[AnyWatch | type[KubeObject] | Form[Any]] = ()
+    applies: Sequence[AnyWatch | type[KubeObject] | Form[Any]] = ()
     maps: Sequence[AnyWatch] = ()
     sources: Sequence[Source] = ()
     indexes: Sequence[AnyIndex] = ()
@@ -119,7 +123,7 @@ class Controller(Generic[T]):
             )
         if not isinstance(self.debounce, Debounce | None):
             raise TypeError(f"controller {self.name}: debounce takes a Debounce(quiet=..., longest=...)")
-        for name, watches in (("owns", self.owns), ("maps", self.maps)):
+        for name, watches in (("owns", self.owns), ("applies", self.applies), ("maps", self.maps)):
             if isinstance(watches, type | Form | Watch):
                 raise TypeError(f"controller {self.name}: {name} takes a list")
         for watch in (*self.watches, *self.crossing_watches):
@@ -143,6 +147,7 @@ class Controller(Generic[T]):
                     f"controller {self.name}: the map function of {watch.form} takes two arguments: a reader of the "
                     "cache, and the object"
                 )
+        self._check_applies()
         self._check_deletion_and_report()
         for watch in (self.primary_watch, *self.owned_watches):
             if watch.to is not None:
@@ -156,6 +161,23 @@ class Controller(Generic[T]):
         if self.sources and HOME not in self.clusters:
             raise ValueError(
                 f"controller {self.name}: sources run at home, where it does not work: add HOME to clusters"
+            )
+
+    def _check_applies(self) -> None:
+        owned = {as_watch(watch).form.kind.group_kind for watch in self.owns}
+        for form in (watch.form for watch in self.applied_watches):
+            if form.metadata_only:
+                raise TypeError(
+                    f"controller {self.name}: {form} in applies: what is applied is compared whole, so give its class"
+                )
+            if form.kind.group_kind in owned:
+                raise ValueError(
+                    f"controller {self.name}: {form} is in owns and in applies: what is applied is owned, so leave it "
+                    "out of owns"
+                )
+        if isinstance(self.reconciler, Generator) and not self.applies:
+            raise ValueError(
+                f"controller {self.name}: say which kinds the Generator makes, as in applies=[ConfigMap]"
             )
 
     def _check_deletion_and_report(self) -> None:
@@ -180,7 +202,16 @@ class Controller(Generic[T]):
 
     @property
     def owned_watches(self) -> Sequence[Watch[Any]]:
-        return tuple(as_watch(watch) for watch in self.owns)
+        """Those of `owns` and `applies`."""
+        return (*map(as_watch, self.owns), *self.applied_watches)
+
+    @property
+    def applied_watches(self) -> Sequence[Watch[Any]]:
+        return tuple(as_watch(watch) for watch in self.applies)
+
+    @property
+    def applied_kinds(self) -> Collection[GroupKind]:
+        return frozenset(watch.form.kind.group_kind for watch in self.applied_watches)
 
     @property
     def mapping_watches(self) -> Sequence[Watch[Any]]:

@@ -140,18 +140,18 @@ class Daemons:
         lives = self._lives.setdefault(ctx.key, {})
         life = lives.get(daemon)
         if life is not None:
-            life.ctx.prune()
+            life.ctx._prune()
             if life.of == of and not life.over:
                 return
             await _ended([life])
-        lives[daemon] = self._begin(daemon, of, ctx.lasting(), obj)
+        lives[daemon] = self._begin(daemon, of, ctx._lasting(), obj)
 
     def _begin(self, daemon: Daemon[Any], of: object, ctx: Context, obj: KubeObject) -> _Life:
         life = _Life(of, ctx)
         name = f"{self._controller} daemon {daemon.name} {ctx.key}"
         life.task = asyncio.create_task(_live(daemon, life, obj), name=name)
-        activity = ctx.run.acting(life.task.cancel)
-        life.task.add_done_callback(lambda _: ctx.run.in_flight.end(activity))
+        activity = ctx._run.acting(life.task.cancel)
+        life.task.add_done_callback(lambda _: ctx._run.in_flight.end(activity))
         return life
 
 
@@ -159,7 +159,7 @@ async def _live(daemon: Daemon[Any], life: _Life, obj: Any) -> None:
     ctx = life.ctx
     backoff = Backoff(RESTARTS, ctx.client.world.rng)
     first = True
-    with ctx.entered():
+    with ctx._entered():
         while True:
             try:
                 if not first:

@@ -12,12 +12,14 @@ seconds early.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextvars import Context
 from typing import Any
 
 from kubeshard.controller.in_flight import Run
+from kubeshard.controller.metrics import ControllerMetrics
 from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import Logger
 
 OVERDUE = 1.0
 """Seconds after the deadline when a run is reported as overdue."""
@@ -27,12 +29,13 @@ RESOLUTION = 0.001
 
 
 class Deadlines:
-    """`seconds`: the timeout of each run. `overdue` is called when a run is overdue, and again when it has ended."""
+    """`seconds`: the timeout of each run. A run that is overdue is counted and logged, and so is its end."""
 
-    def __init__(self, seconds: float, clock: Clock, overdue: Callable[[Deadline], None]) -> None:
+    def __init__(self, seconds: float, clock: Clock, metrics: ControllerMetrics, log: Logger) -> None:
         self.seconds = seconds
         self.clock = clock
-        self.overdue = overdue
+        self._metrics = metrics
+        self._log = log
         self._present: dict[Deadline, None] = {}
         """In the order in which they started."""
         self._timer: asyncio.TimerHandle | None = None
@@ -47,6 +50,17 @@ class Deadlines:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def tell(self, run: Deadline) -> None:
+        seconds = self.clock.monotonic() - run.began
+        if run.ended:
+            self._metrics.overdue(-1)
+            self._log.info("Overdue reconcile has ended", seconds=seconds)
+        else:
+            self._metrics.overdue(1)
+            self._log.bind(**run.fields).error(
+                "Reconcile is overdue and still running", threads=run.run.threads, seconds=seconds
+            )
 
     def _add(self, run: Deadline) -> None:
         self._present[run] = None
@@ -95,7 +109,7 @@ class Deadline:
         self.ended = True
         self._deadlines._remove(self)
         if self.overdue:
-            self._deadlines.overdue(self)
+            self._deadlines.tell(self)
 
     def lift(self) -> bool:
         """The reconcile has ended; what it left behind is no longer cancelled. Returns whether it was cancelled."""
@@ -115,5 +129,5 @@ class Deadline:
             return self.due + OVERDUE
         if not self.overdue:
             self.overdue = True
-            self._deadlines.overdue(self)
+            self._deadlines.tell(self)
         return None

@@ -52,17 +52,17 @@ async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -
     live = await ctx.get(type(desired), desired.metadata.name, desired.metadata.namespace)
     if live is None:
         created = await ctx.client.create(_new(desired, owner))
-        learn(created, merged(created, desired, owner), ctx.rewrites)
+        learn(created, merged(created, desired, owner), ctx._rewrites)
         return created, Ensured.CREATED
     target = merged(live, desired, owner)
-    declared = lacking(live, target, ctx.rewrites)
+    declared = lacking(live, target, ctx._rewrites)
     if not declared:
         return live, Ensured.UNCHANGED
     patch = await _exact_patch(ctx, live, target) if _replaces_items(declared) else declared
     patched = await ctx.client.patch(
         type(desired), live.metadata.name, live.metadata.namespace, MergePatch(patch), base=live
     )
-    learn(patched, merged(patched, desired, owner), ctx.rewrites, declared)
+    learn(patched, merged(patched, desired, owner), ctx._rewrites, declared)
     return patched, Ensured.PATCHED
 
 

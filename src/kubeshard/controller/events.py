@@ -185,7 +185,7 @@ class _Outbox:
 
     async def send_forever(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._look_forever())
+            group.create_task(self._look_forever(), name="event series")
             while True:
                 await self._filled.wait()
                 await self._send_patiently(self._waiting[0])

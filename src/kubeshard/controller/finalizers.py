@@ -97,7 +97,7 @@ async def _finalize(ctx: Context, obj: KubeObject, finalizers: Sequence[Finalize
         if finalizer.key not in obj.metadata.finalizers:
             continue
         waited = deletion_age(obj.metadata, ctx.clock.wall())
-        ctx.unfinished = f"finalizer {finalizer.key}, {spoken(waited)} after the deletion"
+        ctx._unfinished = f"finalizer {finalizer.key}, {spoken(waited)} after the deletion"
         try:
             result = await finalizer.cleanup(ctx, obj)
         except STALE:
@@ -114,7 +114,7 @@ async def _finalize(ctx: Context, obj: KubeObject, finalizers: Sequence[Finalize
         except NotFound:
             return None  # somebody removed it, and it was the last finalizer
         finally:
-            ctx.unfinished = ""
+            ctx._unfinished = ""
         ctx.log.info("Finalized", finalizer=finalizer.key)
     return None
 
@@ -130,4 +130,4 @@ async def _patched(ctx: Context, obj: KubeObject, patch: JsonPatch) -> KubeObjec
 
 
 def _warn(ctx: Context, obj: KubeObject, why: str) -> None:
-    ctx.event(obj, "Warning", "CleanupPending", f"{ctx.unfinished}: {why}", action="Finalize")
+    ctx.event(obj, "Warning", "CleanupPending", f"{ctx._unfinished}: {why}", action="Finalize")

@@ -5,7 +5,7 @@
         if page.spec.public:
             yield Ingress(...)
 
-    Controller(name="page", reconciler=Generator(pages), primary=Page, owns=[ConfigMap, Ingress])
+    Controller(name="page", reconciler=Generator(pages), primary=Page, applies=[ConfigMap, Ingress])
 
 The yielded objects are the desired set of the object (`ctx.apply`, `kubeshard.controller.desired`): they are created or
 updated, and those that were yielded before and no longer are get pruned. Also guaranteed: if the function raises,

@@ -79,6 +79,12 @@ class InFlight:
         """Whether no run may start at the moment."""
         return any(activity.seals for activity in self._activities.get((kind, key), ()))
 
+    def objects(self, owner: str) -> list[Object]:
+        """For which something acts on behalf of the controller."""
+        return [
+            which for which, some in self._activities.items() if any(each.owner == owner for each in some)
+        ]
+
     async def idle(self, kind: GroupKind, key: Key) -> None:
         """Asks activities to end, and returns as soon as nothing acts for the object. A run must not wait for
         itself.
@@ -233,6 +239,7 @@ class Run:
         async def worked() -> T:
             task = asyncio.current_task()
             assert task is not None
+            task.set_name(f"{self._owner} for a thread")
             if self._over:
                 work.close()
                 raise asyncio.CancelledError

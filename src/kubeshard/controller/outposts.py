@@ -49,12 +49,15 @@ class Outpost:
     async def drain(self) -> None:
         """Nothing of it is ever under way."""
 
+    def under_way(self) -> Sequence[str]:
+        return ()
+
     def discard(self) -> None:
         """Before `run`: gives up the informers."""
         for informer in self._informers:
-            self._cache.let_go(informer)
+            self._cache._let_go(informer)
 
     async def close(self) -> None:
         """After the end: gives up the informers."""
         for informer in self._informers:
-            await self._cache.release(informer)
+            await self._cache._release(informer)

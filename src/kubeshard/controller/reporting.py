@@ -65,12 +65,12 @@ class Reporting:
             if obj is None:
                 self._told.pop(ctx.key, None)
                 return await inner(ctx, None)
-            report = ctx.report = Report(self._type)
+            report = ctx._report = Report(self._type)
             try:
                 result = await inner(ctx, obj)
             except asyncio.CancelledError:
                 task = asyncio.current_task()
-                if ctx.run.out_of_time and task is not None and task.cancelling() == 1:
+                if ctx._run.out_of_time and task is not None and task.cancelling() == 1:
                     timed_out = TimeoutError(f"not done within {self._timeout:g} s")
                     await self._tell_failure(ctx, obj, timed_out)
                 raise
@@ -78,8 +78,8 @@ class Reporting:
                 if of_error(error).failed:
                     await self._tell_failure(ctx, obj, error)
                 raise
-            if ctx.unfinished:
-                await self._write(ctx, obj, self._condition("False", "Finalizing", ctx.unfinished))
+            if ctx._unfinished:
+                await self._write(ctx, obj, self._condition("False", "Finalizing", ctx._unfinished))
             elif not obj.metadata.deleting:
                 self._told.pop(ctx.key, None)
                 if not report.stated:
@@ -94,7 +94,7 @@ class Reporting:
     async def _tell_failure(self, ctx: Context, obj: KubeObject, error: BaseException) -> None:
         worst = max(leaves(error), key=lambda leaf: of_error(leaf).severity)
         reason = "".join(filter(str.isalnum, type(worst).__name__.lstrip("_"))) or "Error"
-        text = ": ".join(filter(None, (ctx.unfinished, str(worst))))
+        text = ": ".join(filter(None, (ctx._unfinished, str(worst))))
         condition = self._condition("False", reason, shortened(text, LONGEST))
         try:
             async with asyncio.timeout(LAST_WORDS):
@@ -135,8 +135,8 @@ class Reporting:
 
     async def _stated(self, ctx: Context, live: Any) -> tuple[dict[str, Any], Any]:
         """Everything that the controller currently states in the status, and the object; None if that is gone."""
-        if ctx.report is not None and ctx.report.said is not None:
-            return msgspec.to_builtins(ctx.report.said), live
+        if ctx._report is not None and ctx._report.said is not None:
+            return msgspec.to_builtins(ctx._report.said), live
         path = ctx.form.kind.path(live.metadata.namespace, live.metadata.name)
         try:
             body = (await ctx.client.raw("GET", path)).body

@@ -40,9 +40,9 @@ from kubeshard.controller.desired.sets import DesiredSets
 from kubeshard.controller.elsewhere import Surroundings
 from kubeshard.controller.in_flight import CurrentRun, Run
 from kubeshard.controller.metrics import ControllerMetrics, NoMetrics
-from kubeshard.controller.outcomes import Ending, Outcome, leaves, of_error, of_result, report
+from kubeshard.controller.outcomes import Ending, Outcome, of_error, of_result, report
 from kubeshard.controller.reader import ControllerReader
-from kubeshard.controller.stale import advice, is_persistent
+from kubeshard.controller.stale import warn_if_persistent
 from kubeshard.controller.syncing import Inputs, Trouble, until_answered
 from kubeshard.controller.triggers import Trigger
 from kubeshard.controller.watched import mapped_watches
@@ -104,7 +104,7 @@ class ControllerRunner:
         self._inputs = Inputs(self._informers, world.clock)
         self._parked: dict[Key, int] = {}
         """Keys that were queued while a kind was missing, and their priorities."""
-        self._sets = DesiredSets(controller.name)
+        self._sets = DesiredSets(controller.name, controller.applied_kinds)
         self._daemons = Daemons(self.name, controller.daemons)
         self._reconcile = composed(controller, self._inputs.check, self._daemons)
         self.queue: WorkQueue[Key] = WorkQueue(
@@ -116,7 +116,7 @@ class ControllerRunner:
             metrics=queue_metrics,
         )
         self._workers: list[asyncio.Task[None]] = []
-        self._deadlines = Deadlines(controller.reconcile_timeout, world.clock, self._overdue)
+        self._deadlines = Deadlines(controller.reconcile_timeout, world.clock, self._metrics, self._log)
         self._threads = world.threads(controller.name, controller.workers)
         self.trigger = partial(
             Trigger,
@@ -129,6 +129,7 @@ class ControllerRunner:
         )
         """What makes the triggers of its watches."""
         self._draining = False
+        self._told_start = False
         self.elsewhere: Callable[[str], ControllerRunner | None] = lambda _: None
         """The controller's workers in another cluster."""
 
@@ -174,12 +175,13 @@ class ControllerRunner:
                 for informer, registration in zip(self._informers, registrations, strict=True):
                     if informer.has_synced:
                         await registration.synced()
-                self._log.info("Starting workers", controller=self.name, workers=self.controller.workers)
                 async with asyncio.TaskGroup() as workers:
                     self._workers = [
                         workers.create_task(self._work(gates), name=f"{self.name} worker {number}")
                         for number in range(self.controller.workers)
                     ]
+                    if self._inputs.complete():
+                        self._tell_start()
                 for task in beside:
                     task.cancel()
         finally:
@@ -202,6 +204,16 @@ class ControllerRunner:
     def discard(self) -> None:
         """Before `run`: gives up the informers."""
         self._cluster.let_go(self.controller, self.reader, self._informers)
+
+    def under_way(self) -> Sequence[str]:
+        """What `drain` waits for, for people: runs, and what lasts beyond them."""
+        running = {each.key: each.seconds for each in self.queue.view(0).running}
+        lasting = {key for _, key in self._cluster.in_flight.objects(self.name)} - running.keys()
+        runs = [f"{key} for {seconds:.0f} s" for key, seconds in running.items()]
+        return [
+            *runs,
+            *(f"{key}: a thread, a daemon or a write without an answer" for key in sorted(lasting)),
+        ]
 
     async def close(self) -> None:
         """Called at the end: releases the informers. Those without another user stop."""
@@ -274,25 +286,15 @@ class ControllerRunner:
         try:
             with context(fields), deadline:
                 outcome = await self._outcome(key, reconcile_id, run, deadline)
-                if outcome.ending is Ending.STALE:
-                    await self._warn_if_persistent(key, outcome)
+                if outcome.ending is Ending.STALE and outcome.error is not None:
+                    times, informers = self.queue.retries(key) + 1, self._informers
+                    await warn_if_persistent(self._log, times, outcome.error, key, informers, self._client)
                 self._report(key, outcome, deadline)
                 if run.threads:
                     await run.threads_ended()
             return outcome
         finally:
             self._metrics.finished(outcome, self._clock.monotonic() - deadline.began)
-
-    def _overdue(self, run: Deadline) -> None:
-        seconds = self._clock.monotonic() - run.began
-        if run.ended:
-            self._metrics.overdue(-1)
-            self._log.info("Overdue reconcile has ended", seconds=seconds)
-        else:
-            self._metrics.overdue(1)
-            self._log.bind(**run.fields).error(
-                "Reconcile is overdue and still running", threads=run.run.threads, seconds=seconds
-            )
 
     async def _outcome(self, key: Key, reconcile_id: str, run: Run, deadline: Deadline) -> Outcome:
         try:
@@ -363,23 +365,17 @@ class ControllerRunner:
 
     async def _resume(self) -> None:
         """Called when all kinds are served: runs what was parked."""
+        self._tell_start()
         pace = Pace(self._clock)
         while self._parked:
             key = next(iter(self._parked))
             self.queue.add(key, _RESUMED, priority=self._parked.pop(key))
             await pace.step()
 
-    async def _warn_if_persistent(self, key: Key, outcome: Outcome) -> None:
-        times = self.queue.retries(key) + 1
-        if outcome.error is None or not is_persistent(times):
-            return
-        error = next(leaves(outcome.error))
-        self._log.warning(
-            "Reconcile keeps having stale reads",
-            times=times,
-            error=outcome.error,
-            advice=await advice(error, key, self._informers, self._client),
-        )
+    def _tell_start(self) -> None:
+        if self._workers and not self._told_start:
+            self._told_start = True
+            self._log.info("Starting workers", controller=self.name, workers=self.controller.workers)
 
     def _report(self, key: Key, outcome: Outcome, run: Deadline) -> None:
         if not outcome.failed and not self._log.debugs:

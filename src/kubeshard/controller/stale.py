@@ -15,9 +15,11 @@ from typing import Any
 from kubeshard.cache.errors import CacheBehind
 from kubeshard.cache.informer import Informer
 from kubeshard.client.client import Client
+from kubeshard.controller.outcomes import leaves
 from kubeshard.core.errors import AlreadyExists, KubeshardError
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import Key, metadata_only
+from kubeshard.runtime.logs import Logger
 
 PERSISTENT = 5
 
@@ -29,6 +31,24 @@ def is_persistent(times: int) -> bool:
     """The 5th, 10th, 20th, 40th ... time in a row."""
     rounds, rest = divmod(times, PERSISTENT)
     return rest == 0 and rounds.bit_count() == 1
+
+
+async def warn_if_persistent(
+    log: Logger,
+    times: int,
+    error: BaseException,
+    key: Key,
+    informers: Sequence[Informer[Any]],
+    client: Client,
+) -> None:
+    """`times`: how many runs in a row, with this one."""
+    if is_persistent(times):
+        log.warning(
+            "Reconcile keeps having stale reads",
+            times=times,
+            error=error,
+            advice=await advice(next(leaves(error)), key, informers, client),
+        )
 
 
 async def advice(error: BaseException, key: Key, informers: Sequence[Informer[Any]], client: Client) -> str:

@@ -62,8 +62,8 @@ class Stating(Protocol):
     form: Form[Any]
     client: Client
     clock: Clock
-    rewrites: Rewrites
-    report: Report | None
+    _rewrites: Rewrites
+    _report: Report | None
 
     async def get(
         self, target: type[T] | Form[T], name: str, namespace: str | None = None, /
@@ -80,7 +80,7 @@ async def write_status(ctx: Stating, obj: T, status: msgspec.Struct) -> T:
         raise _replaced(form, obj)
     have: Any = getattr(live, "status", None)
     _check_type(form, status, have)
-    report = ctx.report if form == ctx.form and obj.key == ctx.key else None
+    report = ctx._report if form == ctx.form and obj.key == ctx.key else None
     carried = None
     if report is not None:
         report.stated |= get_condition(conditions_of(status), report.type) is not None
@@ -94,7 +94,7 @@ async def write_status(ctx: Stating, obj: T, status: msgspec.Struct) -> T:
     said, had = msgspec.to_builtins(status), {} if have is None else msgspec.to_builtins(have)
     target = stating(status, have)
     differs = target is not have and _difference(ctx, form, had, target)
-    if not differs and (not leaves_out(said, had) or (meta.uid, said) in ctx.rewrites.statements):
+    if not differs and (not leaves_out(said, had) or (meta.uid, said) in ctx._rewrites.statements):
         return live
     written = await apply_status(ctx, live, said)
     if written is None:
@@ -169,7 +169,7 @@ def _check_type(form: Form[Any], status: object, have: object) -> None:
 def _difference(ctx: Stating, form: Form[Any], had: Mapping[str, Any], target: Any) -> dict[str, Any]:
     """The part of the target that the server does not have, and that it is not known to rewrite."""
     patch = {"status": merge_patch(had, msgspec.to_builtins(target))}
-    left = ctx.rewrites.without_known(form.kind, patch, {"status": had})
+    left = ctx._rewrites.without_known(form.kind, patch, {"status": had})
     found: dict[str, Any] = left.get("status") or {}
     return found
 
@@ -178,5 +178,5 @@ def _learn(ctx: Stating, form: Form[Any], said: dict[str, Any], written: Any, st
     has = {} if written.status is None else msgspec.to_builtins(written.status)
     again = merge_patch(has, msgspec.to_builtins(stating(status, written.status)))
     if again:
-        ctx.rewrites.learn(form.kind, {"status": said}, {"status": again}, {"status": has})
-    ctx.rewrites.statements.note(written.metadata.uid, said, there_is_more=leaves_out(said, has))
+        ctx._rewrites.learn(form.kind, {"status": said}, {"status": again}, {"status": has})
+    ctx._rewrites.statements.note(written.metadata.uid, said, there_is_more=leaves_out(said, has))

@@ -123,9 +123,9 @@ class Trigger:
         """Maps again what failed, and resyncs, until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._retry())
+                tasks.create_task(self._retry(), name=f"triggers of {self._source}, again")
                 if self._watch.resync:
-                    tasks.create_task(self._resync(self._watch.resync))
+                    tasks.create_task(self._resync(self._watch.resync), name=f"resync of {self._source}")
         finally:
             self._again.shut_down(discard=True)
 

@@ -12,19 +12,16 @@ from kubeshard.core.objects import Form, KubeObject, form_of
 READ = ("get", "list", "watch")
 WRITE = ("create", "patch", "delete")
 
-OWN = ""
-"""As a namespace: the program's own, whichever that is."""
-
 
 @dataclass(frozen=True, slots=True)
 class Grant:
     """Verbs on a resource, or on a subresource of it (`websites/status`): in `ALL` namespaces, in one, or in the
-    program's own (`""`). With a `name`, on the object of that name only.
+    program's own (None). With a `name`, on the object of that name only.
     """
 
     resource: GroupResource
     verbs: frozenset[str]
-    namespace: str | All = ALL
+    namespace: str | All | None = ALL
     name: str = ""
 
     @classmethod
@@ -33,7 +30,7 @@ class Grant:
         target: type[KubeObject] | Form[Any] | GroupResource,
         *verbs: str,
         subresource: str = "",
-        namespace: str | All = ALL,
+        namespace: str | All | None = ALL,
         name: str = "",
     ) -> Grant:
         """`Grant.on(Website, "patch", subresource="status")`. Raises TypeError for what is not a kind."""

@@ -71,7 +71,9 @@ class DynamicControllers:
             kind = served.get(resource)
             if kind != known.kind and not _among(known.kind, silent):
                 del self._known[resource]
-                self._leaving[resource] = removing.create_task(self._remove(resource, known))
+                self._leaving[resource] = removing.create_task(
+                    self._remove(resource, known), name=f"removing {resource}"
+                )
         for resource, kind in served.items():
             if resource not in self._known and resource not in self._leaving:
                 self._add(resource, kind)

@@ -12,7 +12,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, NoReturn
 
 from kubeshard.core.errors import (
     ApiError,
@@ -23,9 +24,16 @@ from kubeshard.core.errors import (
     Unauthorized,
     Unavailable,
 )
+from kubeshard.manager.runnable import Stop
 from kubeshard.runtime.logs import error_line, get_logger
 
 _log = get_logger("kubeshard.manager")
+
+
+TELL_AFTER = 3.0
+"""Seconds after which a stop that waits says what for."""
+
+TELL_AGAIN = 10.0
 
 
 class Ending(NamedTuple):
@@ -66,6 +74,18 @@ async def end_of(task: asyncio.Task[None]) -> None:
         await asyncio.wait([task])
         if not task.cancelled() and (error := task.exception()):
             _log.error("Failed while stopping", error=error)
+
+
+async def tell_what_lasts(stop: Stop, lasting: Callable[[], Iterable[str]]) -> NoReturn:
+    """Writes into the log what a stop waits for, until cancelled. `lasting` says it."""
+    await stop.wait()
+    seconds = TELL_AFTER
+    await asyncio.sleep(TELL_AFTER)
+    while True:
+        waits_for = "; ".join(lasting()) or "Leases, servers and connections to close"
+        _log.info("Still stopping", waits_for=waits_for, seconds=seconds, grace=stop.grace)
+        await asyncio.sleep(TELL_AGAIN)
+        seconds += TELL_AGAIN
 
 
 def single(error: BaseException | None) -> BaseException:

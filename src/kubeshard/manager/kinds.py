@@ -53,14 +53,27 @@ START_PATIENCE = 30.0
 _log = get_logger("kubeshard.manager")
 
 
+async def until_shared(informers: Sequence[Informer[Any]]) -> None:
+    """Until those that anybody may read are filled, or their kinds not served; for ever if need be. Raises Unauthorized
+    as `until_known`.
+    """
+    await until_answered(informers)
+    _check_credentials(informers)
+    await until_filled(informers)
+
+
 async def until_known(informers: Sequence[Informer[Any]], owning: Sequence[ControllerRunner]) -> None:
     """Waits until the server has listed each kind or returned an error. A kind without any response does not keep the
     others waiting for long, except for those of `owning`: a shard would be assigned objects that these controllers
     cannot reconcile.
+
+    Raises Unauthorized if the server refuses the credentials for all of them: credentials that have expired when a
+    program starts are a mistake, later on they may be about to be rotated.
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(START_PATIENCE):
             await until_answered(informers)
+    _check_credentials(informers)
     for runner in owning:
         await until_filled([runner.primary])
         await until_answered(runner.informers)
@@ -71,6 +84,13 @@ async def until_known(informers: Sequence[Informer[Any]], owning: Sequence[Contr
         else "Some caches are not filled; the controllers that need them wait"
     )
     _log.info(said, informers=filled, of=len(informers))
+
+
+def _check_credentials(informers: Sequence[Informer[Any]]) -> None:
+    errors = [informer.last_error for informer in informers]
+    if errors and all(isinstance(error, Unauthorized) for error in errors):
+        assert errors[0] is not None
+        raise errors[0]
 
 
 class Kinds:

@@ -25,7 +25,7 @@ from kubeshard.client.client import Client
 from kubeshard.controller.controller import Controller
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.core.grants import OWN, Grant
+from kubeshard.core.grants import Grant
 from kubeshard.core.names import is_dns_subdomain
 from kubeshard.runtime.thread import SameLoop
 from kubeshard.runtime.watchdog import NoWatchdog
@@ -66,8 +66,8 @@ class LeaderElection:
 
     def grants(self, controllers: Iterable[Controller[Any]]) -> Iterator[Grant]:
         """For `kubeshard.manager.roles`."""
-        yield Grant.on(Lease, "create", namespace=self.namespace or OWN)
-        yield Grant.on(Lease, "get", "update", namespace=self.namespace or OWN, name=self.name)
+        yield Grant.on(Lease, "create", namespace=self.namespace or None)
+        yield Grant.on(Lease, "get", "update", namespace=self.namespace or None, name=self.name)
 
 
 class LeaderElector:

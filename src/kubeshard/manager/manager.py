@@ -24,6 +24,7 @@ Who stops whom:
 | a kind is not served, forbidden or silent, at the start or later | the controllers that read it, until it is back |
 | a served main kind is silent, a worker hangs, or the loop is blocked | the shard: its Lease is not renewed |
 | the API server does not respond | what needs it; the process waits, and stays alive |
+| every kind refuses the credentials, at the start | the process; later on what needs them, until they are renewed |
 | a cluster other than the home cluster does not respond, or refuses us | the controllers that work there |
 | a Lease is lost | all work, at once, without grace, and then the process |
 | a part fails: a runnable, a source, a server | the process, in order |
@@ -57,7 +58,6 @@ from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.every_kind import EveryKind
-from kubeshard.controller.syncing import until_filled
 from kubeshard.core.clusters import HOME
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.grants import Grant
@@ -65,13 +65,13 @@ from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.manager.arguments import check_arguments
 from kubeshard.manager.cache_metrics import CacheMetrics
 from kubeshard.manager.caching import Caching
-from kubeshard.manager.debug import Debug, Picture
+from kubeshard.manager.debug import Debug
 from kubeshard.manager.debug_page import DebugAccess
 from kubeshard.manager.dynamic import DynamicControllers, split
-from kubeshard.manager.ending import end_of, single
+from kubeshard.manager.ending import end_of, single, tell_what_lasts
 from kubeshard.manager.fleet import ClusterSource, Fleet
 from kubeshard.manager.health import Check
-from kubeshard.manager.kinds import KindMetrics, Kinds, until_known
+from kubeshard.manager.kinds import KindMetrics, Kinds, until_known, until_shared
 from kubeshard.manager.leader_election import LeaderElection, LeaderElector
 from kubeshard.manager.membership import Membership
 from kubeshard.manager.metrics import Metrics
@@ -191,7 +191,7 @@ class Manager:
                 **(readiness or {}),
             },
             notes=lambda: (*self._kinds.notes(), *fleet.notes()),
-            picture=self.picture,
+            picture=self._debug.picture,
             metrics=self.metrics,
         )
         self._task: asyncio.Task[None] | None = None
@@ -241,12 +241,15 @@ class Manager:
         """
         assert self._task is None, "a manager runs once"
         self._task = task = asyncio.create_task(self._run(), name="manager")
+        telling = asyncio.create_task(tell_what_lasts(self._stop, self._staff.lasting), name="stop")
         try:
             await asyncio.wait([task])
         except asyncio.CancelledError:
             self.stop()
             await end_of(task)
             raise
+        finally:
+            telling.cancel()
         failure = None if task.cancelled() else task.exception()
         if failure or self._stop.error:
             raise single(failure or self._stop.error)
@@ -262,10 +265,6 @@ class Manager:
     def lag(self) -> float:
         """The lag of the event loop in seconds; 0 unless `run` runs. May be called from any thread."""
         return self._vitals.lag()
-
-    def picture(self) -> Picture:
-        """What the process is doing right now. Call this in the event loop's thread."""
-        return self._debug.picture()
 
     @property
     def cache(self) -> Cache:
@@ -299,7 +298,7 @@ class Manager:
             await stack.enter_async_context(cluster.cache.running())
             await stack.enter_async_context(beside("kinds", self._kinds.run(), self._end))
             await stack.enter_async_context(self._fleet.running())
-            await until_filled(shared)
+            await until_shared(shared)
             await until_known(cluster.cache.informers, self._staff.main)
             if self._sharding is None:
                 await self._work(())

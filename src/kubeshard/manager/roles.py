@@ -4,9 +4,10 @@
 |---|---|
 | any watch, an entry of `reads` | get, list, watch |
 | the primary kind, if its class has a `status` | patch of `status`, and update if the class is complete |
-| the primary kind, with finalizers or a `Generator` | patch |
+| the primary kind, with finalizers or `applies` | patch |
 | the primary kind, if the controller owns others | update of `finalizers`, which owner references need |
-| an owned kind, unless it is watched with `when=never` | create, patch; with a `Generator` delete |
+| an entry of `owns`, unless it is watched with `when=never` | create, patch |
+| an entry of `applies` | create, patch, delete |
 | an entry of `writes` | create, patch, delete |
 | a controller | create and patch of events, in the namespaces of its objects |
 | leader election, sharding, webhooks | see their docstrings |
@@ -25,9 +26,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from kubeshard.cache.scope import Scope
 from kubeshard.controller.controller import Controller
-from kubeshard.controller.generators import Generator
 from kubeshard.controller.predicates import never
-from kubeshard.controller.watch import Watch
+from kubeshard.controller.watch import Watch, as_watch
 from kubeshard.core.grants import READ, WRITE, Grant, granted
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.namespaces import ALL, All
@@ -79,19 +79,19 @@ def controller_grants(controller: Controller[Any], scope_of: ScopeOf) -> Iterato
     primary = controller.primary_watch
     for watch in (*controller.watches, *controller.crossing_watches):
         yield from _in(watch, scope_of, Grant.on(watch.target, *READ))
-    cls, generates = primary.form.type, isinstance(controller.reconciler, Generator)
+    cls, applied = primary.form.type, controller.applied_watches
     if "status" in cls.__struct_fields__:
         verbs = ("patch", "update") if cls.COMPLETE else ("patch",)
         yield from _in(primary, scope_of, Grant.on(primary.target, *verbs, subresource="status"))
-    if controller.finalizers or generates:
+    if controller.finalizers or applied:
         yield from _in(primary, scope_of, Grant.on(primary.target, "patch"))
-    owned = [watch for watch in controller.owned_watches if watch.when is not never]
-    if owned:
+    owned = [watch for watch in map(as_watch, controller.owns) if watch.when is not never]
+    if owned or applied:
         yield from _in(primary, scope_of, Grant.on(primary.target, "update", subresource="finalizers"))
     for watch in owned:
-        yield from _in(
-            watch, scope_of, Grant.on(watch.target, "create", "patch", *(["delete"] if generates else []))
-        )
+        yield from _in(watch, scope_of, Grant.on(watch.target, "create", "patch"))
+    for watch in applied:
+        yield from _in(watch, scope_of, Grant.on(watch.target, *WRITE))
     yield from (granted(target, *READ) for target in controller.reads)
     yield from (granted(target, *WRITE) for target in controller.writes)
     yield from _in(primary, scope_of, Grant.on(EVENTS, "create", "patch"))
@@ -114,23 +114,29 @@ def _in(watch: Watch[Any], scope_of: ScopeOf, grant: Grant) -> Iterator[Grant]:
 
 
 def roles(
-    grants: Iterable[Grant], name: str, *, namespace: str = "", account: tuple[str, str] | None = None
+    grants: Iterable[Grant],
+    name: str,
+    *,
+    namespace: str | None = None,
+    account: tuple[str, str] | None = None,
 ) -> Iterator[Manifest]:
     """A ClusterRole and a Role for each namespace, all with that name; with a service `account` (namespace, name)
     also their bindings. `namespace` is the program's own; without it, its Role has no namespace, so that `kubectl -n`
     decides.
     """
-    by_place: dict[str | All, defaultdict[tuple[GroupResource, str], set[str]]]
+    by_place: dict[str | All | None, defaultdict[tuple[GroupResource, str], set[str]]]
     by_place = defaultdict(lambda: defaultdict(set))
     for grant in grants:
-        place = grant.namespace if isinstance(grant.namespace, All) else grant.namespace or namespace
+        place = namespace if grant.namespace is None else grant.namespace
         by_place[place][grant.resource, grant.name] |= grant.verbs
     everywhere: Needed = by_place.pop(ALL, defaultdict(set))
     if everywhere:
         yield _role(name, ALL, everywhere)
         if account:
             yield _binding(name, ALL, account)
-    for place in sorted(place for place in by_place if not isinstance(place, All)):
+    for place in sorted(
+        (place for place in by_place if not isinstance(place, All)), key=lambda place: place or ""
+    ):
         here = _beyond(by_place[place], everywhere)
         if any(here.values()):
             yield _role(name, place, here)
@@ -142,7 +148,7 @@ def _beyond(needed: Needed, everywhere: Needed) -> Needed:
     return {place: verbs - everywhere.get((place[0], ""), set()) for place, verbs in needed.items()}
 
 
-def _role(name: str, place: str | All, needed: Needed) -> Manifest:
+def _role(name: str, place: str | All | None, needed: Needed) -> Manifest:
     alike: dict[tuple[str, tuple[str, ...], str], list[str]] = defaultdict(list)
     for (resource, only), verbs in sorted(needed.items()):
         beyond = verbs - needed.get((resource, ""), set()) if only else verbs
@@ -168,7 +174,7 @@ def _order(verb: str) -> tuple[int, str]:
     return (_VERBS.index(verb) if verb in _VERBS else len(_VERBS), verb)
 
 
-def _binding(name: str, place: str | All, account: tuple[str, str]) -> Manifest:
+def _binding(name: str, place: str | All | None, account: tuple[str, str]) -> Manifest:
     kind = "ClusterRole" if place is ALL else "Role"
     return {
         "apiVersion": f"{_RBAC}/v1",
@@ -179,5 +185,5 @@ def _binding(name: str, place: str | All, account: tuple[str, str]) -> Manifest:
     }
 
 
-def _metadata(name: str, place: str | All) -> Manifest:
-    return {"name": name, **({"namespace": place} if isinstance(place, str) and place else {})}
+def _metadata(name: str, place: str | All | None) -> Manifest:
+    return {"name": name, **({"namespace": place} if isinstance(place, str) else {})}

@@ -7,7 +7,7 @@ flight, and another instance that acts at once would overlap with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -42,6 +42,10 @@ class Work(Protocol):
         """Starts nothing new, and returns when nothing is in progress any more."""
         ...
 
+    def under_way(self) -> Sequence[str]:
+        """What `drain` waits for, for people."""
+        ...
+
 
 class RunnableWork:
     """A Runnable as Work: it has nothing to drain, and ends when cancelled."""
@@ -55,6 +59,9 @@ class RunnableWork:
 
     async def drain(self) -> None:
         return None
+
+    def under_way(self) -> Sequence[str]:
+        return ()
 
 
 _log = get_logger("kubeshard.manager")
@@ -128,6 +135,8 @@ class Shift:
         self._stop = stop
         self._works: list[Work] = []
         self._tasks: dict[Work, asyncio.Task[None]] = {}
+        self._drains: dict[Work, asyncio.Task[None]] = {}
+        """Once the stop was requested."""
         self._group: asyncio.TaskGroup | None = None
         self._gates: Sequence[Gate] = ()
         self._needed = asyncio.Event()
@@ -181,6 +190,18 @@ class Shift:
             self._group = None
         return drained and not self._failed
 
+    def lasting(self) -> Iterator[str]:
+        """What has not ended though a stop was requested, for people."""
+        draining = [work for work, drain in self._drains.items() if not drain.done()]
+        for work in draining:
+            yield f"{work.name}: {', '.join(work.under_way()) or 'has not ended'}"
+        if self._drains and not draining:
+            yield from (
+                f"{work.name}: cancelled, and goes on"
+                for work, task in self._tasks.items()
+                if not task.done()
+            )
+
     def _begin(self, work: Work, group: asyncio.TaskGroup) -> None:
         self._tasks[work] = group.create_task(self._run(work, self._gates), name=work.name)
 
@@ -195,7 +216,10 @@ class Shift:
     async def _drained(self) -> bool:
         try:
             async with self._stop.grace_period():
-                await asyncio.gather(*(work.drain() for work in self._works))
+                self._drains = {
+                    work: asyncio.create_task(work.drain(), name=f"drain {work.name}") for work in self._works
+                }
+                await asyncio.gather(*self._drains.values())
         except TimeoutError:
             _log.error("Work did not end within the grace period; cancelling it", group=self._name)
             return False

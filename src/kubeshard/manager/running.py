@@ -85,6 +85,8 @@ def _spare_the_collector() -> None:
 
 
 async def _main(source: Manager | AbstractAsyncContextManager[Manager], blocked_after: float) -> int:
+    if (task := asyncio.current_task()) is not None:
+        task.set_name("main")
     asyncio.get_running_loop().set_default_executor(FollowedExecutor(follow_thread))
     try:
         async with nullcontext(source) if isinstance(source, Manager) else source as manager:
@@ -124,7 +126,7 @@ def _handle_signals(manager: Manager) -> None:
     manager.on_ending(bound)
 
     def show() -> None:
-        sys.stderr.write(as_text(manager.picture()))
+        sys.stderr.write(as_text(manager._debug.picture()))
         sys.stderr.flush()
 
     with suppress(NotImplementedError):  # Windows

@@ -8,7 +8,7 @@ clusters, so none of them waits for another cluster.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -122,6 +122,11 @@ class Staff:
 
     def runners_in(self, cluster: str) -> list[ControllerRunner]:
         return [runner for runner in self.runners if runner.cluster == cluster]
+
+    def lasting(self) -> Iterator[str]:
+        """What a stop waits for, for people."""
+        yield from self.always.lasting()
+        yield from self.elected.lasting()
 
     def due(self) -> Iterable[tuple[str, float | None]]:
         """The earliest deadline (monotonic) of each controller's runs."""

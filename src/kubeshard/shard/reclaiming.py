@@ -61,7 +61,9 @@ async def reclaim(client: Client, shard: ShardIdentity, places: Iterable[tuple[K
     try:
         async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
             for kind, namespace in places:
-                tasks.create_task(_all_of(client, shard, metadata_only(kind), namespace, room))
+                tasks.create_task(
+                    _all_of(client, shard, metadata_only(kind), namespace, room), name=f"reclaiming {kind}"
+                )
     except TimeoutError:
         _log.warning(
             "Not all objects of this shard could be written; waited until no former move can land any more",
@@ -89,7 +91,9 @@ async def _all_of(
                     if not obj.metadata.has_label(shard.drain):
                         count += 1
                         await room.acquire()
-                        renewing = tasks.create_task(_renewed(client, shard, form, obj))
+                        renewing = tasks.create_task(
+                            _renewed(client, shard, form, obj), name="reclaiming an object"
+                        )
                         renewing.add_done_callback(lambda _: room.release())
             done = True
         except* NotFound:

@@ -29,6 +29,7 @@ from kubeshard.core.errors import (
     NotFound,
     Throttled,
     Timeout,
+    Unauthorized,
     Unavailable,
 )
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
@@ -169,11 +170,13 @@ async def _read_ring_if_any(client: Client, ring: str) -> tuple[RingResource, ..
 
 
 async def _waiting(ring: str, asking: Callable[[], Awaitable[T]]) -> T:
-    """The server's answer, as soon as there is one. Says what it waits for whenever that changes."""
+    """The server's answer, as soon as there is one. Says what it waits for when that changes. Raises Unauthorized."""
     told = ""
     while True:
         try:
             return await asking()
+        except Unauthorized:
+            raise  # what is expired when a program begins is a mistake
         except ApiError as error:
             problem = _problem(error)
             if problem != told:

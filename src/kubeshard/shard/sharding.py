@@ -37,7 +37,7 @@ from kubeshard.controller.controller import Controller
 from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.clusters import HOME
 from kubeshard.core.errors import ConfigurationError, NotOurs
-from kubeshard.core.grants import OWN, READ, Grant
+from kubeshard.core.grants import READ, Grant
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
@@ -172,7 +172,7 @@ class Sharding:
         controllers watch as their primary kind or own.
         """
         rights = ("get", "list", "watch", "patch")
-        yield Grant.on(Lease, "get", "create", "update", "watch", namespace=self._namespace or OWN)
+        yield Grant.on(Lease, "get", "create", "update", "watch", namespace=self._namespace or None)
         ring = self._given or declared_resources(controllers) or undeclared_resources(controllers)
         sharded = [
             resource.group_resource for main in ring for resource in (main, *main.controlled_resources)
@@ -288,8 +288,10 @@ class Sharding:
         try:
             async with asyncio.TaskGroup() as tasks:
                 client = self.client(prepared.objects, self._objects_in)
-                reclaiming = tasks.create_task(reclaim(client, prepared.shard, prepared.places(cache)))
-                losing = tasks.create_task(tenure.lost())
+                reclaiming = tasks.create_task(
+                    reclaim(client, prepared.shard, prepared.places(cache)), name="reclaiming"
+                )
+                losing = tasks.create_task(tenure.lost(), name="losing the Lease")
                 await asyncio.wait((reclaiming, losing), return_when=asyncio.FIRST_COMPLETED)
                 lost = losing.done()
                 reclaiming.cancel()

@@ -153,7 +153,7 @@ class _Sharded:
             handovers.floors.forget(kind, ctx.key)
         if not handovers.ours(obj.metadata):
             return None
-        if ctx.run.in_flight.sealed(kind, ctx.key):
+        if ctx._run.in_flight.sealed(kind, ctx.key):
             return Result(requeue_after=COME_BACK)
         if handovers.draining(obj.metadata):
             return await self._acknowledge(ctx, obj)
@@ -168,14 +168,14 @@ class _Sharded:
     async def _run(self, ctx: Context, obj: KubeObject | None) -> Result | None:
         kind, key, floors = ctx.form.kind.group_kind, ctx.key, self._handovers.floors
         began = floors.lifted(kind, key)
-        with ctx.run.working():
+        with ctx._run.working():
             try:
                 arrival = self._arrivals.pending(key)
                 if arrival is None or obj is None or ctx.undecodable is not None:
                     return await self._inner(ctx, obj)
                 return await self._first(ctx, arrival)
             finally:
-                ctx.run.left(lambda: None if floors.lifted(kind, key) == began else "it was asked for since")
+                ctx._run.left(lambda: None if floors.lifted(kind, key) == began else "it was asked for since")
 
     async def _first(self, ctx: Context, arrival: str) -> Result | None:
         """A run with live reads. Should the object turn out to be gone, another's or asked for, the cache is
@@ -189,7 +189,7 @@ class _Sharded:
             raise _explained("error retrieving object for determining responsibility", error) from error
         if not self._handovers.ours(live.metadata) or self._handovers.draining(live.metadata):
             return None
-        result = await self._inner(ctx.reading_live(self._handovers.sharded_kind), live)
+        result = await self._inner(ctx._reading_live(self._handovers.sharded_kind), live)
         self._arrivals.settle(ctx.key, arrival)
         return result
 
@@ -207,10 +207,10 @@ class _Sharded:
                     obj = live
                 handovers.floors.lift(kind.group_kind, key, obj.metadata.resource_version)
                 async with asyncio.timeout(IDLE_PATIENCE):
-                    await ctx.run.in_flight.idle(kind.group_kind, key)
-                if ctx.run.in_flight.sealed(kind.group_kind, key):
+                    await ctx._run.in_flight.idle(kind.group_kind, key)
+                if ctx._run.in_flight.sealed(kind.group_kind, key):
                     return Result(requeue_after=COME_BACK)  # another controller of the kind was faster
-                with ctx.run.sealing():
+                with ctx._run.sealing():
                     after = await self._give_away(ctx, obj, by_version=attempt < TRIES_BY_VERSION)
             except TimeoutError:
                 return Result(requeue_after=COME_BACK)

@@ -42,4 +42,4 @@ class Crew:
         except BaseException:
             work.close()
             raise
-        self._group.create_task(work).add_done_callback(lambda _: self._free.release())
+        self._group.create_task(work, name="moves").add_done_callback(lambda _: self._free.release())

@@ -66,7 +66,7 @@ class DeadShards:
         now, deaths = self._clock.monotonic(), ring.deaths
         deaths.reads = {name: read for name, read in deaths.reads.items() if not read.over(now)}
         read = deaths.reads[shard] = Read(told=before.told if before else "")
-        read.task = asyncio.create_task(self._read(ring, shard, read, before))
+        read.task = asyncio.create_task(self._read(ring, shard, read, before), name="reading a dead shard")
         read.task.add_done_callback(_heed)
         return read
 

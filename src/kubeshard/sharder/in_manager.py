@@ -150,6 +150,9 @@ class InManagerSharder:
         self._stopping.set()
         await self._ended.wait()
 
+    def under_way(self) -> Sequence[str]:
+        return ()
+
     async def _campaign(self, gates: Sequence[Gate]) -> None:
         """Leads, each time that it is elected, until the stop."""
         await self._source.known(self._clock.monotonic)
@@ -215,7 +218,7 @@ class _RingSource:
         self._informer: Informer[ControllerRing] | None = None
         if cache is not None:
             only = Scope(fields=FieldSelector.equals("metadata.name", name))
-            self._informer = cache.declare(ControllerRing, only)
+            self._informer = cache.declare(ControllerRing, only, optional=True)
             self._informer.add_handler(self._heard)
 
     async def known(self, now: Callable[[], float]) -> None:
@@ -293,6 +296,9 @@ class _Assigning:
 
     async def drain(self) -> None:
         """Nothing: a patch that has left takes effect, or not, whoever leads."""
+
+    def under_way(self) -> Sequence[str]:
+        return ()
 
     def _enqueue(self, key: Key, reason: object = "", *, after: float = 0.0, priority: int = 0) -> None:
         self._news.set()

@@ -86,7 +86,9 @@ class ResourceKinds:
         new = [resource for resource in wanted if resource not in learning]
         self._untried.update(new)
         for resource in new:
-            learning[resource] = group.create_task(self._learn_patiently(resource))
+            learning[resource] = group.create_task(
+                self._learn_patiently(resource), name=f"learning {resource}"
+            )
         self._note_tried()
 
     async def _learn_patiently(self, resource: GroupResource) -> None:

@@ -165,7 +165,7 @@ class Lanes:
         if self._observer.fresh() or self._group is None:
             return
         if self._relisting is None or self._relisting.done():
-            self._relisting = self._group.create_task(self._relist())
+            self._relisting = self._group.create_task(self._relist(), name="relist")
         if (error := await asyncio.shield(self._relisting)) is not None:
             raise error
 

@@ -57,7 +57,7 @@ class Repairs:
             await self._needed.wait()
             async with asyncio.TaskGroup() as group:
                 for _ in range(WORKERS):
-                    group.create_task(self._work(mover, self._queue))
+                    group.create_task(self._work(mover, self._queue), name="repairs")
         finally:
             self._queue = None
             self._jobs.clear()

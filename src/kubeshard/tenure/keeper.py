@@ -144,7 +144,7 @@ class LeaseKeeper:
         tenure, self._release = self._tenure, release
         keeping = asyncio.create_task(runner.run(self.keep), name="lease keeper")
         keeping.add_done_callback(self._ended)
-        acquiring = asyncio.create_task(tenure.acquired())
+        acquiring = asyncio.create_task(tenure.acquired(), name="acquiring")
         try:
             try:
                 await asyncio.wait((acquiring, keeping), return_when=asyncio.FIRST_COMPLETED)

@@ -88,7 +88,7 @@ class WebhookServer:
         app = AdmissionApp(self._routes, clock=world.clock, metrics=WebhookMetrics(self._registry))
         http = AsgiServer(app, *self._place, serving.context, self._limits, reuse_port=self._reuse_port)
         async with _configuration_errors(), http, asyncio.TaskGroup() as tasks:
-            renewal = tasks.create_task(self._certificates.run(serving))
+            renewal = tasks.create_task(self._certificates.run(serving), name="webhook certificates")
             self._listening = http, serving
             _LOG.info("Webhook server is listening", port=self.port)
             try:

@@ -27,7 +27,7 @@ from prometheus_client import CollectorRegistry
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import Secret
 from kubeshard.core.errors import ConfigurationError, KubeshardError, NotFound
-from kubeshard.core.grants import OWN, Grant
+from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.logs import get_logger
 from kubeshard.webhook.app import Routes
@@ -85,7 +85,7 @@ class Webhooks:
         name: str,
         functions: Sequence[Callable[..., Any]],
         *,
-        namespace: str = "",
+        namespace: str | None = None,
         service: str = "",
         url: str = "",
         host: str = "",
@@ -119,7 +119,7 @@ class Webhooks:
         """Why API servers cannot call; for a readiness check, which a manager has by itself."""
         return None if self._server is not None and self._server.ready() else "the webhooks are not served"
 
-    def manifests(self, ca_bundle: str = "", *, namespace: str = "") -> list[Manifest]:
+    def manifests(self, ca_bundle: str = "", *, namespace: str | None = None) -> list[Manifest]:
         """The webhook configurations to apply. Conversion is a stanza of a definition: `conversion`.
 
         `ca_bundle` is base64 of PEM; without, somebody else fills it in.
@@ -132,14 +132,14 @@ class Webhooks:
             if functions
         ]
 
-    def conversion(self, kind: str, ca_bundle: str = "", *, namespace: str = "") -> Manifest:
+    def conversion(self, kind: str, ca_bundle: str = "", *, namespace: str | None = None) -> Manifest:
         """The stanza `spec.conversion` of the CustomResourceDefinition of that name, as in `apps.example.com`."""
         return conversion_stanza(self._conversions[kind], self._address(namespace), ca_bundle)
 
     def grants(self, controllers: Iterable[object]) -> Iterator[Grant]:
         """For `kubeshard.manager.roles`."""
         if self._given is None and not self._url:
-            namespace = self._namespace or OWN
+            namespace = self._namespace or None
             yield Grant.on(Secret, "create", namespace=namespace)
             yield Grant.on(Secret, "get", "update", namespace=namespace, name=f"{self.name}-webhook-cert")
         if not self._register:
@@ -157,7 +157,7 @@ class Webhooks:
         `WebhookServer` and of the certificate.
         """
         world = client.world
-        namespace = self._namespace or world.host.pod_namespace() or ""
+        namespace = self._namespace or world.host.pod_namespace()
         if not self._url and not namespace:
             raise ConfigurationError(
                 f"webhooks {self.name}: outside of a pod, say the Service's namespace=, or the url= of this process"
@@ -177,7 +177,9 @@ class Webhooks:
                 await self._registering(client, certificates, namespace)
             await asyncio.Event().wait()
 
-    async def _registering(self, client: Client, certificates: CertificateSource, namespace: str) -> None:
+    async def _registering(
+        self, client: Client, certificates: CertificateSource, namespace: str | None
+    ) -> None:
         rng, changed = client.world.rng, asyncio.Event()
         own = certificates if isinstance(certificates, SharedCertificate | LocalCertificate) else None
         if own is not None:
@@ -198,7 +200,7 @@ class Webhooks:
             except TimeoutError:
                 continue
 
-    async def _registered(self, client: Client, ca_bundle: str, namespace: str) -> None:
+    async def _registered(self, client: Client, ca_bundle: str, namespace: str | None) -> None:
         writer = client.with_field_manager(f"{self.name}-webhooks")
         for manifest in self.manifests(ca_bundle, namespace=namespace):
             await writer.apply(manifest, force=True)
@@ -231,12 +233,13 @@ class Webhooks:
         }
         await writer.apply(empty, force=True)
 
-    def _certificates(self, client: Client, namespace: str) -> CertificateSource:
+    def _certificates(self, client: Client, namespace: str | None) -> CertificateSource:
         if self._given is not None:
             return self._given
         names, world = self._names(namespace), client.world
         if self._url:
             return LocalCertificate(names, clock=world.clock)
+        assert namespace is not None, "else there is a url"
         return SharedCertificate(
             client,
             names,
@@ -247,14 +250,15 @@ class Webhooks:
             rng=world.rng,
         )
 
-    def _names(self, namespace: str) -> tuple[str, ...]:
+    def _names(self, namespace: str | None) -> tuple[str, ...]:
         if self._url:
             return (urlsplit(self._url).hostname or "localhost",)
+        assert namespace is not None, "else there is a url"
         return service_names(self._service, namespace)
 
-    def _address(self, namespace: str) -> Address:
+    def _address(self, namespace: str | None) -> Address:
         if not self._url:
-            return Address(self._service, namespace or self._namespace)
+            return Address(self._service, namespace or self._namespace or "")
         url = urlsplit(self._url)
         if not url.port:
             url = url._replace(netloc=f"{url.netloc}:{self.port or self._place[1]}")

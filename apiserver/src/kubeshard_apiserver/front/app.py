@@ -61,7 +61,10 @@ class ApiServerApp:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        tasks = [asyncio.ensure_future(step) for step in (pump(), gone(), self._stopped.wait())]
+        tasks = [
+            asyncio.create_task(step, name=f"stream {name}")
+            for name, step in (("pump", pump()), ("gone", gone()), ("stopped", self._stopped.wait()))
+        ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:

@@ -113,8 +113,8 @@ class _Stream:
         """The next chunk, or None at the end. Raises TransportError when cut, TransportTimeout when idle too
         long.
         """
-        chunk = asyncio.ensure_future(_chunk(source))
-        cut = asyncio.ensure_future(self._cut.wait())
+        chunk = asyncio.create_task(_chunk(source), name="chunk")
+        cut = asyncio.create_task(self._cut.wait(), name="cut")
         try:
             done, _ = await asyncio.wait(
                 (chunk, cut), timeout=self._idle_timeout, return_when=asyncio.FIRST_COMPLETED

@@ -154,7 +154,7 @@ async def _until_interrupted(work: Coroutine[Any, Any, None]) -> bool:
     usual, and the kernel ends the children of a process that is gone (`kubeshard.testing.child`).
     """
     loop = asyncio.get_running_loop()
-    task = asyncio.create_task(work)
+    task = asyncio.create_task(work, name="demo")
 
     def interrupt() -> None:
         for number in _SIGNALS:

@@ -35,7 +35,7 @@ class Screen:
             yield
             return
         with Live(console=self._console, auto_refresh=False) as live:
-            drawing = asyncio.create_task(self._draw(live))
+            drawing = asyncio.create_task(self._draw(live), name="screen")
             try:
                 yield
             finally:

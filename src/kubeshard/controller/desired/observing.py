@@ -48,9 +48,9 @@ class Run(Protocol):
     @property
     def client(self) -> Client: ...
     @property
-    def rewrites(self) -> Rewrites: ...
+    def _rewrites(self) -> Rewrites: ...
     @property
-    def fresh(self) -> Callable[[Kind], bool]: ...
+    def _fresh(self) -> Callable[[Kind], bool]: ...
 
     async def get(self, target: type[T] | Form[T], name: str, namespace: str | None = None) -> T | None: ...
 
@@ -72,7 +72,7 @@ class Observer:
         """
         found: dict[Form[Any], Mapping[Key, KubeObject]] = {}
         for form in self._reads.declared:
-            if not self._run.fresh(form.kind):
+            if not self._run._fresh(form.kind):
                 informer = await self._settled(form)
                 await self._known.follow(informer)
                 found[form] = self._known.filed(informer.store, set_)
@@ -88,7 +88,7 @@ class Observer:
         shown: set[int] = set()
         for form in self._reads.declared:
             store = self._reads.informer(form).store
-            if self._run.fresh(form.kind) or not self._known.follows(store):
+            if self._run._fresh(form.kind) or not self._known.follows(store):
                 return False
             shown |= {*map(id, self._known.filed(store, set_).values())}
         return shown == {*map(id, objects)}

@@ -27,7 +27,7 @@ class ApplyFailed(ExceptionGroup[Exception]):
     def __new__(cls, whose: str, problems: Mapping[Address, Exception]) -> ApplyFailed:
         told = "; ".join(f"{address}: {error}" for address, error in problems.items())
         if any(isinstance(error, Forbidden) for error in problems.values()):
-            told += "; grant it, and name the kind in the controller's `writes`, so that `kubeshard rbac` knows of it"
+            told += "; grant it: `kubeshard rbac` prints what is needed"
         failed = super().__new__(cls, f"{whose}: {told}", list(problems.values()))
         failed.problems = dict(problems)
         return failed

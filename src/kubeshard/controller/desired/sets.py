@@ -13,11 +13,12 @@ The next run needs nothing that this module keeps in memory: that only saves tim
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
 
+from kubeshard.cache.errors import UndeclaredKind
 from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.cache.store import Store
 from kubeshard.controller.desired.applyset import (
@@ -39,6 +40,7 @@ from kubeshard.controller.merging import learn
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.rewrites import Rewrites
 from kubeshard.core.errors import AlreadyExists, Conflict, Invalid, KubeshardError, NotOurs
+from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import Key, KubeObject
 
 Immutable = Literal["refuse", "recreate"]
@@ -91,8 +93,10 @@ def _fingerprint(objects: Sequence[KubeObject], unowned: Unowned) -> int:
 class DesiredSets:
     """The desired sets of one controller."""
 
-    def __init__(self, controller: str) -> None:
+    def __init__(self, controller: str, kinds: Collection[GroupKind]) -> None:
         self._controller = controller
+        self._kinds = kinds
+        """What may be wished: `Controller.applies`."""
         self.rewrites = Rewrites()
         self._known = KnownSets()
 
@@ -106,18 +110,18 @@ class DesiredSets:
 
     async def plan(self, run: Run, reads: ControllerReader, writes: OwnWrites, wish: Wish) -> Plan:
         set_ = await self._set(run, wish)
-        members = members_of(set_, wish.objects)
+        members = self._members(set_, wish)
         observed = await Observer(run, reads, writes, self._known).observe(set_, members)
         return plan_of(set_, members, observed, self.rewrites, wish.unowned)
 
     async def apply(self, run: Run, reads: ControllerReader, writes: OwnWrites, wish: Wish) -> Applied:
         owner, fingerprint = wish.owner, _fingerprint(wish.objects, wish.unowned)
         whose = wish.whose
-        known = self._known.applied(run.key, whose, fingerprint, owner, run.form, reads, writes, run.fresh)
+        known = self._known.applied(run.key, whose, fingerprint, owner, run.form, reads, writes, run._fresh)
         if known is not None:
             return known
         set_ = await self._set(run, wish)
-        members = members_of(set_, wish.objects)
+        members = self._members(set_, wish)
         observer = Observer(run, reads, writes, self._known)
         observed = await observer.observe(set_, members)
         plan = plan_of(set_, members, observed, self.rewrites, wish.unowned)
@@ -137,6 +141,16 @@ class DesiredSets:
                 "deleted by the garbage collector"
             )
         return applyset(owner, self._controller, wish.set)
+
+    def _members(self, set_: ApplySet, wish: Wish) -> dict[Address, Member[Any]]:
+        members = members_of(set_, wish.objects)
+        for address, member in members.items():
+            if address.kind not in self._kinds:
+                raise UndeclaredKind(
+                    f"controller {self._controller} does not say that it applies a {address.kind.kind}: declare "
+                    f"applies=[{type(member.obj).__name__}], which includes what owns= does"
+                )
+        return members
 
 
 class _Run:

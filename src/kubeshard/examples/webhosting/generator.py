@@ -70,7 +70,7 @@ async def create_all(client: Client, websites: Iterable[Website]) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_PARALLEL):
-                tasks.create_task(create())
+                tasks.create_task(create(), name="creating")
     except ExceptionGroup as group:
         raise group.exceptions[0] from None
 
