@@ -52,6 +52,9 @@ kube: $(STAMP) ## Build etcd, kube-apiserver and friends once (skipped where KUB
 cluster: $(STAMP) kube ## Run an empty cluster until Ctrl-C (ARGS=--pods: with controllers and pretended pods)
 	@$(BIN)/python -m kubeshard.testing $(ARGS)
 
+manifests: $(STAMP) ## Make deploy/ anew, which is never edited
+	$(BIN)/python tools/render_manifests.py
+
 types: $(STAMP) kube ## Read the types of the built-in kinds from a real kube-apiserver
 	$(BIN)/python tools/learn_types.py
 	$(BIN)/python tools/learn_field_numbers.py
@@ -101,4 +104,4 @@ $(RUNS): requirements-run.txt
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) $(addprefix .venv-,$(PYTHONS)) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
-.PHONY: help demo test test-system test-all test-pythons wheels test-kube kube cluster types lint docs bench lock install clean
+.PHONY: help demo test test-system test-all test-pythons wheels test-kube kube cluster manifests types lint docs bench lock install clean

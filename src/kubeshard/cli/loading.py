@@ -75,6 +75,12 @@ def load_manager(reference: str) -> Manager:
     return manager
 
 
+def program_name(reference: str) -> str:
+    """`my_company.my_operator:manager` is `my-operator`."""
+    module = reference.partition(":")[0].removesuffix(".py")
+    return module.replace("/", ".").rpartition(".")[2].replace("_", "-").strip("-").lower()
+
+
 def _required(function: Callable[..., Any]) -> bool:
     """Whether it has parameters without a default."""
     stars = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)

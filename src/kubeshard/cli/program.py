@@ -10,6 +10,7 @@ from kubeshard.cli.crd import crd
 from kubeshard.cli.demo.command import demo
 from kubeshard.cli.ending import run_program
 from kubeshard.cli.init import init
+from kubeshard.cli.manifests import manifests
 from kubeshard.cli.monitoring import monitoring
 from kubeshard.cli.options import version_option
 from kubeshard.cli.rbac import rbac
@@ -48,6 +49,7 @@ for _command in (
     run,
     apiserver_command(),
     sharder,
+    manifests,
     crd,
     types_command,
     rbac,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kubeshard.cli.loading import load_manager
+from kubeshard.cli.loading import load_manager, program_name
 from kubeshard.cli.options import Command
 from kubeshard.core.errors import ConfigurationError
 
@@ -43,7 +43,7 @@ def rbac(target: str, name: str | None, namespace: str | None, service_account: 
     manager = load_manager(target)
     found = roles(
         manager.grants(),
-        name or _name(target),
+        name or program_name(target),
         namespace=namespace or (account[0] if account else None),
         account=account,
     )
@@ -57,9 +57,3 @@ def _account(given: str | None) -> tuple[str, str] | None:
     if not namespace or not name:
         raise ConfigurationError(f"--service-account {given}: say NAMESPACE:NAME")
     return namespace, name
-
-
-def _name(target: str) -> str:
-    """`my_company.my_operator:manager` is `my-operator`."""
-    module = target.partition(":")[0].removesuffix(".py")
-    return module.replace("/", ".").rpartition(".")[2].replace("_", "-").strip("-").lower()

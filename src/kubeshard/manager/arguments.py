@@ -17,3 +17,9 @@ def check_arguments(leader_election: Any, sharding: Any, **lists: Any) -> None:
     for name, parts in lists.items():
         if not isinstance(parts, Iterable):
             raise TypeError(f"{name} takes a list: {name}=[{type(parts).__name__}(...)]")
+
+
+def check_cache(cache: object, settings: Iterable[object]) -> None:
+    """Raises ValueError for a cache beside settings of one."""
+    if cache is not None and any(settings):
+        raise ValueError("a given cache already has its settings: pass either cache or the settings for one")

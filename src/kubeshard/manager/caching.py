@@ -24,6 +24,10 @@ class Caching:
     transforms: Mapping[GroupKind | Kind, Transform[Any]] | None
     on_watch_error: OnError | None
 
+    def scope_of(self, kind: Kind) -> Scope | None:
+        """In which scope a kind is cached, unless a watch says so itself."""
+        return self.scopes.get(kind) or self.scopes.get(kind.group_kind) or self.default_scope
+
     def cache(self, client: Client, cluster: str, shares: Mapping[GroupKind, Scope]) -> Cache:
         """`shares`: of which kinds this process sees a part only."""
         scopes = dict(self.scopes)

@@ -90,6 +90,15 @@ class Listener:
         self.port = 0
         """The actual port, once it is open."""
 
+    @property
+    def wanted(self) -> int:
+        """The port that the user named; 0 for none, or for any."""
+        return self._place[1] if self._place else 0
+
+    @property
+    def secure(self) -> bool:
+        return self._ssl is not None
+
     async def open(self, stack: AsyncExitStack, app: AsgiApp) -> None:
         """Serves `app` until the stack is closed. Raises ConfigurationError if it cannot."""
         if self._place is None:

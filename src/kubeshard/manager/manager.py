@@ -62,7 +62,7 @@ from kubeshard.core.clusters import HOME
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind, Kind
-from kubeshard.manager.arguments import check_arguments
+from kubeshard.manager.arguments import check_arguments, check_cache
 from kubeshard.manager.cache_metrics import CacheMetrics
 from kubeshard.manager.caching import Caching
 from kubeshard.manager.debug import Debug
@@ -81,6 +81,7 @@ from kubeshard.manager.roles import manager_grants
 from kubeshard.manager.runnable import Runnable, Stop, beside
 from kubeshard.manager.serving import AnyServer, serving, unready_checks
 from kubeshard.manager.staff import Staff
+from kubeshard.manager.surface import Surface, surface
 from kubeshard.manager.vitals import Hearing, Vitals
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.world import REAL_WORLD, World
@@ -140,10 +141,7 @@ class Manager:
         world: World = REAL_WORLD,
     ) -> None:
         check_arguments(leader_election, sharding, servers=servers, runnables=runnables)
-        if cache is not None and (sharding or scopes or default_scope or transforms or on_watch_error):
-            raise ValueError(
-                "a given cache already has its settings: pass either cache or the settings for one"
-            )
+        check_cache(cache, (sharding, scopes, default_scope, transforms, on_watch_error))
         self.metrics = Metrics(registry)
         self._given_client = client
         self._given_cache = cache
@@ -321,10 +319,13 @@ class Manager:
     def grants(self) -> Iterator[Grant]:
         """The required RBAC rules (`kubeshard.manager.roles`)."""
         parts = (self._election, self._sharding, *self._servers, *self._every)
-        scopes, default = self._caching.scopes, self._caching.default_scope
-        yield from manager_grants(
-            self._staff.controllers, parts, scopes, default, metrics_auth=self._pages.metrics_auth
-        )
+        auth = self._pages.metrics_auth
+        return manager_grants(self._staff.controllers, parts, self._caching.scope_of, metrics_auth=auth)
+
+    def surface(self) -> Surface:
+        """What a cluster has to be told of the process (`kubeshard manifests operator`)."""
+        turns = self._election is not None or self._sharding is not None
+        return surface(self._staff.controllers, self._pages, self._servers, takes_turns=turns)
 
     async def _connect(self, stack: AsyncExitStack) -> Client:
         if isinstance(self._given_client, Client):

@@ -29,7 +29,7 @@ from kubeshard.controller.controller import Controller
 from kubeshard.controller.predicates import never
 from kubeshard.controller.watch import Watch, as_watch
 from kubeshard.core.grants import READ, WRITE, Grant, granted
-from kubeshard.core.kinds import GroupKind, GroupResource, Kind
+from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.namespaces import ALL, All
 
 Manifest = dict[str, Any]
@@ -55,16 +55,11 @@ class Grantee(Protocol):
 def manager_grants(
     controllers: Sequence[Controller[Any]],
     parts: Iterable[object],
-    scopes: Mapping[GroupKind | Kind, Scope],
-    default: Scope | None,
+    scope_of: ScopeOf,
     *,
     metrics_auth: bool,
 ) -> Iterator[Grant]:
     """The grants of controllers and other parts of a manager."""
-
-    def scope_of(kind: Kind) -> Scope | None:
-        return scopes.get(kind) or scopes.get(kind.group_kind) or default
-
     for controller in controllers:
         yield from controller_grants(controller, scope_of)
     for part in parts:

@@ -115,6 +115,11 @@ class Webhooks:
         """The real port; 0 while nothing listens."""
         return self._server.port if self._server else 0
 
+    @property
+    def behind(self) -> tuple[str, int] | None:
+        """The Service whose port 443 leads to this port; None with a `url`."""
+        return None if self._url else (self._service, self._place[1])
+
     def unready(self) -> str | None:
         """Why API servers cannot call; for a readiness check, which a manager has by itself."""
         return None if self._server is not None and self._server.ready() else "the webhooks are not served"

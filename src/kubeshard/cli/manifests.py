@@ -1,0 +1,195 @@
+"""The commands `kubeshard manifests`: what a cluster needs, for `kubectl apply -f -`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kubeshard.cli.loading import load_manager, program_name
+from kubeshard.cli.options import Command
+from kubeshard.cli.yaml_files import read_documents
+from kubeshard.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from kubeshard.manifests.values import Values
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class _WithValues(Command):
+    """Lists the values below the options. `values` says which class they are."""
+
+    def __init__(self, *args: Any, values: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._values = values
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from kubeshard.manifests import values
+
+        type_: type[Values] = getattr(values, self._values)
+        with formatter.section("Values"):
+            formatter.write_dl(list(values.described(type_)))
+        super().format_epilog(ctx, formatter)
+
+
+def values_options(function: Function) -> Function:
+    """`--set` and `--values`, given on as `settings` and `file`."""
+    settings = click.option(
+        "--set",
+        "settings",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="A value (below), with dots into it; may be repeated: --set replicas=3.",
+    )
+    file = click.option(
+        "--values",
+        "file",
+        metavar="FILE",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="A YAML file of values, as Helm's.",
+    )
+    return settings(file(function))
+
+
+def output_option(function: Function) -> Function:
+    """`--output`, given on as `output`."""
+    return click.option(
+        "--output",
+        "-o",
+        metavar="yaml|json",
+        type=click.Choice(["yaml", "json"]),
+        default="yaml",
+        show_default=True,
+        help="As YAML documents, or as a List in JSON.",
+    )(function)
+
+
+@click.group(subcommand_metavar="COMMAND [ARGS]...")
+def manifests() -> None:
+    """What a cluster needs for a sharder, a ring or an operator.
+
+    Printed for `kubectl apply --server-side -f -`: with the least rights, and for namespaces of the Pod Security level
+    restricted.
+    """
+
+
+@manifests.command(
+    cls=_WithValues,
+    values="SharderValues",
+    short_help="Print what the sharder needs.",
+    examples=(
+        "kubeshard manifests sharder | kubectl apply --server-side -f -",
+        "kubeshard manifests sharder --set replicas=3 --set certManager.enabled=true",
+        "kubeshard manifests sharder --set config.controller.sharder.syncPeriod=10m -o json",
+    ),
+)
+@values_options
+@output_option
+def sharder(settings: tuple[str, ...], file: Path | None, output: str) -> None:
+    """Print the sharder's objects: CRD, roles, configuration, Deployment, Service and what protects them."""
+    from kubeshard.manifests.sharder import sharder_objects
+    from kubeshard.manifests.values import SharderValues, chosen
+
+    _print(sharder_objects(chosen(SharderValues, _file(file), settings)), output)
+
+
+@manifests.command(
+    cls=Command,
+    short_help="Print what a ring needs.",
+    examples=(
+        "kubeshard manifests ring ring.yaml | kubectl apply --server-side -f -",
+        "kubeshard manifests ring ring.yaml --shards my-system:my-operator --labels-only",
+    ),
+)
+@click.argument("path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--sharder",
+    metavar="NAMESPACE:NAME",
+    default="sharding-system:sharder",
+    show_default=True,
+    help="The sharder's service account.",
+)
+@click.option(
+    "--shards",
+    metavar="NAMESPACE:NAME",
+    multiple=True,
+    help="A service account of the shards, which are named after their pods: admission policies keep each to its own "
+    "objects and Lease; may be repeated.",
+)
+@click.option(
+    "--labels-only",
+    is_flag=True,
+    help="An admission policy that keeps the sharder from changing more than its labels.",
+)
+@output_option
+def ring(path: Path, sharder: str, shards: tuple[str, ...], labels_only: bool, output: str) -> None:
+    """Print the ControllerRings of a file, the sharder's roles on their resources, and admission policies.
+
+    Policies need Kubernetes 1.30 or newer.
+    """
+    from kubeshard.manifests.ring import is_ring, ring_objects
+
+    found = [document for document in read_documents(path) if is_ring(document)]
+    if not found:
+        raise ConfigurationError(f"{path} has no ControllerRing")
+    service, accounts = account(sharder, "--sharder"), [account(each, "--shards") for each in shards]
+    made = (ring_objects(each, service, shards=accounts, labels_only=labels_only) for each in found)
+    _print([obj for objects in made for obj in objects], output)
+
+
+@manifests.command(
+    cls=_WithValues,
+    values="OperatorValues",
+    short_help="Print what an operator needs.",
+    examples=(
+        "kubeshard manifests operator my_operator:manager --set image=example.com/my-operator:v1",
+        "kubeshard manifests operator my_operator --values values.yaml | kubectl apply --server-side -f -",
+    ),
+)
+@click.argument("target", metavar="MODULE[:MANAGER]")
+@click.option(
+    "--name", metavar="NAME", help="Of the objects and, by default, the namespace (default: the module's)."
+)
+@values_options
+@output_option
+def operator(
+    target: str, name: str | None, settings: tuple[str, ...], file: Path | None, output: str
+) -> None:
+    """Print the objects of an operator: CRDs of its own kinds, roles, Deployment, Services.
+
+    They follow from what its Manager declares; MODULE[:MANAGER] is what `kubeshard run` gets in the image.
+    """
+    from kubeshard.manifests.operator import operator_objects
+    from kubeshard.manifests.values import OperatorValues, chosen
+
+    if target.partition(":")[0].endswith(".py"):
+        raise ConfigurationError(f"{target}: name the module as the image has it, as in my_operator:manager")
+    values = chosen(OperatorValues, _file(file), settings)
+    manager = load_manager(target)
+    _print(operator_objects(manager, target, name or program_name(target), values), output)
+
+
+def account(given: str, option: str) -> tuple[str, str]:
+    """Raises ConfigurationError."""
+    namespace, _, name = given.partition(":")
+    if not namespace or not name:
+        raise ConfigurationError(f"{option} {given}: say NAMESPACE:NAME")
+    return namespace, name
+
+
+def _file(path: Path | None) -> Any:
+    if path is None:
+        return None
+    documents = read_documents(path)
+    if len(documents) > 1 or not all(isinstance(each, dict) for each in documents):
+        raise ConfigurationError(f"{path}: expected one mapping of values")
+    return documents[0] if documents else None
+
+
+def _print(objects: Iterable[Any], output: str) -> None:
+    from kubeshard.manifests.output import documents, listed
+
+    click.echo(listed(objects) if output == "json" else documents(objects), nl=False)

@@ -1,0 +1,79 @@
+"""The Helm chart of the sharder.
+
+Guaranteed: for the same values it makes the objects of `kubeshard manifests sharder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from kubeshard.manifests.output import GENERATED, as_json, as_yaml
+from kubeshard.manifests.sharder import base_config, parts
+from kubeshard.manifests.template import When, helm
+from kubeshard.manifests.values import SharderValues, described, plain
+from kubeshard.version import __version__
+
+
+def chart() -> Mapping[str, str]:
+    """Text by path in the chart's folder."""
+    templates = {f"templates/{part.name}.yaml": _template(part) for part in parts()}
+    return {
+        "Chart.yaml": GENERATED + as_yaml(_about()),
+        "values.yaml": GENERATED + "".join(_commented()),
+        "values.schema.json": as_json(_schema()),
+        "templates/_config.tpl": _config(),
+        **templates,
+    }
+
+
+def _about() -> Mapping[str, Any]:
+    return {
+        "apiVersion": "v2",
+        "name": "kubeshard-sharder",
+        "description": "Spreads the objects of Kubernetes controllers over their live instances.",
+        "type": "application",
+        "version": _semantic(__version__),
+        "appVersion": __version__,
+        "kubeVersion": ">=1.30.0-0",
+    }
+
+
+def _semantic(version: str) -> str:
+    """`0.1.0.dev0` is `0.1.0-dev.0`."""
+    release, _, development = version.partition(".dev")
+    return f"{release}-dev.{development}" if development else release
+
+
+def _schema() -> Mapping[str, Any]:
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(SharderValues)}
+
+
+def _commented() -> Iterator[str]:
+    defaults = plain(SharderValues())
+    for name, text in described(SharderValues):
+        yield f"\n# {text}\n{as_yaml({name: defaults[name]})}"
+
+
+def _template(part: Any) -> str:
+    text = "---\n".join(helm(obj) for obj in part.objects)
+    if part.switch:
+        condition = When(part.switch, None, part.is_on).helm.replace("{{-", "{{", 1)
+        text = f"{condition}\n{text}{{{{ end }}}}\n"
+    return GENERATED + text
+
+
+def _config() -> str:
+    return (
+        '{{- define "sharder.base" }}\n'
+        f"{helm(base_config())}"
+        "{{- end }}\n\n"
+        '{{- define "sharder.config" -}}\n'
+        '{{- $config := mergeOverwrite (include "sharder.base" . | fromYaml) (deepCopy .Values.config) -}}\n'
+        "{{- $called := $config.webhook.config.clientConfig -}}\n"
+        '{{- if $called.url }}{{ $_ := unset $called "service" }}{{ end -}}\n'
+        "{{- $config | toPrettyJson -}}\n"
+        "{{- end -}}\n"
+    )

@@ -1,0 +1,100 @@
+"""`deploy/kustomize`: the sharder's objects of the default values, and a component for each switch.
+
+    sharder/                      the default
+    components/cert-manager/      what switching `certManager` on changes
+    ...
+
+Guaranteed: `sharder` is what `kubeshard manifests sharder` prints, with components what it prints with their values.
+Values without a component are a patch of one's own, or `--set`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kubeshard.core.patches import json_patch
+from kubeshard.manifests.output import GENERATED, as_yaml, documents
+from kubeshard.manifests.sharder import parts, sharder_objects
+from kubeshard.manifests.template import When, resolved
+from kubeshard.manifests.values import SharderValues, chosen, plain
+
+COMPONENTS: Mapping[str, str] = {
+    "cert-manager": "certManager.enabled=true",
+    "network-policy": "networkPolicy.enabled=true",
+    "service-monitor": "serviceMonitor.enabled=true",
+    "without-policies": "policies.enabled=false",
+    "without-namespace": "createNamespace=false",
+}
+
+Manifest = Mapping[str, Any]
+Identity = tuple[str, str, str, str]
+
+
+def kustomizations() -> Mapping[str, str]:
+    """Text by path in the folder."""
+    default = sharder_objects(SharderValues())
+    files = dict(_base())
+    for name, setting in COMPONENTS.items():
+        wanted = sharder_objects(chosen(SharderValues, None, [setting]))
+        files |= {f"components/{name}/{path}": text for path, text in component(default, wanted).items()}
+    return files
+
+
+def component(default: Iterable[Manifest], wanted: Iterable[Manifest]) -> Mapping[str, str]:
+    """Files of a component that turns the default objects into the wanted ones."""
+    before, after = _by_identity(default), _by_identity(wanted)
+    patches = [
+        _patch(identity, list(json_patch(obj, after[identity])))
+        for identity, obj in before.items()
+        if identity in after and obj != after[identity]
+    ]
+    patches += [_deletion(identity) for identity in before if identity not in after]
+    added = [obj for identity, obj in after.items() if identity not in before]
+    body = {
+        "apiVersion": "kustomize.config.k8s.io/v1alpha1",
+        "kind": "Component",
+        **({"resources": ["added.yaml"]} if added else {}),
+        **({"patches": patches} if patches else {}),
+    }
+    files = {"kustomization.yaml": GENERATED + as_yaml(body)}
+    return {**files, "added.yaml": GENERATED + documents(added)} if added else files
+
+
+def _base() -> Iterable[tuple[str, str]]:
+    values, names = plain(SharderValues()), []
+    for part in parts():
+        if part.switch and not When(part.switch, None, part.is_on).holds(values):
+            continue
+        names.append(f"{part.name}.yaml")
+        yield f"sharder/{names[-1]}", GENERATED + documents(resolved(obj, values) for obj in part.objects)
+    body = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": names}
+    yield "sharder/kustomization.yaml", GENERATED + as_yaml(body)
+
+
+def _by_identity(objects: Iterable[Manifest]) -> dict[Identity, Manifest]:
+    return {identity(obj): obj for obj in objects}
+
+
+def identity(obj: Manifest) -> Identity:
+    """API version, kind, namespace, name."""
+    meta = obj["metadata"]
+    return obj["apiVersion"], obj["kind"], meta.get("namespace", ""), meta["name"]
+
+
+def _target(wanted: Identity) -> Manifest:
+    api_version, kind, namespace, name = wanted
+    group, _, version = api_version.rpartition("/")
+    target = {"group": group, "version": version, "kind": kind, "namespace": namespace, "name": name}
+    return {key: value for key, value in target.items() if value}
+
+
+def _patch(wanted: Identity, operations: list[Any]) -> Manifest:
+    return {"target": _target(wanted), "patch": as_yaml(operations)}
+
+
+def _deletion(wanted: Identity) -> Manifest:
+    api_version, kind, namespace, name = wanted
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    body = {"$patch": "delete", "apiVersion": api_version, "kind": kind, "metadata": metadata}
+    return {"patch": as_yaml(body)}

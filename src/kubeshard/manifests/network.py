@@ -1,0 +1,82 @@
+"""Who may talk to pods, and who scrapes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Manifest = dict[str, Any]
+
+API_SERVER_PORTS = (443, 6443, 8443, 16443)
+"""Where API servers listen: behind Services, of kubeadm and its relatives, of minikube, of microk8s."""
+
+TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 - a path
+
+
+def network_policy(
+    name: str, namespace: Any, labels: Mapping[str, str], inward: Iterable[str | int]
+) -> Manifest:
+    """In to these ports from anywhere, since nobody knows an API server's address; out to DNS and API servers. The
+    kubelet's probes are never kept off.
+    """
+    dns = [_port("UDP", 53), _port("TCP", 53)]
+    spec = {
+        "podSelector": {"matchLabels": dict(labels)},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"ports": [_port("TCP", port) for port in inward]}],
+        "egress": [{"ports": [*dns, *(_port("TCP", port) for port in API_SERVER_PORTS)]}],
+    }
+    return {**_object("networking.k8s.io/v1", "NetworkPolicy", name, labels, namespace), "spec": spec}
+
+
+def metrics_reader(name: str, labels: Mapping[str, str]) -> Manifest:
+    """To be bound to the account that scrapes."""
+    rules = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    return {**_object("rbac.authorization.k8s.io/v1", "ClusterRole", name, labels), "rules": rules}
+
+
+def service_monitor(name: str, namespace: Any, labels: Mapping[str, str], *, secure: bool = True) -> Manifest:
+    """For the Prometheus operator. Labels `label.prometheus.io/*` of pods become labels of their series. `secure`: over
+    HTTPS, with the scraper's token.
+    """
+    access = {
+        "scheme": "https",
+        "bearerTokenFile": TOKEN,
+        "tlsConfig": {"insecureSkipVerify": True},
+    }
+    endpoint = {
+        "path": "/metrics",
+        "port": "metrics",
+        **(access if secure else {}),
+        "honorLabels": True,
+        "interval": "10s",
+        "scrapeTimeout": "10s",
+        "relabelings": [
+            {
+                "action": "labelmap",
+                "regex": "__meta_kubernetes_pod_label_label_prometheus_io_(.*)",
+                "replacement": "${1}",
+            }
+        ],
+    }
+    spec = {
+        "jobLabel": "app.kubernetes.io/component",
+        "selector": {"matchLabels": dict(labels)},
+        "endpoints": [endpoint],
+    }
+    return {**_object("monitoring.coreos.com/v1", "ServiceMonitor", name, labels, namespace), "spec": spec}
+
+
+def _port(protocol: str, port: str | int) -> Manifest:
+    return {"protocol": protocol, "port": port}
+
+
+def _object(
+    api_version: str, kind: str, name: str, labels: Mapping[str, str], namespace: Any = None
+) -> Manifest:
+    place = {} if namespace is None else {"namespace": namespace}
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": name, **place, "labels": dict(labels)},
+    }

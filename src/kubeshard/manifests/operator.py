@@ -1,0 +1,155 @@
+"""The objects of an operator, from what its manager declares."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.objects import KubeObject
+from kubeshard.crd.declaring import declared
+from kubeshard.crd.defining import definition
+from kubeshard.manager.manager import Manager
+from kubeshard.manager.roles import roles
+from kubeshard.manifests.network import metrics_reader, network_policy, service_monitor
+from kubeshard.manifests.pods import container, pod_spec, spread, system_namespace
+from kubeshard.manifests.sharder import COMPONENT_LABEL
+from kubeshard.manifests.template import Chosen, resolved
+from kubeshard.manifests.values import OperatorValues, plain
+from kubeshard.sharding.names import APP_LABEL
+
+Manifest = dict[str, Any]
+
+
+def operator_objects(manager: Manager, target: str, name: str, values: OperatorValues) -> list[Manifest]:
+    """`target` is what `kubeshard run` is given in the image, `name` that of the objects, and of the namespace where
+    the values have none.
+
+    Custom resources are those of classes that are marked with `CustomResource`. Raises ConfigurationError for several
+    replicas of a manager of which only one may work.
+    """
+    replicas = _replicas(manager, values)
+    chosen = {**plain(values), "replicas": replicas}
+    namespace = chosen["namespace"] = values.namespace or name
+    labels = {APP_LABEL: name, COMPONENT_LABEL: "operator"}
+    made = _Operator(manager, target, name, namespace, labels)
+    objects = [
+        *([system_namespace(namespace, {APP_LABEL: name})] if values.create_namespace else ()),
+        *definitions(manager),
+        *made.rights(),
+        *made.services(),
+        made.deployment(alone=replicas == 1 and not manager.surface().takes_turns),
+        *([made.budget()] if manager.surface().takes_turns else ()),
+        *([network_policy(name, namespace, labels, made.open)] if values.network_policy.enabled else ()),
+        *(made.monitoring() if values.service_monitor.enabled else ()),
+    ]
+    return [resolved(obj, chosen) for obj in objects]
+
+
+def definitions(manager: Manager) -> Iterator[Manifest]:
+    """Of the custom resources that the manager's controllers watch, and that are marked as the operator's own."""
+    kinds: dict[Any, list[type[KubeObject]]] = {}
+    for controller in manager.surface().controllers:
+        for watch in controller.watches:
+            cls = watch.form.type
+            if cls.KIND.group_kind not in kinds and declared(cls):
+                kinds[cls.KIND.group_kind] = list(_versions(cls))
+    try:
+        yield from [definition(*versions) for versions in kinds.values()]
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(str(error)) from error
+
+
+def _versions(cls: type[KubeObject]) -> Iterator[type[KubeObject]]:
+    """The class, and those of its module that are other versions of the kind."""
+    for found in vars(sys.modules[cls.__module__]).values():
+        if isinstance(found, type) and issubclass(found, KubeObject) and declared(found):
+            yield from [found] if found.KIND.group_kind == cls.KIND.group_kind else []
+
+
+def _replicas(manager: Manager, values: OperatorValues) -> int:
+    wanted = values.replicas or (2 if manager.surface().takes_turns else 1)
+    if wanted > 1 and not manager.surface().takes_turns:
+        raise ConfigurationError(
+            f"value replicas: {wanted} replicas would all do the same work: give the Manager leader_election= or "
+            "sharding=, or set replicas=1"
+        )
+    return wanted
+
+
+class _Operator:
+    def __init__(
+        self, manager: Manager, target: str, name: str, namespace: str, labels: Mapping[str, str]
+    ) -> None:
+        self._manager = manager
+        self._target = target
+        self._name = name
+        self._namespace = namespace
+        self._labels = dict(labels)
+        self._surface = surface = manager.surface()
+        pages = {"health": surface.health, "metrics": surface.metrics}
+        webhooks = {_webhook(number): port for number, (_, port) in enumerate(surface.services)}
+        self.ports = {name: port for name, port in {**pages, **webhooks}.items() if port}
+
+    @property
+    def open(self) -> list[str]:
+        """Ports for others than the kubelet."""
+        return [name for name in self.ports if name != "health"]
+
+    def rights(self) -> Iterator[Manifest]:
+        yield {**self._object("v1", "ServiceAccount"), "automountServiceAccountToken": False}
+        account = (self._namespace, self._name)
+        for manifest in roles(self._manager.grants(), self._name, namespace=self._namespace, account=account):
+            yield {**manifest, "metadata": {**manifest["metadata"], "labels": self._labels}}
+
+    def services(self) -> Iterator[Manifest]:
+        """Of each webhook server, and of metrics."""
+        for number, (service, _) in enumerate(self._surface.services):
+            yield self._service(service, [_service_port("webhook", 443, _webhook(number))])
+        if "metrics" in self.ports:
+            yield self._service(
+                f"{self._name}-metrics", [_service_port("metrics", self._surface.metrics, "metrics")]
+            )
+
+    def deployment(self, *, alone: bool) -> Manifest:
+        only = container("operator", ["run", self._target], ports=self.ports)
+        return {
+            **self._object("apps/v1", "Deployment"),
+            "spec": {
+                "replicas": Chosen("replicas"),
+                **({"strategy": {"type": "Recreate"}} if alone else {}),
+                "selector": {"matchLabels": self._labels},
+                "template": {
+                    "metadata": {"labels": self._labels},
+                    "spec": {**pod_spec(self._name, only), "topologySpreadConstraints": spread(self._labels)},
+                },
+            },
+        }
+
+    def budget(self) -> Manifest:
+        spec = {"maxUnavailable": 1, "selector": {"matchLabels": self._labels}}
+        return {**self._object("policy/v1", "PodDisruptionBudget"), "spec": spec}
+
+    def monitoring(self) -> Iterator[Manifest]:
+        if "metrics" not in self.ports:
+            raise ConfigurationError("value serviceMonitor: the manager has no metrics_address")
+        yield metrics_reader(f"{self._name}-metrics-reader", self._labels)
+        yield service_monitor(self._name, self._namespace, self._labels, secure=self._surface.metrics_secure)
+
+    def _service(self, name: str, ports: list[Manifest]) -> Manifest:
+        spec = {"type": "ClusterIP", "selector": self._labels, "ports": ports}
+        return {**self._object("v1", "Service", name), "spec": spec}
+
+    def _object(self, api_version: str, kind: str, name: str = "") -> Manifest:
+        metadata = {"name": name or self._name, "namespace": self._namespace, "labels": self._labels}
+        return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+
+
+def _webhook(number: int) -> str:
+    """Of a container's port."""
+    return f"webhook-{number}" if number else "webhook"
+
+
+def _service_port(name: str, port: int, target: str) -> Manifest:
+    return {"name": name, "port": port, "protocol": "TCP", "targetPort": target}

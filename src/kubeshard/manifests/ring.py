@@ -1,0 +1,67 @@
+"""What a ring needs beside its shards: itself, and the sharder's right to assign its objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.manager.roles import roles
+from kubeshard.manifests.fence import label_policy, shard_policies
+from kubeshard.manifests.rights import ring_grants
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.classification import RingResources
+from kubeshard.sharding.names import APP_LABEL, APP_NAME
+
+Manifest = dict[str, Any]
+
+
+Account = tuple[str, str]
+"""Namespace and name of a service account."""
+
+
+def ring_objects(
+    manifest: Mapping[str, Any],
+    sharder: Account,
+    *,
+    shards: Sequence[Account] = (),
+    labels_only: bool = False,
+) -> Iterator[Manifest]:
+    """The ControllerRing, and a ClusterRole that is bound to the sharder's account. With the accounts of the shards,
+    the policies that keep these to their own objects; with `labels_only`, that which keeps the sharder to its labels.
+
+    Raises ConfigurationError for what is no ControllerRing, or one that shards nothing or what no ring may.
+    """
+    ring = _ring(manifest)
+    resources = RingResources(ring.spec.resources)
+    if problems := [problem.message for problem in resources.problems]:
+        raise ConfigurationError(f"ControllerRing {ring.name}: {'; '.join(problems)}")
+    if not resources.entries:
+        raise ConfigurationError(f"ControllerRing {ring.name}: spec.resources is empty, so it shards nothing")
+    yield dict(manifest)
+    for role in roles(ring_grants(ring), f"sharding:controllerring:{ring.name}", account=sharder):
+        yield {**role, "metadata": {**role["metadata"], "labels": {APP_LABEL: APP_NAME}}}
+    if shards:
+        yield from shard_policies(ring, shards, sharder)
+    if labels_only:
+        yield from label_policy(ring, sharder)
+
+
+def is_ring(manifest: Any) -> bool:
+    kind = ControllerRing.KIND
+    return isinstance(manifest, Mapping) and (manifest.get("apiVersion"), manifest.get("kind")) == (
+        kind.api_version,
+        kind.kind,
+    )
+
+
+def _ring(manifest: Mapping[str, Any]) -> ControllerRing:
+    try:
+        ring = msgspec.convert(manifest, ControllerRing)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"not a ControllerRing: {error}") from None
+    if not is_ring(manifest) or not ring.name:
+        raise ConfigurationError(f"not a ControllerRing of {ControllerRing.KIND.api_version} with a name")
+    return ring

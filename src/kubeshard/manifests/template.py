@@ -1,0 +1,150 @@
+"""One description, two readings: a manifest for given values, or a template for Helm.
+
+A description is a manifest in which some places are left to whoever installs:
+
+| place | is | for Helm |
+|---|---|---|
+| `Chosen("replicas")` | the value | `{{ .Values.replicas | toJson }}` |
+| `Chosen("namespace", "sharder.{}.svc")` | a text around it | `{{ printf ... }}` |
+| `When("policies.enabled", what)` | an entry or an item, or nothing | `{{- if .Values.policies.enabled }}` |
+| `Made(by, "sharder.config")` | what a function makes of the values | `{{ include "sharder.config" . }}` |
+
+Guaranteed: both readings of a description are the same object for the same values, as long as the functions of `Made`
+and the templates that they name agree.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kubeshard.manifests.output import as_yaml
+
+Values = Mapping[str, Any]
+"""As they read in YAML."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The value at a dotted path; with `within`, where its `{}` is."""
+
+    path: str
+    within: str = ""
+
+    def of(self, values: Values) -> Any:
+        found = at(values, self.path)
+        return self.within.replace("{}", str(found)) if self.within else found
+
+    @property
+    def helm(self) -> str:
+        if not self.within:
+            return f"{{{{ .Values.{self.path} | toJson }}}}"
+        words = json.dumps(self.within.replace("%", "%%").replace("{}", "%s"), ensure_ascii=False)
+        each = f" .Values.{self.path}" * self.within.count("{}")
+        return f"{{{{ printf {words}{each} | toJson }}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """`then` where the switch at the path is on (`is_on` False: off); else the entry or item is absent."""
+
+    path: str
+    then: Any
+    is_on: bool = True
+
+    def holds(self, values: Values) -> bool:
+        return bool(at(values, self.path)) is self.is_on
+
+    @property
+    def helm(self) -> str:
+        return f"{{{{- if {'' if self.is_on else 'not '}.Values.{self.path} }}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A text that `by` makes, and for Helm the named template, with a function after it."""
+
+    by: Callable[[Values], str]
+    template: str
+    then: str = "toJson"
+
+    @property
+    def helm(self) -> str:
+        return f'{{{{ include "{self.template}" . | {self.then} }}}}'
+
+
+def at(values: Values, path: str) -> Any:
+    """Raises KeyError."""
+    found: Any = values
+    for part in path.split("."):
+        found = found[part]
+    return found
+
+
+def resolved(description: Any, values: Values) -> Any:
+    """For these values."""
+    match description:
+        case Chosen():
+            return description.of(values)
+        case Made():
+            return description.by(values)
+        case Mapping():
+            return {
+                key: resolved(_content(item), values)
+                for key, item in description.items()
+                if _is_there(item, values)
+            }
+        case list() | tuple():
+            return [resolved(_content(item), values) for item in description if _is_there(item, values)]
+        case _:
+            return description
+
+
+def helm(description: Any) -> str:
+    """Lines of a template."""
+    places: list[Any] = []
+    text = as_yaml(_marked(description, places))
+    return "".join(_line(line, places) for line in text.splitlines())
+
+
+def _is_there(item: Any, values: Values) -> bool:
+    return not isinstance(item, When) or item.holds(values)
+
+
+def _content(item: Any) -> Any:
+    return item.then if isinstance(item, When) else item
+
+
+_MARK = re.compile(r"^(?P<indent> *)(?P<before>.*?)PLACE-(?P<number>\d+)$")
+
+
+def _marked(description: Any, places: list[Any]) -> Any:
+    match description:
+        case Chosen() | When() | Made():
+            places.append(description)
+            return f"PLACE-{len(places) - 1}"
+        case Mapping():
+            return {key: _marked(item, places) for key, item in description.items()}
+        case list() | tuple():
+            return [_marked(item, places) for item in description]
+        case _:
+            return description
+
+
+def _line(line: str, places: list[Any]) -> str:
+    found = _MARK.match(line)
+    if found is None:
+        return f"{line}\n"
+    place, indent, before = places[int(found["number"])], found["indent"], found["before"]
+    if not isinstance(place, When):
+        return f"{indent}{before}{place.helm}\n"
+    if before == "- ":
+        inside: Any = [place.then]
+    else:
+        assert re.fullmatch(r"[^- ].*: ", before), f"a condition cannot begin an item: {line}"
+        inside = {before[:-2]: place.then}
+    lines = "".join(f"{indent}{each}\n" for each in helm(inside).splitlines())
+    return f"{indent}{place.helm}\n{lines}{indent}{{{{- end }}}}\n"

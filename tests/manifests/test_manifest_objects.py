@@ -1,0 +1,92 @@
+"""What the objects are held to, whatever the values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kubeshard.manifests.sharder import sharder_objects
+from kubeshard.manifests.values import SharderValues, chosen
+
+SETS = {
+    "default": [],
+    "cert-manager": ["certManager.enabled=true"],
+    "everything": [
+        "certManager.enabled=true",
+        "networkPolicy.enabled=true",
+        "serviceMonitor.enabled=true",
+        "namespace=elsewhere",
+    ],
+}
+
+Object = dict[str, Any]
+
+
+@pytest.fixture(params=SETS.values(), ids=SETS)
+def objects(request: pytest.FixtureRequest) -> list[Object]:
+    return sharder_objects(chosen(SharderValues, None, request.param))
+
+
+def of(objects: list[Object], kind: str) -> Iterator[Object]:
+    return (obj for obj in objects if obj["kind"] == kind)
+
+
+def test_pods_fit_into_a_restricted_namespace(objects: list[Object]) -> None:
+    """The fields that the level demands, of Pod Security Standards."""
+    (deployment,) = of(objects, "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] == 65532
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+    for container in pod["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    assert {kind for volume in pod["volumes"] for kind in volume} <= {"name", "configMap", "secret"}
+    assert not any(mount["mountPath"].startswith("/tmp") for mount in pod["containers"][0]["volumeMounts"])
+
+
+def test_nothing_is_granted_by_wildcard_or_beyond_what_it_says(objects: list[Object]) -> None:
+    roles = [*of(objects, "ClusterRole"), *of(objects, "Role")]
+    verbs = {verb for role in roles for rule in role["rules"] for verb in rule["verbs"]}
+    assert not verbs & {"*", "escalate", "bind", "impersonate", "deletecollection"}
+    resources = [
+        resource for role in roles for rule in role["rules"] for resource in rule.get("resources", ())
+    ]
+    assert "*" not in resources
+    assert not [role for role in roles if "aggregationRule" in role or "labels" not in role["metadata"]]
+
+
+def test_everything_selects_the_sharders_pods(objects: list[Object]) -> None:
+    labels = {"app.kubernetes.io/name": "controller-sharding", "app.kubernetes.io/component": "sharder"}
+    (deployment,), (service,), (budget,) = (
+        of(objects, kind) for kind in ("Deployment", "Service", "PodDisruptionBudget")
+    )
+    assert deployment["spec"]["template"]["metadata"]["labels"] == labels
+    assert deployment["spec"]["selector"] == budget["spec"]["selector"] == {"matchLabels": labels}
+    assert service["spec"]["selector"] == labels
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    ports = {port["name"] for port in container["ports"]}
+    assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
+    assert container["readinessProbe"]["httpGet"]["port"] in ports
+
+
+def test_a_changed_configuration_restarts_the_pods() -> None:
+    def checksum(*settings: str) -> str:
+        (deployment,) = of(sharder_objects(chosen(SharderValues, None, settings)), "Deployment")
+        found: str = deployment["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+        return found
+
+    assert checksum() == checksum("replicas=5")
+    assert checksum() != checksum("config.controller.sharder.syncPeriod=10m")
+
+
+def test_with_cert_manager_the_sharder_may_read_no_secret() -> None:
+    found = sharder_objects(chosen(SharderValues, None, ["certManager.enabled=true"]))
+    roles = [*of(found, "ClusterRole"), *of(found, "Role")]
+    assert not [role for role in roles for rule in role["rules"] if "secrets" in rule.get("resources", ())]

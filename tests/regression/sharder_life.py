@@ -1,0 +1,258 @@
+"""All that a sharder does in its life, in three minutes of virtual time, under the rights of its rendered manifests.
+
+What it asks for is recorded at the API server's gate, and what it is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from processes import Network, Process, refusal
+from prometheus_client import CollectorRegistry, Counter
+from world import Touch, World
+
+from kubeshard.client import Client
+from kubeshard.core import Lease, MergePatch, ObjectMeta, Secret
+from kubeshard.core.builtin import LeaseSpec
+from kubeshard.core.errors import ConfigurationError, NotFound
+from kubeshard.core.objects import Key
+from kubeshard.core.times import micro_time
+from kubeshard.manager.config_file import parse_config
+from kubeshard.manager.metrics_auth import MetricsAuth
+from kubeshard.manifests.ring import ring_objects
+from kubeshard.manifests.sharder import sharder_objects
+from kubeshard.manifests.values import SharderValues
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.sharder.config import API_VERSION, KIND, SharderConfig
+from kubeshard.sharder.reports import PERMITTED
+from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration
+from kubeshard.sharding.names import RING_LABEL
+from kubeshard.webhook.shared_certificate import SharedCertificate
+from kubeshard_apiserver import User
+from kubeshard_apiserver.access.authorizer import Attributes, Authorizer, Decision, Held
+
+NAMESPACE, NAME = "sharding-system", "sharder"
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}"
+SHARDER = User(ACCOUNT, groups=("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}"))
+
+RING: Mapping[str, Any] = {
+    "apiVersion": "sharding.timebertt.dev/v1alpha1",
+    "kind": "ControllerRing",
+    "metadata": {"name": "r"},
+    "spec": {
+        "resources": [
+            {
+                "group": "sim.example",
+                "resource": "things",
+                "controlledResources": [{"group": "", "resource": "configmaps"}],
+            }
+        ]
+    },
+}
+
+
+MERGE = "application/merge-patch+json"
+
+
+class Right(NamedTuple):
+    group: str
+    resource: str
+    verb: str
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}{self.group and '.' + self.group}"
+
+
+def manifests() -> list[dict[str, Any]]:
+    """Of sharder and ring."""
+    return [*sharder_objects(SharderValues()), *ring_objects(RING, (NAMESPACE, NAME))]
+
+
+def granted(objects: Iterable[Mapping[str, Any]]) -> set[Right]:
+    """What the roles among these objects allow."""
+    return {
+        Right(group, resource, verb)
+        for obj in objects
+        if obj["kind"] in ("ClusterRole", "Role")
+        for rule in obj["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def without(objects: Iterable[Mapping[str, Any]], right: Right) -> list[Any]:
+    """The objects, and this right in none of their roles."""
+    found = copy.deepcopy(list(objects))
+    for obj in found:
+        rules = obj.pop("rules", None)
+        if rules is None:
+            continue
+        obj["rules"] = []
+        for rule in rules:
+            for resource in rule["resources"]:
+                left = [
+                    verb
+                    for verb in rule["verbs"]
+                    if right not in {Right(group, resource, verb) for group in rule["apiGroups"]}
+                ]
+                if left:
+                    obj["rules"].append({**rule, "resources": [resource], "verbs": left})
+    return found
+
+
+class Recorder:
+    """An authorizer that remembers what it said to the sharder."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
+        self.allowed: set[Right] = set()
+        self.refused: set[Right] = set()
+
+    def decide(self, user: User, attributes: Attributes) -> Decision:
+        decision = self._authorizer.decide(user, attributes)
+        if user.name == ACCOUNT and attributes.resource:
+            right = Right(attributes.group, attributes.combined, attributes.verb)
+            (self.allowed if decision.allowed else self.refused).add(right)
+        return decision
+
+    def held(self, user: User, namespace: str) -> Held:
+        return self._authorizer.held(user, namespace)
+
+
+class Life(NamedTuple):
+    allowed: set[Right]
+    refused: set[Right]
+    said: list[str]
+    """To people, beside the log: why the sharder would have ended, and the ring's condition about rights."""
+
+
+async def live(objects: Iterable[Mapping[str, Any]]) -> Life:
+    """What a sharder is allowed and refused under the roles of these objects."""
+    async with World(users={"x0": SHARDER}) as world:
+        gate: Any = world.front.gate
+        recorder = gate.authorizer = Recorder(gate.authorizer)
+        await world.install()
+        async with world.admin() as admin:
+            for manifest in objects:
+                await admin.apply(manifest)
+            said = await _live(world, admin)
+        return Life(recorder.allowed, recorder.refused, said)
+
+
+async def _live(world: World, admin: Client) -> list[str]:
+    world.connected = lambda process, network: _hinder(process, network, admin)
+    process = world.sharder("x0", _config(world))
+    for name in ("s0", "s1", "s2"):
+        world.shard(name, Touch())
+    await world.make_things(4)
+    await _within(lambda: world.all_owned("s0", "s1", "s2"), 20)
+    said = await _certificate(process.client(), admin)
+    await _metrics(process.client())
+    with suppress(NotFound):  # where it may not be made, there is nothing to change
+        await admin.patch(MutatingWebhookConfiguration, "controllerring-r", "", MergePatch({"webhooks": []}))
+    await admin.create(_unfit_lease(world))
+    world.processes["s0"].kill()
+    world.processes["s1"].kill()
+    await admin.delete(Lease, "s1", "ops")
+    await asyncio.sleep(150)  # what is left of the dead shards is orphaned by now
+    (ring,) = world.objects("sharding.timebertt.dev", "controllerrings").values()
+    conditions = (ring.get("status") or {}).get("conditions") or ()
+    return said + [each["message"] for each in conditions if each["type"] == PERMITTED]
+
+
+def _hinder(process: Process, network: Network, admin: Client) -> None:
+    """The API server is an old one that sends no lists by watches; and what the sharder is the first to write has just
+    been changed by somebody else.
+    """
+    seen: set[str] = set()
+
+    async def before(request: HttpRequest) -> HttpResponse | None:
+        if "sendInitialEvents=true" in request.target:
+            return refusal(422, "Invalid")
+        path = request.target.partition("?")[0]
+        folder, _, _name = path.rpartition("/")
+        if request.method == "PATCH" and "/namespaces/team/" in path and folder not in seen:
+            seen.add(folder)
+            await admin.raw("PATCH", path, body=b'{"metadata":{"annotations":{"a":"b"}}}', content_type=MERGE)
+        return None
+
+    if process.name == "x0":
+        network.before = before
+
+
+def _config(world: World) -> SharderConfig:
+    key = Key(NAMESPACE, "sharder-config")
+    text = world.objects("", "configmaps")[key]["data"]["config"]
+    config, _ = parse_config(text, SharderConfig, api_version=API_VERSION, kind=KIND)
+    return config
+
+
+async def _within(condition: Any, seconds: float) -> None:
+    """As long as it takes, or a while: what is missing keeps it from happening."""
+    for _ in range(int(seconds * 10)):
+        if condition():
+            return
+        await asyncio.sleep(0.1)
+
+
+def _unfit_lease(world: World) -> Lease:
+    """A shard whose name is too long for a label: there is an Event about it whenever its state changes."""
+    now = micro_time(world.clock.wall())
+    spec = LeaseSpec(holder_identity="x" * 64, lease_duration_seconds=5, acquire_time=now, renew_time=now)
+    metadata = ObjectMeta(name="x" * 64, namespace="ops", labels={RING_LABEL: "r"})
+    return Lease(metadata=metadata, spec=spec)
+
+
+async def _certificate(client: Client, admin: Client) -> list[str]:
+    """Makes its own, and again once somebody has broken it. Says what would have ended the sharder."""
+
+    def shared() -> SharedCertificate:
+        return SharedCertificate(
+            client,
+            ("sharder.sharding-system.svc",),
+            namespace=NAMESPACE,
+            secret=SECRET_NAME,
+            app="controller-sharding",
+            clock=client.world.clock,
+            rng=client.world.rng,
+        )
+
+    try:
+        await shared().load(_Installed())  # type: ignore[arg-type]
+        await admin.patch(Secret, SECRET_NAME, NAMESPACE, MergePatch({"data": {"tls.crt": "bm8="}}))
+        await shared().load(_Installed())  # type: ignore[arg-type]
+    except ConfigurationError as error:
+        return [str(error)]
+    return []
+
+
+class _Installed:
+    """Takes any certificate: on virtual time OpenSSL finds them all expired."""
+
+    def __init__(self) -> None:
+        self.reads = self.errors = Counter("certificates", "", registry=CollectorRegistry())
+
+    def install(self, pair: object) -> bool:
+        return True
+
+
+async def _metrics(client: Client) -> None:
+    """Somebody with a token asks for the metrics."""
+
+    async def page(scope: Any, receive: Any, send: Any) -> None: ...
+
+    async def send(message: Any) -> None: ...
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/metrics",
+        "client": ("10.0.0.1", 1),
+        "headers": [(b"authorization", b"Bearer x0")],
+    }
+    await MetricsAuth(client).guard(page)(scope, None, send)  # type: ignore[arg-type]

@@ -1,0 +1,43 @@
+"""Writes what is made of the typed manifests: `deploy/`, and the example of the ControllerRing's definition.
+
+    python tools/render_manifests.py [FOLDER]    # `make manifests`; default: this repository
+
+Guaranteed: in the folders of `ROOMS` there is nothing else afterwards.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from kubeshard.manifests.chart import chart
+from kubeshard.manifests.kustomization import kustomizations
+from kubeshard.manifests.output import GENERATED, as_yaml
+from kubeshard.sharding.crd import controller_ring_crd
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("deploy/helm", "deploy/kustomize")
+
+
+def rendered() -> Mapping[str, str]:
+    """Text by path in the repository."""
+    return {
+        "examples/controllerring_crd.yaml": GENERATED + as_yaml(controller_ring_crd()),
+        **{f"{ROOMS[0]}/{path}": text for path, text in chart().items()},
+        **{f"{ROOMS[1]}/{path}": text for path, text in kustomizations().items()},
+    }
+
+
+def write(folder: Path) -> None:
+    files = rendered()
+    for room in ROOMS:
+        shutil.rmtree(folder / room, ignore_errors=True)
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT)
