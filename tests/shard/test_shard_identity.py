@@ -37,7 +37,7 @@ def test_outside_of_a_pod_the_host_names_the_shard_and_the_namespace_must_be_giv
         identify("ring", world=OUTSIDE)
     assert (
         str(refusal.value)
-        == "the namespace of the shard's Lease is known in a pod only: here give Sharding(..., namespace=...)"
+        == "outside a pod the namespace of the shard's Lease is unknown: set Sharding(..., namespace=...)"
     )
 
 

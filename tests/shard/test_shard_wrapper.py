@@ -575,7 +575,7 @@ async def test_what_a_run_left_behind_writes_nothing_more_once_the_object_was_as
 
     async def write_later(ctx: Context) -> None:
         await asked.wait()
-        with pytest.raises(NotOurs, match="asked for since"):
+        with pytest.raises(NotOurs, match="drained since"):
             await ctx.client.create(ConfigMap(metadata=ObjectMeta(name="late", namespace="ns")))
         told.append("refused")
 

@@ -237,7 +237,7 @@ async def test_a_process_whose_health_cannot_be_told_is_unfit() -> None:
         process.health = fails  # type: ignore[method-assign]
         await asyncio.sleep(3)
         assert tenure.holds()
-        assert "its health cannot be told: KeyError" in await tenure.lost()
+        assert "its health check failed: KeyError" in await tenure.lost()
 
 
 # -- others at the Lease

@@ -1,20 +1,19 @@
-"""Being a shard: one instance of a controller that acts for a part of all objects.
+"""The shard library: an instance of a controller that reconciles a part of all objects.
 
 Three ways to use it:
 
 - one argument: `Manager(controllers=[...], sharding=Sharding(ring="my-ring"))`;
-- the pieces, around another loop or framework: `identify`, `ShardLease`, `shard_predicate`, `Handovers`, `ShardFence`
-  (`docs/shard-in-any-language.md` shows how they go together);
+- the parts, with another loop or framework: `identify`, `ShardLease`, `shard_predicate`, `Handovers`, `ShardFence`
+  (`docs/shard-in-any-language.md` shows how they fit together);
 - no Python at all: the same page is the protocol, request by request.
 
 Guaranteed: no write of this process takes effect on an object whose label names another shard, as far as the
-API server can check it (`fence`); no write begins after the Lease's time, and a process that cannot keep that
-promise is killed by the kernel (`shard_lease`); an object is given away only when nobody in the process
-works on it (`wrapper`).
+API server can check it (`fence`); no write starts after the Lease's deadline, and a process that cannot ensure that
+is killed by the kernel (`shard_lease`); an object is released only when nothing in the process works on it
+(`wrapper`).
 
-Not guaranteed: effects outside of the API server during a stop of the whole virtual machine; other programs
-that write the same objects under another ServiceAccount; API servers behind the aggregation layer that have
-no generic admission.
+Not covered: effects outside the API server while the whole virtual machine is paused; other programs that write the
+same objects with another ServiceAccount; aggregated API servers without generic admission.
 """
 
 from kubeshard.shard.fence import ShardFence

@@ -1,8 +1,8 @@
-"""The proof that goes with every write of a shard: the lease has not run out, and the object is still ours.
+"""The proof in every write of a shard: the Lease has not expired, and the object is still ours.
 
 The client does the work (`Client.fenced`): it adds to each write of a sharded kind the condition that the API
-server checks in the same transaction - the resourceVersion of an object that carried our label, or a `test`
-of the label itself. This module says what is sharded and until when.
+server checks in the same transaction: the resourceVersion of an object that had our label, or a `test` of the
+label itself. This module decides what is sharded and until when.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kubeshard.shard.identity import ShardIdentity
 
 
 class ShardFence:
-    """`kubeshard.client.fence.Fence` of one shard. `check` is `ShardTenure.check`, or whatever else raises
+    """The `kubeshard.client.fence.Fence` of one shard. `check` is `ShardTenure.check`, or anything else that raises
     NotOurs in time.
     """
 
@@ -27,9 +27,9 @@ class ShardFence:
         self._check = check
 
     def covers(self, kind: Kind) -> bool:
-        """Whether the ring shards the kind, as main or as controlled resource. Versions do not matter."""
+        """Whether the ring shards the kind, as a main or a controlled resource, in any version."""
         return kind.group_resource in self._resources
 
     def check(self) -> None:
-        """Raises NotOurs once no write may begin any more."""
+        """Raises NotOurs once no write may start any more."""
         self._check()

@@ -1,16 +1,15 @@
-"""What a shard must not believe of its cache around a hand-over of an object.
+"""When a shard must not trust its cache around a hand-over of an object.
 
-Two facts, both told by resourceVersions of the object itself, both process-wide or per controller as they
-have to be:
+Two records, both based on resourceVersions of the object itself, one process-wide and one per controller:
 
-- `Floors`: a copy older than version *v* is no evidence that the object is ours, because at *v* we were asked for
-  it, or gave it away. So no controller of the process can begin a reconcile between the sight of a drain label and
-  the next assignment, however far the cache it reads lags behind.
-- `Arrivals`: since the object came to us at version *v* no run has succeeded that read live. Until one has, the
-  cache may lack what the former owner just did.
+- `Floors`: a copy older than version *v* does not prove that the object is ours, because at *v* it was drained or
+  released. So no controller of the process can start a reconcile between seeing a drain label and the next
+  assignment, however far its cache lags behind.
+  - `Arrivals`: since the object was assigned to us at version *v*, no run with live reads has succeeded. Until one has,
+  the cache may lack the previous owner's latest writes.
 
-Guaranteed: both never forget within the time in which a lagging cache can matter; a cache that lags longer
-than `KEPT` belongs to a process that has lost its Lease.
+Guaranteed: entries are kept for as long as a lagging cache can matter; a process whose cache lags longer than
+`KEPT` has lost its Lease.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ KEPT = 300.0
 
 
 class Floors:
-    """Of each object lately asked for or given away: the oldest version that may be believed."""
+    """For each recently drained or released object, the oldest version that can be trusted."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -39,7 +38,7 @@ class Floors:
         """Version and time of the last change, the oldest change first."""
 
     def lift(self, kind: GroupKind, key: Key, version: str) -> None:
-        """Copies older than `version` count for nothing from now on."""
+        """Copies older than `version` are not trusted from now on."""
         now = self._clock.monotonic()
         floor, _ = self._floors.pop((kind, key), ("", now))
         self._floors[kind, key] = newest(floor, version), now
@@ -47,17 +46,19 @@ class Floors:
             self._floors.popitem(last=False)
 
     def admit(self, kind: GroupKind, key: Key, version: str) -> bool:
-        """Whether a copy of that version may be believed."""
+        """Whether a copy of that version can be trusted."""
         floor = self._floors.get((kind, key))
         return floor is None or at_least(version, floor[0])
 
     def lifted(self, kind: GroupKind, key: Key) -> float | None:
-        """When the floor was last lifted (monotonic seconds); None if not lately."""
+        """When the floor was last lifted (monotonic seconds); None if not recently."""
         floor = self._floors.get((kind, key))
         return None if floor is None else floor[1]
 
     def forget(self, kind: GroupKind, key: Key) -> None:
-        """The version was undone: the API server was restored from a backup, and every cache was read anew since."""
+        """Drops a version that was undone: the API server was restored from a backup, and every cache was listed
+        again.
+        """
         self._floors.pop((kind, key), None)
 
     def __len__(self) -> int:
@@ -65,24 +66,24 @@ class Floors:
 
 
 class Arrivals:
-    """Of one controller: the objects that came to this shard and were not yet reconciled with live reads.
+    """The objects that were assigned to this shard and not yet reconciled with live reads; for one controller.
 
-    An object arrives when it enters a filtered cache. After the cache was read anew every object that changed
-    meanwhile counts as arrived: it may have gone and come back unseen.
+    An object arrives when it enters a filtered cache. After a full list, every object that changed meanwhile counts
+    as arrived: it may have left and returned unnoticed.
     """
 
     def __init__(self) -> None:
         self._versions: dict[Key, str] = {}
         self._first: dict[str, dict[str, KubeObject]] = {}
-        """What was in the store at first, by namespace and name, and has not been looked at since."""
+        """The initial contents of the store, by namespace and name, that have not been checked since."""
 
     def follow(self, informer: Informer[Any]) -> None:
-        """Hears of everything that is or will be in the informer's store."""
+        """Tracks everything that is or will be in the informer's store."""
         read_up_to: dict[str, tuple[int, str]] = {}
-        """Of each namespace: which full read, and its version."""
+        """For each namespace: which full list, and its version."""
 
         def unseen(metadata: ObjectMeta) -> bool:
-            """Whether the version came with a full read, so that versions before it may be unknown here."""
+            """Whether the version is from a full list, so that earlier versions may have been missed."""
             reads, limit = read_up_to.get(metadata.namespace, (0, ""))
             if reads != informer.full_reads:
                 limit = informer.store.complete_up_to(metadata.namespace)
@@ -100,8 +101,8 @@ class Arrivals:
                 case Updated(_, obj) if unseen(obj.metadata):
                     self._versions[obj.key] = obj.metadata.resource_version
 
-        # All at once, since no run may begin before it is known what has arrived; so in a large store without a look
-        # at each object, which would hold up everything else.
+        # All at once, since no run may start before arrivals are known; and without looking at each object, which
+        # would block the loop for a large store.
         informer.add_handler(hear, existing=False)
         first = informer.store.copy()
         for namespace, objects in self._first.items():
@@ -109,14 +110,14 @@ class Arrivals:
         self._first = first
 
     def pending(self, key: Key) -> str | None:
-        """The version at which the object arrived, None when a run has read live since."""
+        """The version at which the object arrived; None if a run with live reads has succeeded since."""
         key = key.at(HOME)  # what is heard of an object does not name the cluster, which is one
         self._look_at(key)
         return self._versions.get(key)
 
     def settle(self, key: Key, version: str) -> None:
-        """A run that read live has succeeded; unless the object arrived once more meanwhile, the cache will
-        do.
+        """Called after a successful run with live reads: from now on the cache suffices, unless the object arrived
+        again meanwhile.
         """
         key = key.at(HOME)
         if self._versions.get(key) == version:

@@ -1,13 +1,12 @@
-"""A shard's name and place: one string that is Lease name, holder and label value at once. And who exactly acts under
-it: one process, not one name.
+"""A shard's identity: one string that is Lease name, holder and label value at once; and which process acts under that
+name.
 
 Guaranteed: a name that could not be all three, or a ring that could not be a label key, is refused before
-anything is written, with a message that says what to do.
+anything is written, with a helpful message.
 
-Two processes may believe in the same shard name: a StatefulSet pod that was force-deleted on an unreachable
-node and its replacement, two Deployments given one name, pods on the host network. Both would find "their"
-Lease and both would work. So a shard writes into its Lease which process it is, as an annotation that Go
-shards and sharders ignore.
+Two processes may use the same shard name: a StatefulSet pod that was force-deleted on an unreachable node and its
+replacement, two Deployments with one name, pods on the host network. Both would find "their" Lease and both would
+work. So a shard records its process in the Lease, as an annotation that Go shards and sharders ignore.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ INCARNATION_ANNOTATION = "alpha.sharding.timebertt.dev/incarnation"
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """`<pod uid>/<boot id>/<random>`; the first two are empty where unknown. None of the parts contains a
+    """`<pod uid>/<boot id>/<random>`; the first two are empty if unknown. No part contains a
     slash.
     """
 
@@ -36,17 +35,17 @@ class Incarnation:
         return f"{self.pod_uid}/{self.boot_id}/{self.token}"
 
     def outlived(self, other: str) -> bool:
-        """Whether the process that wrote `other` is certainly gone, because this one runs.
+        """Whether the process that wrote `other` must be gone, because this one runs.
 
-        True for another container of the same pod: the kubelet starts one only after it saw the former end
-        (one shard per pod is assumed). Same machine is no proof.
+        True for another container of the same pod: the kubelet starts one only after the previous one has ended
+        (one shard per pod is assumed). The same machine is not a proof.
         """
         return bool(self.pod_uid) and other.split("/")[0] == self.pod_uid
 
 
 @dataclass(frozen=True, slots=True)
 class ShardIdentity:
-    """Which Lease, and which process of its name."""
+    """The Lease, and the process that acts under its name."""
 
     ring: str
     name: str
@@ -55,12 +54,12 @@ class ShardIdentity:
 
     @property
     def label(self) -> str:
-        """Key of the label that says whose an object is; ours have `name` as its value."""
+        """Key of the label that assigns an object to a shard; our objects have `name` as its value."""
         return shard_label(self.ring)
 
     @property
     def drain(self) -> str:
-        """Key of the label that asks for an object back."""
+        """Key of the label that drains an object."""
         return drain_label(self.ring)
 
     def __str__(self) -> str:
@@ -77,7 +76,7 @@ def identify(
 ) -> ShardIdentity:
     """The identity of this process.
 
-    `name` defaults to the pod's name, outside of a pod to the host's; `namespace` to the pod's.
+    `name` defaults to the pod's name, outside a pod to the host's; `namespace` to the pod's.
     `pod_name_required`: the ring's admission policies compare the shard label with the pod's name, so
     another name is refused. Raises ConfigurationError.
     """
@@ -94,7 +93,7 @@ def identify(
     namespace = namespace or host.pod_namespace()
     if not namespace:
         raise ConfigurationError(
-            "the namespace of the shard's Lease is known in a pod only: here give Sharding(..., namespace=...)"
+            "outside a pod the namespace of the shard's Lease is unknown: set Sharding(..., namespace=...)"
         )
     if not is_dns_label(namespace):
         raise ConfigurationError(f"invalid shard lease namespace {namespace!r}")
@@ -103,7 +102,7 @@ def identify(
 
 
 def check_ring_name(ring: str) -> None:
-    """Raises ConfigurationError unless a ControllerRing may have the name."""
+    """Raises ConfigurationError unless the name is valid for a ControllerRing."""
     if not ring:
         raise ConfigurationError("the name of the ControllerRing is required")
     if not is_dns_subdomain(ring) or len(ring) > MAX_RING_NAME:
@@ -114,7 +113,7 @@ def check_ring_name(ring: str) -> None:
 
 
 def check_shard_name(name: str) -> None:
-    """Raises ConfigurationError unless the name can be a Lease's name and a label value."""
+    """Raises ConfigurationError unless the name is valid as a Lease name and as a label value."""
     if not is_dns_subdomain(name) or not is_label_value(name):
         raise ConfigurationError(
             f"invalid shard name {name!r}: it is the name of a Lease and the value of a label, so lower case "

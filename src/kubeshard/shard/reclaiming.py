@@ -1,22 +1,21 @@
-"""Coming back under a name that had been given up: making sure of the objects that still carry it.
+"""Reclaims the objects of a shard that returns under a name that had been given up.
 
-While a shard's Lease was not its own, a sharder may have read an object with the shard's label, proven that
-nobody holds the Lease, and sent a patch that gives the object to somebody else. That patch is guarded by the
-object's resourceVersion, but it may be on its way for any length of time: the sharder's process may have been
-stopped between its last look and the sending. A shard that takes its Lease back and works on the object, without
-changing it, would not make the patch fail.
+While a shard did not hold its Lease, a sharder may have read an object with the shard's label, verified that nobody
+holds the Lease, and sent a patch that assigns the object to another shard. That patch is guarded by the object's
+resourceVersion, but it may be delayed for any length of time: the sharder's process may have been paused between
+its last check and the request. If the returned shard works on the object without changing it, the patch succeeds.
 
-So it changes it. After the Lease is ours again - what is proven from then on says that we live - every object that
-carries our name gets a new resourceVersion: the drain label is put on, and taken off. What was sent on the strength
-of an older look is refused by the API server, however late it arrives. Only then does any work begin.
+So the shard changes the object. After the Lease is ours again, which every later check shows, every object with our
+name gets a new resourceVersion: the drain label is added, and removed. The API server then refuses any patch that
+is based on an older read, however late it arrives. Only then does work start.
 
-Guaranteed, when `reclaim` returns True: no patch that a sharder (kubeshard's or the Go one's) based on a look at an
-object before the Lease was taken will take that object from us. Objects with a drain label are left as they are:
-they are given back without being worked on. Not guaranteed: the same of a sharder that looks at the object
-afterwards and still believes us dead, as the Go one does during a pass that began before.
+Guaranteed, when `reclaim` returns True: no patch of a sharder (kubeshard's or the Go one) that is based on a read
+before the Lease was acquired will take an object from us. Objects with a drain label are left as they are: they are
+released without being reconciled. Not guaranteed: the same for a sharder that reads the object afterwards and still
+considers us dead, as the Go one does during a pass that started before.
 
-Where an object cannot be written, time stands in for the proof: False after `PATIENCE`, which is longer than a
-patch of kubeshard's sharder takes unless that process is stopped.
+If an object cannot be written, waiting replaces the proof: returns False after `PATIENCE`, which is longer than a
+patch of kubeshard's sharder takes unless that process is paused.
 
 RBAC: list and patch on the ring's kinds.
 """
@@ -37,25 +36,25 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.identity import ShardIdentity
 
 PATIENCE = 30.0
-"""Seconds. A proof of death stands for 5, the request takes 5 at most, the kernel delivers for 4 more, and the server
-works on it for another 5.
+"""Seconds. A proof of death is valid for 5, the request takes 5 at most, the kernel may deliver it for 4 more, and the
+server may process it for another 5.
 """
 
 AT_A_TIME = 20
 RETRY = 1.0
 
 MARK = "returning"
-"""Value of the drain label for the moment that it is there."""
+"""The value of the short-lived drain label."""
 
 _log = get_logger("kubeshard.shard")
 
 
 async def reclaim(client: Client, shard: ShardIdentity, places: Iterable[tuple[Kind, str | All]]) -> bool:
-    """Gives every object of the shard a new version, once. To be called with the fenced client of a shard that holds
-    its Lease and does not work yet. `places`: the ring's kinds, as far as this process works on them, each with the
-    namespace in which it does, or `ALL`.
+    """Gives every object of the shard a new version, once. Call it with the fenced client of a shard that holds its
+    Lease and has not started work. `places`: the ring's kinds that this process works on, each with the namespace in
+    which it does, or `ALL`.
 
-    Whether every object has a new version now. Raises no ApiErrors.
+    Returns whether every object has a new version now. Raises no ApiErrors.
     """
     room = asyncio.Semaphore(AT_A_TIME)
     try:
@@ -66,7 +65,7 @@ async def reclaim(client: Client, shard: ShardIdentity, places: Iterable[tuple[K
                 )
     except TimeoutError:
         _log.warning(
-            "Not all objects of this shard could be written; waited until no former move can land any more",
+            "Not all objects of this shard could be written; waited until no earlier move can take effect any more",
             shard=str(shard),
             seconds=PATIENCE,
         )
@@ -97,7 +96,7 @@ async def _all_of(
                         renewing.add_done_callback(lambda _: room.release())
             done = True
         except* NotFound:
-            done = True  # the server does not serve the kind: there is nothing to work on
+            done = True  # the server does not serve the kind: there are no objects
         except* ApiError as group:
             if not told:
                 error = group.exceptions[0]
@@ -106,14 +105,14 @@ async def _all_of(
             await asyncio.sleep(RETRY)
     if count:
         _log.info(
-            "Secured the objects that still carry this shard's name", kind=str(form.kind), objects=count
+            "Reclaimed the objects that are still assigned to this shard", kind=str(form.kind), objects=count
         )
 
 
 async def _renewed(
     client: Client, shard: ShardIdentity, form: Form[PartialObject], obj: PartialObject
 ) -> None:
-    """An object that somebody else changed since it was read has a new version already."""
+    """A Conflict is fine: an object that somebody else changed has a new version already."""
     meta, told = obj.metadata, False
     for value in (MARK, None):
         patch = MergePatch({"metadata": {"labels": {shard.drain: value}}})

@@ -1,14 +1,14 @@
-"""The resources of a ring: those of its ControllerRing, where there is one, or those that controllers declare with
+"""The resources of a ring: those of its ControllerRing, if there is one, or those that controllers declare with
 `sharded=True` in their watches.
 
 | watch | resource of the ring |
 |---|---|
-| `primary` | main: each object has a shard of its own |
-| in `owns` or `maps` | controlled by the primary kind: each object is where the object that controls it is |
+| `primary` | main: each object is assigned by itself |
+| in `owns` or `maps` | controlled by the primary kind: each object is assigned with its controller object |
 | both, perhaps in different controllers | main |
 
-Guaranteed: the same declarations give the same resources in every process, in whichever order they come. A declaration
-with which a ControllerRing does not agree is refused where controllers could not work by it.
+Guaranteed: the same declarations give the same resources in every process, in any order. A declaration that
+contradicts a ControllerRing is refused if controllers could not work with it.
 
 RBAC: `get` on `controllerrings`, unless the resources are given.
 """
@@ -40,13 +40,13 @@ from kubeshard.sharding.classification import RingResources
 T = TypeVar("T")
 
 RING_PATIENCE = 5.0
-"""Seconds between two looks for a ring that does not exist yet."""
+"""Seconds between two checks for a ring that does not exist yet."""
 
 _log = get_logger("kubeshard.shard")
 
 
 def declared_resources(controllers: Iterable[Controller[Any]]) -> tuple[RingResource, ...]:
-    """Empty where no watch is `sharded`. Raises ConfigurationError for what no ring can be."""
+    """Empty if no watch is `sharded`. Raises ConfigurationError for an impossible ring."""
     controlled: dict[GroupResource, set[GroupResource]] = {}
     for controller in controllers:
         primary, *others = ((watch.form.kind.group_resource, watch.sharded) for watch in controller.watches)
@@ -55,7 +55,7 @@ def declared_resources(controllers: Iterable[Controller[Any]]) -> tuple[RingReso
             controlled.setdefault(primary[0], set()).update(followers)
         elif followers:
             raise ConfigurationError(
-                f"controller {controller.name}: {_listed(followers)} cannot be sharded without {primary[0]}: say "
+                f"controller {controller.name}: {_listed(followers)} cannot be sharded without {primary[0]}: set "
                 "sharded=True in the primary watch, too"
             )
     declared = tuple(
@@ -75,7 +75,7 @@ def declared_resources(controllers: Iterable[Controller[Any]]) -> tuple[RingReso
 
 
 def undeclared_resources(controllers: Iterable[Controller[Any]]) -> tuple[RingResource, ...]:
-    """What a ring may shard at most for these controllers, where they leave it to a ControllerRing."""
+    """The most that a ring may shard for these controllers, if they leave it to a ControllerRing."""
     return tuple(
         RingResource(
             group=main.group,
@@ -109,7 +109,7 @@ async def find_resources(
     elif (read := await _waiting(ring, lambda: _read_ring_if_any(client, ring))) is None:
         found = declared
         if shares_out:
-            _log.info("There is no ControllerRing; the ring is what the controllers declare", ring=ring)
+            _log.info("There is no ControllerRing; using the controllers' declarations", ring=ring)
         else:
             _log.warning(
                 "There is no ControllerRing, and this instance assigns no objects",
@@ -129,14 +129,14 @@ async def find_resources(
 async def find_kinds(
     client: Client, ring: str, resources: RingResources, controllers: Sequence[Controller[Any]]
 ) -> dict[GroupKind, Kind]:
-    """The kinds behind the resources: those that controllers watch are known, the others are asked for."""
+    """The kinds of the resources: known if controllers watch them, otherwise looked up with discovery."""
     return await _waiting(ring, lambda: _kinds(client, resources, controllers))
 
 
 def check_agreement(ring: str, declared: RingResources, given: RingResources) -> tuple[str, ...]:
-    """What the ControllerRing `given` lacks though it is declared, where controllers can work all the same.
+    """What the ControllerRing `given` lacks although it is declared, if controllers can work anyway.
 
-    Raises ConfigurationError where they cannot: a main resource that is missing, or another role.
+    Raises ConfigurationError if they cannot: for a missing main resource, or a different role.
     """
     missing = []
     for entry in declared.entries:
@@ -148,7 +148,7 @@ def check_agreement(ring: str, declared: RingResources, given: RingResources) ->
         role = "a main resource" if entry.main else "a controlled resource"
         raise ConfigurationError(
             f"{entry.resource} is declared as {role}, which it is not in ControllerRing {ring!r}: correct the "
-            "ControllerRing, or the watches that say sharded=True"
+            "ControllerRing, or the watches with sharded=True"
         )
     return tuple(missing)
 
@@ -170,7 +170,7 @@ async def _read_ring_if_any(client: Client, ring: str) -> tuple[RingResource, ..
 
 
 async def _waiting(ring: str, asking: Callable[[], Awaitable[T]]) -> T:
-    """The server's answer, as soon as there is one. Says what it waits for when that changes. Raises Unauthorized."""
+    """The server's response, as soon as there is one. Logs changes of what it waits for. Raises Unauthorized."""
     told = ""
     while True:
         try:
@@ -194,10 +194,10 @@ def _problem(error: ApiError) -> str:
                 "watches"
             )
         case NotFound():
-            return "it does not exist: create it, or correct the name, or say sharded=True in the controllers' watches"
+            return "it does not exist: create it, or correct the name, or set sharded=True in the controllers' watches"
         case Throttled() | Timeout() | Unavailable():
             return (
-                "the API server does not answer: check its address, the network, and the certificate authority "
+                "the API server does not respond: check its address, the network, and the certificate authority "
                 "of the kubeconfig"
             )
         case _:

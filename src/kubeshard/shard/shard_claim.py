@@ -1,9 +1,9 @@
-"""A shard's claim to its Lease: what it writes there, and when it may take it.
+"""A shard's claim to its Lease: what it writes there, and when it may acquire it.
 
 | holder | incarnation | patience |
 |---|---|---|
 | nobody | | none |
-| this shard's name | none, this process's, or that of a process that is certainly gone | none |
+| this shard's name | none, this process's, or that of a process that must be gone | none |
 | this shard's name | another process's | twice the record's duration |
 | a sharder | | the record's duration; none with `Takeover.AT_ONCE` |
 | anybody else | | infinite: a mistake in the set-up |
@@ -24,8 +24,8 @@ from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY
 from kubeshard.tenure.claim import Claim, Patience
 
 RETURNING_ANNOTATION = "alpha.sharding.timebertt.dev/returning"
-"""On a Lease that was taken after the name had been given up, until its holder has made sure of the objects that carry
-the name (`reclaim`): whoever succeeds a process that ended before that has to do it.
+"""On a Lease that was acquired after the name had been given up, until its holder has reclaimed the objects with that
+name (`reclaim`): if the process ends before that, its successor must do it.
 """
 
 
@@ -33,7 +33,7 @@ class Takeover(Enum):
     """When a Lease that a sharder took from a shard of this name may be taken back."""
 
     AFTER_RECORD = "after-record"
-    """After the record's own duration since it was first seen here: meanwhile others get the objects."""
+    """After the record's duration since it was first seen here: meanwhile others get the objects."""
     AT_ONCE = "at-once"
     """For kubeshard's sharder only, and those who would rather have their shard back than their objects served at
     once. The Go sharder goes on taking objects, in a pass that it has begun, from a shard that is back.
@@ -41,14 +41,14 @@ class Takeover(Enum):
 
 
 class ShardClaim(Claim):
-    """Of one process of one shard."""
+    """The claim of one process of one shard."""
 
     def __init__(self, shard: ShardIdentity, timing: LeaseTiming, takeover: Takeover) -> None:
         super().__init__(shard.namespace, shard.name, shard.name, timing)
         self.returning = False
-        """Whether somebody may have been told, before the Lease became ours, that nobody acts under the name."""
+        """Whether the name may have appeared unused to others before we acquired the Lease."""
         self.reclaimed = False
-        """Whether nobody who was told so can take an object from us any more. From any thread."""
+        """Whether nobody to whom it did can take an object from us any more. May be read from any thread."""
         self._shard = shard
         self._takeover = takeover
 

@@ -2,18 +2,18 @@
 
     lease = ShardLease(identify("my-ring", world=client.world), client)
     async with lease.held(health) as tenure:
-        if tenure.returning:                # others may have been told that nobody has this name any more
+        if tenure.returning:                # others may have considered this shard dead
             await reclaim(client.fenced(...), lease.shard, places)
             tenure.objects_reclaimed()
         ...                                 # start controllers; stop them when `await tenure.lost()` returns
         tenure.stopped_cleanly()            # only when no worker, task or thread will write again
 
-Guaranteed: the block is entered only when the Lease is ours; it is given back (holder "", one second) only
-after `stopped_cleanly`; after `lost` no write passes `tenure.check`, the sockets of the controllers' client
-are reset, and a process that does not leave the block in time is killed. Not guaranteed: that the block's
-body stops - that is its author's part.
+Guaranteed: the block is entered only when the Lease is ours; it is released (holder "", one second) only after
+`stopped_cleanly`; after `lost` no write passes `tenure.check`, the sockets of the controllers' client are reset,
+and a process that does not leave the block in time is killed. Not guaranteed: that the block's body stops: that is
+up to its author.
 
-The Lease is kept in a thread and on a connection of its own: see docs/design/lease-thread-and-watchdog.md.
+The Lease is renewed in a separate thread with its own connection: see docs/design/lease-thread-and-watchdog.md.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from kubeshard.tenure.machine import Machine
 from kubeshard.tenure.tenure import Tenure
 
 USER_AGENT = "shard-lease"
-"""Suffix of the user agent of the Lease's requests."""
+"""The suffix of the user agent of Lease requests."""
 
 AS_INIT = (
-    "a shard must not be process 1 of its container: the kernel would not kill it when its time is over. Use "
-    "kubeshard.manager.run before any thread has started, which puts an init above it; or an init of the container: "
+    "a shard must not be process 1 of its container: the kernel would not kill it at its deadline. Use "
+    "kubeshard.manager.run before any thread has started, which adds an init process; or an init in the container: "
     "tini, docker run --init, shareProcessNamespace: true"
 )
 
@@ -46,28 +46,28 @@ class ShardTenure(Tenure):
     """The right to act for the shard."""
 
     def __init__(self, world: World, claim: ShardClaim, abort: Callable[[], None]) -> None:
-        super().__init__(world.clock, "the lease of this shard has run out, is lost or was given back", abort)
+        super().__init__(world.clock, "the Lease of this shard has expired, is lost or was released", abort)
         self._claim = claim
 
     @property
     def returning(self) -> bool:
-        """Whether the name had been given up before, as far as others can know: then `reclaim` its objects, and say
-        so, before any work begins.
+        """Whether the name may have appeared given up to others: then `reclaim` its objects, and call
+        `objects_reclaimed`, before any work starts.
         """
         return self._claim.returning and not self._claim.reclaimed
 
     def objects_reclaimed(self) -> None:
-        """Nobody who was told before that we are dead can take an object from us any more."""
+        """Called when nobody who considered us dead before can take an object from us any more."""
         self._claim.reclaimed = True
 
 
 class ShardLease:
-    """One Lease, one process; `held` once.
+    """The Lease of one process; `held` may be entered once.
 
-    `client` is what the controllers write with: its connections are reset when the Lease is lost. The keeper has one of
-    its own, of the same configuration and in the same world. `keep_on_stop` leaves the Lease to expire also after a
-    clean stop, so that a restart under the same name finds its objects still its own. `metrics` is told from the
-    keeper's thread.
+    `client` is what the controllers write with: its connections are reset when the Lease is lost. The keeper has its
+    own client, with the same configuration and in the same world. `keep_on_stop` lets the Lease expire even after a
+    clean stop, so that a restart under the same name still has its objects. `metrics` is called from the keeper's
+    thread.
 
     RBAC: `get`, `create`, `update`, `watch` on `leases` in the shard's namespace.
     """
@@ -93,16 +93,16 @@ class ShardLease:
     async def held(
         self, health: Callable[[], str | None] = lambda: None, rewound: Callable[[], None] = lambda: None
     ) -> AsyncIterator[ShardTenure]:
-        """Enters when the Lease is ours. It is renewed while `health`, called from the keeper's thread, gives
-        None. `rewound` is called from there when the Lease has shown that etcd was restored from a backup.
+        """Enters when the Lease is ours. It is renewed while `health`, called from the keeper's thread, returns None.
+        `rewound` is called from there when the Lease shows that etcd was restored from a backup.
 
-        Raises ConfigurationError for a Lease that belongs to somebody who is not a shard of this name, and in process
-        1 of a container, where the kernel's watchdog does nothing.
+        Raises ConfigurationError for a Lease whose holder is not a shard of this name, and in process 1 of a
+        container, where the kernel's watchdog has no effect.
         """
         world, config = self._client.world, self._client.config
 
         def connect() -> Client:
-            # A renewal that queues behind a rate limit, or waits as a throttling server asked, comes too late.
+            # A renewal that waits for a rate limit, or for the Retry-After of a throttling server, would be too late.
             return Client(config, world=world).with_user_agent(USER_AGENT).impatient()
 
         try:

@@ -10,15 +10,14 @@
 
 Everything that a shard needs, put together: identity, Lease on its own thread with a kernel watchdog,
 filtered caches, predicate, drain acknowledgement, fenced writes, release when the controllers have stopped.
-The pieces are usable one by one;
-`docs/shard-in-any-language.md` says what each is for.
+The parts can also be used separately; `docs/shard-in-any-language.md` explains each.
 
-Guaranteed: as the modules of this package say. Not guaranteed: that a change of the ring's resources is
-noticed; restart the shards after it.
+For guarantees see the modules of this package. Not guaranteed: that a change of the ring's resources is noticed;
+restart the shards after it.
 
 RBAC: `get` on `controllerrings` (not with `resources`); `get`, `create`, `update`, `watch` on `leases` in the
 shard's namespace; `get`, `list`, `watch`, `patch` on the ring's main kinds; `list`, `watch`, `patch` on those that
-they control; and what the controllers do. For candidates also that of `kubeshard.sharder.in_manager`.
+they control; and what the controllers need. For candidates also that of `kubeshard.sharder.in_manager`.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ _log = get_logger("kubeshard.shard")
 
 
 class Sharding:
-    """This process's part in a ring (`kubeshard.manager.membership.Membership`); one per process.
+    """This process's membership in a ring (`kubeshard.manager.membership.Membership`); one per process.
 
     `name` defaults to the pod's name, outside of a pod to the host's; `namespace`, of the Lease, to the
     pod's. `mode`: see the module. What is sharded says the ControllerRing, where there is one, else the watches with
@@ -131,7 +130,7 @@ class Sharding:
         controllers: Sequence[Controller[Any]],
         clusters: Mapping[str, Client] | None = None,
     ) -> None:
-        """Reads the ring, waiting for it if need be. Raises ConfigurationError."""
+        """Reads the ring, waiting for it if necessary. Raises ConfigurationError."""
         objects = {HOME: client, **(clusters or {})}.get(self._objects_in)
         if objects is None:
             raise ConfigurationError(
@@ -164,7 +163,7 @@ class Sharding:
 
     @property
     def shard(self) -> ShardIdentity:
-        """Who this process is. Known after `prepare`."""
+        """The identity of this process. Known after `prepare`."""
         return self._ready.shard
 
     def grants(self, controllers: Iterable[Controller[Any]]) -> Iterator[Grant]:
@@ -220,7 +219,7 @@ class Sharding:
             metrics.registry.register(self._ready.metrics)
         if self.mode == "shard":
             return ()
-        # A shard of a sharder service need not load it.
+        # A shard that uses a sharder service does not need it.
         from kubeshard.sharder.in_manager import InManagerSharder
 
         return (
@@ -273,7 +272,7 @@ class Sharding:
         loop = asyncio.get_running_loop()
 
         def rewound() -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody reads the cache any more
+            with suppress(RuntimeError):  # the loop is closed: the cache is not read any more
                 loop.call_soon_threadsafe(caches[HOME].distrust)
 
         async with lease.held(health, rewound) as tenure:
@@ -282,7 +281,7 @@ class Sharding:
             yield tenure
 
     async def _reclaim(self, prepared: Prepared, tenure: ShardTenure, cache: Cache) -> None:
-        """Before any work, after the name had been given up. Ends early when the Lease is lost."""
+        """Runs before any work if the name had been given up. Ends early when the Lease is lost."""
         if not tenure.returning:
             return
         try:
@@ -297,7 +296,7 @@ class Sharding:
                 reclaiming.cancel()
                 losing.cancel()
         except asyncio.CancelledError:
-            tenure.stopped_cleanly()  # no work has begun
+            tenure.stopped_cleanly()  # no work has started
             raise
         if not lost:
             tenure.objects_reclaimed()
@@ -322,7 +321,7 @@ class Sharding:
         )
 
     def _declared(self, controllers: Sequence[Controller[Any]]) -> ControllerRing | None:
-        """The ring while there is no ControllerRing."""
+        """The ring if there is no ControllerRing."""
         resources = declared_resources(controllers) if self._given is None else self._given
         if not resources:
             return None
@@ -331,12 +330,12 @@ class Sharding:
 
     def _check(self) -> None:
         if self._tenure is None:
-            raise NotOurs("the lease of this shard is not held yet")
+            raise NotOurs("the Lease of this shard is not held yet")
         self._tenure.check()
 
 
 class _NothingToLose:
-    """The right of a process that is no shard: what it does needs leadership, which is another right."""
+    """The right of a process that is not a shard: its work needs leadership, which is another right."""
 
     def __init__(self) -> None:
         self.gate = Gate()

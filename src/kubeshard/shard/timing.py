@@ -1,14 +1,14 @@
-"""The numbers of a shard's Lease: those of every Lease (`kubeshard.tenure.timing`), and what a shard promises beyond.
+"""The timing of a shard's Lease: that of every Lease (`kubeshard.tenure.timing`), and what a shard adds.
 
 | number | default | |
 |---|---|---|
-| `request_bound` | 5 s | after that a write of a controller is over, one way or the other |
+| `request_bound` | 5 s | the maximum duration of a controller's write |
 
-Why a sharder cannot take over while this shard still writes: it waits `2 * lease_duration` after the last
-renewal it saw, and the last write is over `LeaseTiming.last_write` after the last renewal. The process is dead at
+Why a sharder cannot take over while this shard still writes: it waits `2 * lease_duration` after the last renewal it
+saw, and the last write ends `LeaseTiming.last_write` after the last renewal. The process is dead at
 `renew_deadline`, the kernel may deliver what it sent just before for `UNDELIVERED` seconds more, and the server may
-work on that for the `?timeout=` of the request: 10 + 4 + 5 = 19 s against 30 s. That bears clocks whose rates differ
-by a half, and any difference of their absolute times.
+process that for the `?timeout=` of the request: 10 + 4 + 5 = 19 s, compared with 30 s. That tolerates clocks whose
+rates differ by a half, and any difference in absolute time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LONGEST_LEASE = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTiming(Timing):
-    """Raises ConfigurationError for numbers that do not keep the promise above."""
+    """Raises ConfigurationError for values that violate the rule above."""
 
     what: ClassVar[str] = "shard lease"
 
@@ -52,17 +52,17 @@ class LeaseTiming(Timing):
 
     @property
     def last_write(self) -> float:
-        """Seconds after the start of the last good renewal at which no write of the controllers can take effect
-        any more.
+        """Seconds after the start of the last successful renewal after which no write of the controllers can take
+        effect any more.
         """
-        server = max(1, math.ceil(self.request_bound))  # the server is told whole seconds
+        server = max(1, math.ceil(self.request_bound))  # the server gets whole seconds
         return self.renew_deadline + UNDELIVERED + server
 
 
 def scaled(lease_duration: float) -> LeaseTiming:
-    """The table for another lease duration, in the proportions of the default one. Raises ConfigurationError for
-    less than 4 s: what the kernel may deliver late does not scale. So the shorter the Lease, the smaller the reserve
-    for clocks at different rates; below 10 s it is less than a third. Such Leases are for tests and demonstrations.
+    """The timing for another lease duration, in proportion to the default. Raises ConfigurationError for less than 4 s,
+    because the kernel's late delivery does not scale. So the shorter the Lease, the smaller the tolerance for clock
+    rates; below 10 s it is less than a third. Such Leases are for tests and demonstrations.
     """
     default = LeaseTiming()
     factor = lease_duration / default.lease_duration

@@ -2,26 +2,25 @@
 
 | the copy in the cache | what happens |
 |---|---|
-| none | passed on: the object is gone, or another shard's |
-| older than a hand-over seen in this process | nothing (`handover.Floors`), unless all was read since |
-| another shard's label, or none | nothing: a backed-off key fired after the object left |
-| drain label | wait until no controller of the process works on the object, then take both labels off |
+| none | passed on: the object is gone, or belongs to another shard |
+| older than a hand-over seen in this process | nothing (`handover.Floors`), unless everything was listed since |
+| another shard's label, or none | nothing: a backed-off key ran after the object left |
+| drain label | wait until no controller of the process works on the object, then remove both labels |
 | ours | passed on; after an arrival with live reads, until a run succeeds (`handover.Arrivals`) |
 
-All of this needs the object's metadata only, so an object that does not fit the controller's class is handed
-over like any other. It is never reconciled.
+All of this only needs the object's metadata, so an object that does not fit the controller's class is handed over
+like any other. It is never reconciled.
 
-The two labels come off by a patch of the version that was read. Where others write the object so often that
-this conflicts again and again, the object is read anew, and from the 4th attempt on the patch is guarded by
-tests of the UID and of both labels instead.
+The two labels are removed by a patch of the version that was read. If others write the object so often that this
+keeps conflicting, the object is read again, and from the 4th attempt on the patch is guarded by tests of the UID
+and of both labels instead.
 
-Guaranteed: when the API server sees the drain acknowledgement, no reconcile of the object runs in this
-process, of no controller, and none begins before a new assignment is seen (A10 in
-docs/defects.md): while the patch is under way, runs of the object are put off. No write of an earlier run can land any
-more, also none whose outcome nobody knows, and no thread of one is left (`kubeshard.controller.in_flight`); a
-task that a run left behind is refused its writes from the moment the object is asked for. Not guaranteed:
-anything about processes that a reconcile left behind, and about writes that something between here and the
-API server holds back for longer than the request's own bound.
+Guaranteed: when the API server receives the drain acknowledgement, no reconcile of the object runs in this process,
+in any controller, and none starts before a new assignment is seen (A10 in docs/defects.md): while the patch is in
+flight, runs of the object are postponed. No write of an earlier run can take effect any more, even if its outcome is
+unknown, and no thread of a run is left (`kubeshard.controller.in_flight`); writes of a task that a run left behind
+are refused once the object is drained. Not guaranteed: anything about processes that a reconcile left behind, and
+about writes that are delayed on the network for longer than the request's own bound.
 
 RBAC: `get` (first read after an assignment, and after a conflict) and `patch` on the main kind.
 """
@@ -49,7 +48,7 @@ from kubeshard.sharding.names import drain_label, shard_label
 _log = get_logger("kubeshard.shard")
 
 IDLE_PATIENCE = 5.0
-"""Seconds that a worker waits for other controllers' runs before it turns to other objects and comes back."""
+"""Seconds that a worker waits for other controllers' runs before it requeues the object."""
 
 COME_BACK = 1.0
 
@@ -65,8 +64,8 @@ TRIES_BY_VERSION = 3
 class Handovers:
     """What all sharded controllers of a process share about one ring: one per process and ring.
 
-    `sharded_kind` says of which kinds (main and controlled) the cache holds this shard's part only. `acknowledged` is
-    called for each object that was let go, with the seconds for which it was asked for.
+    `sharded_kind` returns whether the cache contains only this shard's part of a kind (main or controlled).
+    `acknowledged` is called for each released object, with the seconds since it was drained.
     """
 
     def __init__(
@@ -113,12 +112,12 @@ class Handovers:
         return metadata.has_label(self._drain)
 
     def acknowledgement(self, metadata: ObjectMeta) -> MergePatch:
-        """Takes both labels off the very version that asked for it."""
+        """Removes both labels from exactly the version that has the drain label."""
         labels = {self._label: None, self._drain: None}
         return MergePatch({"metadata": {"resourceVersion": metadata.resource_version, "labels": labels}})
 
     def acknowledgement_of_any_version(self, metadata: ObjectMeta) -> JsonPatch:
-        """Takes both labels off the same object while it still is ours and still is asked for."""
+        """Removes both labels from the same object if it is still ours and still drained."""
         ours, asked = (pointer("metadata", "labels", key) for key in (self._label, self._drain))
         return JsonPatch(
             [
@@ -160,7 +159,7 @@ class _Sharded:
         return await self._run(ctx, obj)
 
     def _undone(self, ctx: Context) -> bool:
-        """Whether a copy that is older than the floor is the truth all the same: everything was read since."""
+        """Whether a copy that is older than the floor is valid nevertheless: everything was listed since."""
         lifted = self._handovers.floors.lifted(ctx.form.kind.group_kind, ctx.key)
         informers = ctx.cache.informers_of(ctx.form.kind)
         return lifted is not None and all(i.read_after(ctx.key.namespace, lifted) for i in informers)
@@ -175,11 +174,13 @@ class _Sharded:
                     return await self._inner(ctx, obj)
                 return await self._first(ctx, arrival)
             finally:
-                ctx._run.left(lambda: None if floors.lifted(kind, key) == began else "it was asked for since")
+                ctx._run.left(
+                    lambda: None if floors.lifted(kind, key) == began else "it has been drained since"
+                )
 
     async def _first(self, ctx: Context, arrival: str) -> Result | None:
-        """A run with live reads. Should the object turn out to be gone, another's or asked for, the cache is
-        about to say so, and that triggers the next run.
+        """A run with live reads. If the object turns out to be gone, reassigned or drained, the cache will show that
+        soon, which triggers the next run.
         """
         try:
             live = await ctx.client.get(ctx.form, ctx.key.name, ctx.key.namespace)
@@ -203,7 +204,7 @@ class _Sharded:
                 if conflict is not None:
                     live = await ctx.client.get(form, key.name, key.namespace)
                     if not handovers.ours(live.metadata) or not handovers.draining(live.metadata):
-                        return None  # the cache is about to say so
+                        return None  # the cache will show it soon
                     obj = live
                 handovers.floors.lift(kind.group_kind, key, obj.metadata.resource_version)
                 async with asyncio.timeout(IDLE_PATIENCE):

@@ -1,8 +1,8 @@
-"""Whose a Lease is, when somebody else's may be taken, and what its holder writes there.
+"""Who holds a Lease, when it may be taken over, and what its holder writes there.
 
-Guaranteed: what is not the holder's own business stays as it was read - labels and annotations of others, owners,
-finalizers, the fields of coordinated elections; `acquireTime` and `leaseTransitions` change only with the holder; a
-released Lease has an empty holder, which is present, and a duration of one second, so that anybody may take it at once.
+Guaranteed: everything else stays as it was read: labels and annotations of others, owners, finalizers, the fields of
+coordinated elections; `acquireTime` and `leaseTransitions` change only with the holder; a released Lease has a holder
+that is present but empty, and a duration of one second, so that anybody may acquire it at once.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from kubeshard.tenure.timing import Timing
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a record has to stay as it is, as seen here, before its Lease may be taken. Infinite: never."""
+    """How long a record must stay unchanged, as observed here, before its Lease may be taken. Infinite: never."""
 
     seconds: float = 0.0
     reason: str = ""
-    """What is being waited for, or why it would be in vain; for people."""
+    """What is being waited for, or why waiting is useless; for people."""
 
 
 class Claim:
     """One process's claim to one Lease, for one thread.
 
-    This one takes a Lease that nobody holds, or whose record has not changed, as seen here, for the duration that it
-    names itself, as client-go does: clocks of other machines never matter. Subclasses know more of the other holders,
-    and keep things in the Lease's metadata.
+    Like client-go, it acquires a Lease without a holder, or one whose record has not changed, as observed here, for its
+    own duration: clocks of other machines never matter. Subclasses know more about other holders, and use the
+    Lease's metadata.
     """
 
     def __init__(self, namespace: str, name: str, holder: str, timing: Timing) -> None:
         self.namespace = namespace
         self.name = name
         self.holder = holder
-        """What the Lease says while it is ours."""
+        """The holder in the Lease while it is ours."""
         self.timing = timing
 
     def __str__(self) -> str:
@@ -48,22 +48,22 @@ class Claim:
         return lease.spec.holder_identity == self.holder
 
     def whose(self, lease: Lease) -> str:
-        """For people; of a Lease that is not ours."""
+        """For people; for a Lease that is not ours."""
         holder = lease.spec.holder_identity
         return f"the Lease is held by {holder!r}" if holder else "the Lease is held by nobody"
 
     def patience(self, lease: Lease) -> Patience:
-        """With the holder of a Lease that is not ours, if it has one."""
+        """For a Lease that is not ours."""
         seconds = lease.spec.lease_duration_seconds or 0
         return Patience(seconds if seconds >= 1 else self.timing.lease_duration, self.whose(lease))
 
     def taking(self, found: Lease | None) -> None:
-        """The Lease is about to be taken as it was found, or (None) to be created. Until it is ours this may happen
-        again.
+        """Called before the Lease is acquired as it was found, or (None) created. This may happen several times until
+        it is ours.
         """
 
     def metadata(self, found: ObjectMeta, *, held: bool) -> ObjectMeta:
-        """That of the Lease while it is ours, or (not `held`) when it is released."""
+        """The metadata of the Lease while it is ours, or (not `held`) when it is released."""
         return replace(found, namespace=self.namespace, name=self.name)
 
     def held(self, found: Lease, wall: float) -> Lease:

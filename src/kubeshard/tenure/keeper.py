@@ -1,12 +1,12 @@
-"""Drives the machine: asks the API server, arms the watchdog, tells whoever works.
+"""Drives the machine: sends requests to the API server, arms the watchdog, notifies the workers.
 
-Guaranteed: the keeper needs nothing of those who work. Where it runs in a loop and on a connection of its own, what it
-tells is stored before their loop hears of it, so a blocked loop can neither keep the Lease (`health` says no) nor write
-after its time (`Tenure.check`, the watchdog). A keeper that fails ends the tenure. Not guaranteed: anything if its own
-thread does not get to run; that is the watchdog's case.
+Guaranteed: the keeper does not depend on the workers. With its own loop and connection, it stores results before the
+workers' loop is notified, so a blocked loop can neither keep the Lease (`health` fails) nor write after the deadline
+(`Tenure.check`, the watchdog). A keeper that fails ends the tenure. Not guaranteed: anything if its own thread does not
+get to run; the watchdog covers that.
 
-RBAC: `get`, `create`, `update` on `leases` in the Lease's namespace. Where it watches, `watch` lets it see another
-holder at once instead of at the next renewal; without that right it goes on.
+RBAC: `get`, `create`, `update` on `leases` in the Lease's namespace. If it watches, `watch` lets it see another holder
+at once instead of at the next renewal; it works without that permission.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from kubeshard.tenure.tenure import Tenure
 _log = get_logger("kubeshard.tenure")
 
 LONGEST_SLEEP = 0.5
-"""A holder looks at the clock at least so often: sleeps do not count the time of a suspended machine."""
+"""The longest sleep of a holder: sleeps do not count the time of a suspended machine."""
 
 _SHORTEST_SLEEP = 0.001
-"""Timers are not exact: without it a moment that is almost reached would be waited for in vain, over and over."""
+"""Timers are inexact: without it, waiting for a moment that is almost reached would spin."""
 
 _FORBIDDEN_WATCH_PAUSE = 60.0
 
@@ -57,8 +57,8 @@ RENEWAL_FAILURES: tuple[RenewalFailure, ...] = get_args(RenewalFailure)
 
 
 class TenureMetrics(Protocol):
-    """What a keeper tells as it happens, about the Lease of that name. Called where the keeper runs: must neither block
-    nor raise.
+    """Observations of a keeper, for the Lease of that name. Called where the keeper runs: must not block or
+    raise.
     """
 
     def holding(self, name: str, holds: bool) -> None: ...
@@ -87,10 +87,10 @@ class NoTenureMetrics:
 
 
 class LeaseKeeper:
-    """`connect` and `health` are called where `keep` runs, which is where everything here runs but `held`.
+    """`connect` and `health` are called where `keep` runs, like everything here except `held`.
 
     `health`: why this process is not fit to hold the Lease, None if it is. `watches`: whether the Lease is watched
-    while it is held. `rewound` is called when the Lease has shown that etcd was restored from a backup.
+    while it is held. `rewound` is called when the Lease shows that etcd was restored from a backup.
     """
 
     def __init__(
@@ -119,27 +119,27 @@ class LeaseKeeper:
         self._log = _log.bind(lease=str(self._claim), identity=self._claim.holder)
         self._news = asyncio.Event()
         self._granted = False
-        """Whether anybody was told that work may begin."""
+        """Whether the workers were notified that work may start."""
         self._leaving = False
-        """Written by `held`, in the thread of those who work."""
+        """Written by `held`, in the workers' thread."""
         self._release = True
         self._left = asyncio.Event()
         self._attempt: asyncio.Timeout | None = None
-        """Of the request under way."""
+        """For the request in flight."""
         self._trouble = (False, "")
-        """Whether the last failure was that of a write, and of what kind, so that one that lasts is told once."""
+        """Whether the last failure was of a write, and its kind, so that a lasting one is logged once."""
         self._told_waiting = ""
         self._told_unfit = False
         self._end: float | None = None
-        """Of a lost tenure: when the process must not exist any more."""
+        """For a lost tenure: when the process must have ended."""
 
     @asynccontextmanager
     async def held(self, runner: LoopRunner, *, release: bool) -> AsyncIterator[None]:
         """Enters when the Lease is ours, however long that takes, and keeps it until the block ends. Leaving releases
-        it if the tenure was `stopped_cleanly` (and `release` wants that), and is silent otherwise: then the Lease
-        expires, and nobody takes over while work that would not end may still write.
+        it if the tenure was `stopped_cleanly` and `release` is True. Otherwise the Lease expires, so that nobody
+        takes over while work that did not end may still write.
 
-        Raises ConfigurationError for a Lease that will never be ours, and what fails unforeseen.
+        Raises ConfigurationError for a Lease that will never be ours, and unexpected errors.
         """
         tenure, self._release = self._tenure, release
         keeping = asyncio.create_task(runner.run(self.keep), name="lease keeper")
@@ -149,7 +149,7 @@ class LeaseKeeper:
             try:
                 await asyncio.wait((acquiring, keeping), return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:
-                tenure.stopped_cleanly()  # nothing has begun
+                tenure.stopped_cleanly()  # nothing has started
                 raise
             if keeping.done():
                 await keeping
@@ -167,7 +167,7 @@ class LeaseKeeper:
 
     async def keep(self) -> None:
         """Acquires and renews until the Lease is lost or released."""
-        if self._leaving:  # before anything could be posted to this loop
+        if self._leaving:  # before anything can be posted to this loop
             self._leave()
         async with self._connect() as client:
             watching = asyncio.create_task(self._watch(client), name="own lease") if self._watches else None
@@ -239,7 +239,7 @@ class LeaseKeeper:
             failure = kind = error_line(error)
             why = _why(error)
         except TimeoutError:
-            failure, why = f"no answer within {action.timeout:.1f}s", "timeout"
+            failure, why = f"no response within {action.timeout:.1f}s", "timeout"
         finally:
             self._attempt = None
         if why is not None:
@@ -251,7 +251,7 @@ class LeaseKeeper:
                 advice = {"advice": _ADVICE} if why == "forbidden" else {}
                 self._log.warning("A request for the Lease failed", error=failure, **advice)
             self._trouble = (writing, kind)
-        elif writing or not self._trouble[0]:  # a read that works mends no write that fails
+        elif writing or not self._trouble[0]:  # a successful read does not clear a failing write
             self._trouble = (False, "")
 
     async def _pause(self, seconds: float) -> None:
@@ -284,12 +284,12 @@ class LeaseKeeper:
                         if isinstance(event, Changed):
                             deleted = event.type == "DELETED"
                             self._machine.observed(event.object, self._clock.boottime(), deleted=deleted)
-                            self._tell_if_lost()  # now, though a renewal may be under way
+                            self._tell_if_lost()  # now, although a renewal may be in flight
                             self._news.set()
             except Forbidden:
                 pause = _FORBIDDEN_WATCH_PAUSE
             except KubeshardError:
-                pass  # opened anew; until then the renewals notice it
+                pass  # reopened; until then the renewals notice changes
             except Exception as error:
                 self._log.crash("The Lease cannot be watched", error)
                 return
@@ -299,9 +299,9 @@ class LeaseKeeper:
         try:
             return self._health()
         except Exception as error:
-            return f"its health cannot be told: {error_line(error)}"
+            return f"its health check failed: {error_line(error)}"
 
-    # What others are told
+    # Notifications.
 
     def _renewed(self) -> None:
         machine = self._machine
@@ -317,9 +317,9 @@ class LeaseKeeper:
         self._tenure.renewed(machine.begin_until, machine.work_until)
 
     def _tell_if_lost(self) -> None:
-        """Work has to be left by the deadline, or `stop_margin` after another holder was seen. Told once.
+        """Work must end by the deadline, or `stop_margin` after another holder was seen. Notifies once.
 
-        Whatever fails here, the end comes: by the watchdog, which is armed first, and by `_see_the_end`.
+        Whatever fails here, the process ends: by the watchdog, which is armed first, and by `_see_the_end`.
         """
         machine = self._machine
         if machine.state is not State.LOST or self._end is not None:
@@ -328,33 +328,33 @@ class LeaseKeeper:
         self._end = min(machine.deadline, self._clock.boottime() + machine.timing.stop_margin)
         try:
             self._watchdog.arm(self._end)
-        except OSError as error:  # what was armed at the last renewal still is
+        except OSError as error:  # it is still armed from the last renewal
             self._log.crash("The watchdog could not be armed anew", error)
         self._log.error("Lost the Lease", reason=machine.reason)
         self._metrics.holding(self._claim.name, False)
         self._tenure.lose(machine.reason)
         self._cut_short()
 
-    # The end
+    # The end.
 
     def _leave(self) -> None:
-        """The process stops. Only if all work is proven to have ended may the Lease be released, and the watchdog be
-        called off.
+        """The process stops. Only if all work has verifiably ended may the Lease be released and the watchdog
+        disarmed.
         """
         if self._left.is_set():
             return
         self._left.set()
         if not self._tenure.stopped:
-            self._machine.abandon("work is not proven to have stopped, so the Lease is left to expire")
+            self._machine.abandon("work may not have stopped, so the Lease is left to expire")
         elif self._release:
             self._machine.release(self._clock.boottime())
         else:
-            self._machine.abandon("the Lease is left to expire, as asked for")
+            self._machine.abandon("the Lease is left to expire, as configured")
         self._cut_short()
         self._news.set()
 
     def _cut_short(self) -> None:
-        """Nothing that a request under way could say matters any more."""
+        """Cancels the request in flight, whose response no longer matters."""
         attempt = self._attempt
         if attempt is not None and not attempt.expired() and self._machine.state in LAST_STATES:
             attempt.reschedule(asyncio.get_running_loop().time())
@@ -373,8 +373,8 @@ class LeaseKeeper:
             self._watchdog.disarm()
 
     async def _see_the_end(self) -> None:
-        """Ends a process that does not leave its work in time. What is left without proof that it stopped still has
-        the watchdog's deadline over it.
+        """Ends a process that does not leave its work in time. The watchdog still covers work that has not verifiably
+        stopped.
         """
         assert self._end is not None
         with suppress(TimeoutError):

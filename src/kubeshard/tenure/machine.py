@@ -1,26 +1,26 @@
-"""Holding a Lease, as a plain state machine: no I/O, no clock, no randomness of its own.
+"""Holding a Lease, as a pure state machine: without I/O, clock or randomness.
 
-Guaranteed: the right to act (`deadline`) is counted from the start of the last renewal that succeeded, never from its
-answer; it ends for good `cancel_margin` before the deadline, or at the first sight of another holder; somebody else's
-Lease is taken only after the claim's patience, counted from the moment at which its record last changed as seen here;
-one that vanished since it was seen is waited for as well, because a deletion ends nobody's right; an empty holder is
-written only after `release`, which a driver calls when all work has stopped.
+Guaranteed: the right to act (`deadline`) is counted from the start of the last successful renewal, never from its
+response; it ends permanently `cancel_margin` before the deadline, or when another holder is seen; another holder's
+Lease is taken only after the claim's patience, counted from the last change of its record as observed here; so is one
+that was deleted since it was seen, because a deletion ends nobody's right; an empty holder is written only after
+`release`, which a driver calls when all work has stopped.
 
-Not guaranteed: anything about what a former holder still has on the wire. A Lease is not a fence: what must exclude a
-late write has to carry a precondition. Nor that a Lease is waited for which was deleted before anybody saw it here: a
-process that finds none when it starts creates it at once, though a holder may live and be about to do the same. One
-that was created and deleted again between two looks was not seen.
+Not guaranteed: anything about writes that a former holder still has in flight. A Lease is not a fence: to exclude a
+late write, use a precondition. Nor that it waits for a Lease that was deleted before it was seen here: a process that
+finds none when it starts creates it at once, although a holder may be alive and about to do the same. The same is true
+for one that was created and deleted between two reads.
 
 | state | input | next | does |
 |---|---|---|---|
 | SEEKING | absent, and never seen | SEEKING | create |
-| SEEKING, WAITING | absent, but was there when last seen | WAITING, from the beginning | |
+| SEEKING, WAITING | absent, but existed when last seen | WAITING, restarted | |
 | WAITING | absent for the patience with its last record, or the lease duration | SEEKING | create |
 | SEEKING | free, ours, or unchanged for the claim's patience | SEEKING | replace |
-| SEEKING | somebody else's | WAITING; REFUSED if there is nothing to wait for | |
-| WAITING | time to look again, or the patience is over | WAITING; SEEKING if it is over | get |
-| WAITING | the record changed | WAITING, from the beginning | |
-| SEEKING | write succeeded | HELD; SEEKING if its answer took longer than the right | |
+| SEEKING | another holder's | WAITING; REFUSED if there is nothing to wait for | |
+| WAITING | time to read again, or the patience is over | WAITING; SEEKING if it is over | get |
+| WAITING | the record changed | WAITING, restarted | |
+| SEEKING | write succeeded | HELD; SEEKING if the response took longer than the right lasts | |
 | HELD | renewal due, and fit | HELD | replace |
 | HELD | conflict | CHECKING | get |
 | HELD, CHECKING | absent | HELD | create, as it was |
@@ -30,7 +30,7 @@ that was created and deleted again between two looks was not seen.
 | RELEASING | ours | RELEASING | replace, holder empty |
 | RELEASING | written, absent, not ours any more, or the deadline passed | ENDED | |
 
-Times are seconds of one clock that goes on while the machine is suspended (`Clock.boottime`).
+Times are seconds of one clock that also counts while the machine is suspended (`Clock.boottime`).
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ class State(Enum):
     SEEKING = auto()
     """Not ours yet: reading, creating or taking it."""
     WAITING = auto()
-    """Somebody else's, who may still act: looking until that has become impossible."""
+    """Another holder's, who may still act: reading until that is impossible."""
     HELD = auto()
     """Ours; work may go on until the deadline."""
     CHECKING = auto()
-    """Ours as far as we know, but a write met somebody else's: read whose."""
+    """Ours as far as we know, but a write conflicted: read the holder."""
     RELEASING = auto()
     """All work has stopped; releasing the Lease."""
     LOST = auto()
-    """The right to act is over. Never left: the process has to end."""
+    """The right to act is over. Final: the process must end."""
     REFUSED = auto()
-    """The Lease belongs to somebody who will not give it up: a mistake in the set-up."""
+    """The holder will not give the Lease up: a configuration error."""
     ENDED = auto()
     """Over, and nothing was lost."""
 
@@ -71,14 +71,14 @@ LAST_STATES = frozenset({State.LOST, State.REFUSED, State.ENDED})
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """Read the Lease from the API server's storage (resourceVersion ""). Answer: `found`, or `failed`."""
+    """Read the Lease from the API server's storage (resourceVersion ""). Result: `found`, or `failed`."""
 
     timeout: float
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Answer: `written`, `rejected` (somebody created it first) or `failed`."""
+    """Result: `written`, `rejected` (somebody created it first) or `failed`."""
 
     lease: Lease
     timeout: float
@@ -86,7 +86,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Answer: `written`, `rejected` (conflict), `found(None)` (it is gone) or `failed`."""
+    """Result: `written`, `rejected` (conflict), `found(None)` (it is gone) or `failed`."""
 
     lease: Lease
     timeout: float
@@ -101,14 +101,14 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The machine is in one of its last states; `reason` and `released` say how."""
+    """The machine is in a final state; see `reason` and `released`."""
 
 
 Action: TypeAlias = Get | Create | Replace | Wait | Done
 
 
 class _Asked(Enum):
-    """What the request under way, or the last one, was for."""
+    """The purpose of the current or last request."""
 
     READ = auto()
     HOLD = auto()
@@ -116,11 +116,11 @@ class _Asked(Enum):
 
 
 UNFIT_POLL = 0.2
-"""Seconds after which an unfit process is asked again whether it may renew."""
+"""Seconds after which an unfit process checks again whether it may renew."""
 
 
 class Machine:
-    """Ask `next` for the one thing to do, do it, report the answer, ask again.
+    """Call `next` for the next action, execute it, report the result, repeat.
 
     `uniform` draws a number between two others.
     """
@@ -130,58 +130,58 @@ class Machine:
         self.timing = claim.timing
         self.state = State.SEEKING
         self.deadline: float | None = None
-        """When the right to act ends at the latest; None before the Lease was ever held."""
+        """When the right to act ends at the latest; None before the Lease was held."""
         self.reason = ""
         """Why the state is LOST, REFUSED or ENDED, or what is being waited for; for people."""
         self.released = False
         self.unfit = ""
-        """Why a renewal that is due is not made."""
+        """Why a due renewal is not sent."""
         self._uniform = uniform
         self._lease: Lease | None = None
         self._known = False
-        """Whether `_lease` (None: absent) is what the server said last, so that a write may build on it."""
+        """Whether `_lease` (None: absent) is the server's last response, so that a write may be based on it."""
         self.rewinds = 0
-        """How often an answer had an earlier version than one before it: etcd was restored from a backup."""
+        """How often a response had an earlier version than one before it: etcd was restored from a backup."""
         self._newest = ""
         self._own_spec = LeaseSpec()
-        """As last written here; a Lease that is deleted while it is ours is created again like that."""
+        """As last written here; used to recreate a Lease that is deleted while it is ours."""
         self._seen_spec: LeaseSpec | None = None
         self._seen_at = 0.0
-        """When the record of a Lease that is not ours last changed, or vanished: what patience is counted from."""
+        """When the record of a Lease that is not ours last changed or was deleted: the start of the patience."""
         self._patience = Patience()
-        """With the record that was seen last, and with its absence."""
+        """With the last record, and with its absence."""
         self._asked = _Asked.READ
         self._asked_at = 0.0
         self._taking = False
-        """Whether a take-over has been sent, and nothing was read since that denies its success."""
+        """Whether a takeover was sent, and may have succeeded."""
         self._due = 0.0
         self._conflicts = 0
         self._failure = ""
 
     @property
     def holds(self) -> bool:
-        """Whether work may go on now, as far as the machine has been told the time."""
+        """Whether work may continue, at the time last passed to the machine."""
         return self.state in (State.HELD, State.CHECKING)
 
     @property
     def holder(self) -> str:
-        """Who holds the Lease, as last seen; "" for nobody."""
+        """The holder of the Lease, as last seen; "" for none."""
         return (self._lease.spec.holder_identity or "") if self._lease else ""
 
     @property
     def begin_until(self) -> float:
-        """From when on no new work may begin, unless the Lease is renewed before."""
+        """When new work may no longer start, unless the Lease is renewed before."""
         return -math.inf if self.deadline is None else self.deadline - self.timing.stop_margin
 
     @property
     def work_until(self) -> float:
-        """From when on work is over for good, unless the Lease is renewed before."""
+        """When work must end, unless the Lease is renewed before."""
         return -math.inf if self.deadline is None else self.deadline - self.timing.cancel_margin
 
-    # What to do
+    # What to do.
 
     def next(self, now: float, wall: float, unfit: str | None = None) -> Action:
-        """The one thing to do now. `unfit`: why this process must not renew, None if it may."""
+        """The next action. `unfit`: why this process must not renew, None if it may."""
         self._judge(now)
         if self.state in LAST_STATES:
             return Done()
@@ -203,10 +203,10 @@ class Machine:
         lease = self._held(wall)
         return Create(lease, timeout) if self._lease is None else Replace(lease, timeout)
 
-    # What came of it
+    # Results.
 
     def found(self, lease: Lease | None, now: float) -> None:
-        """The server's answer to a read, or (None) that the Lease is gone."""
+        """The result of a read, or (None) that the Lease does not exist."""
         self._failure = ""
         self._lease, self._known = lease, True
         self._date(lease)
@@ -230,7 +230,7 @@ class Machine:
             self._consider(lease, now)
 
     def written(self, lease: Lease, now: float) -> None:
-        """The server accepted the write and answered with `lease`."""
+        """The server accepted the write and returned `lease`."""
         self._failure = ""
         self._lease, self._known = lease, True
         self._date(lease)
@@ -243,7 +243,7 @@ class Machine:
             return
         deadline = self._asked_at + self.timing.renew_deadline
         if self.state is State.SEEKING and now >= deadline - self.timing.cancel_margin:
-            self._due = now  # ours, but nothing is left of it: nobody has begun to work, so begin anew
+            self._due = now  # ours, but its time is over: nobody has started to work, so start again
             return
         self.deadline = deadline
         self._own_spec = lease.spec
@@ -266,7 +266,7 @@ class Machine:
             self._due = now + self._failure_pause()
 
     def failed(self, error: str, now: float) -> None:
-        """No usable answer: whether a write took effect is unknown, so the next attempt finds out by its own
+        """No usable response: it is unknown whether a write took effect, so the next attempt finds out by its
         conflict.
         """
         self._failure = error
@@ -278,7 +278,7 @@ class Machine:
             self._due = now + (self._failure_pause() if releasing else self._candidates_pause())
 
     def observed(self, lease: Lease, now: float, *, deleted: bool) -> None:
-        """A watch on the Lease reported it. News older than what is known is ignored."""
+        """A watch reported the Lease. Older versions than the known one are ignored."""
         if not self.holds:
             return
         known = self._lease.metadata.resource_version if self._lease else ""
@@ -293,14 +293,14 @@ class Machine:
             self._lose(self.claim.whose(lease))
 
     def release(self, now: float) -> None:
-        """All work has been proven stopped: release the Lease, so that others need not wait."""
+        """All work has verifiably stopped: releases the Lease, so that others need not wait."""
         if self.holds:
             self.state = State.RELEASING
             self._due = now
             if self._known and self._lease is None:
                 self._end("there was no Lease of ours to release")
         elif self.state in (State.SEEKING, State.WAITING) and self._taking:
-            # A take-over is on its way, or its outcome is unknown: find out whether it worked, and undo it.
+            # A takeover is in flight, or its outcome is unknown: find out whether it succeeded, and undo it.
             self.state = State.RELEASING
             self.deadline = now + self.timing.renew_deadline
             self._known = False
@@ -309,17 +309,17 @@ class Machine:
             self._end("stopped before the Lease was ours")
 
     def abandon(self, reason: str) -> None:
-        """Stop without releasing the Lease: it expires, and until then nobody takes it."""
+        """Stops without releasing the Lease: it expires, and until then nobody takes it."""
         if self.state not in LAST_STATES:
             self._end(reason)
 
     def break_down(self, reason: str) -> None:
-        """The driver cannot go on."""
+        """The driver cannot continue."""
         if self.holds:
             self._lose(reason)
         self.abandon(reason)
 
-    # How it is judged
+    # Decisions.
 
     def _judge(self, now: float) -> None:
         if self.holds and now >= self.work_until:
@@ -329,7 +329,7 @@ class Machine:
             self._end("the Lease was not released before its deadline" + self._because())
 
     def _horizon(self, now: float) -> float:
-        """No attempt and no wait lasts longer than the right it serves."""
+        """The latest end of an attempt or wait: that of the right."""
         if self.holds:
             return self.work_until
         if self.state is State.RELEASING and self.deadline is not None:
@@ -337,7 +337,7 @@ class Machine:
         return math.inf
 
     def _date(self, answer: Lease | None) -> None:
-        """Reads are consistent, and there is one request at a time: each answer is newer than those before it."""
+        """Reads are consistent, and there is one request at a time: each response is newer than earlier ones."""
         if answer is not None:
             version = answer.metadata.resource_version
             self.rewinds += compare(version, self._newest) < 0
@@ -352,12 +352,12 @@ class Machine:
         self._wait_out(now)
 
     def _miss(self, now: float) -> None:
-        """There is no Lease. Whoever held it may have renewed it until it vanished."""
+        """There is no Lease. Its holder may have renewed it until it was deleted."""
         if self._seen_spec is not None:
             self._seen_spec, self._seen_at = None, now
-            # One that was free may have been taken between the last look and the deletion.
+            # A free one may have been taken between the last read and the deletion.
             seconds = self._patience.seconds or self.timing.lease_duration
-            reason = f"the Lease was deleted, and whoever held it may still act: waiting for {seconds:g}s"
+            reason = f"the Lease was deleted, and its holder may still act: waiting for {seconds:g}s"
             self._patience = Patience(seconds, reason)
         self._wait_out(now)
 

@@ -1,8 +1,8 @@
 """The right to act, while it lasts.
 
-Guaranteed: once the right is over it never comes back to this object, whatever the keeper still says; `check` knows of
-the end at its very moment, also while the loop of those who work has not heard of it yet. The loss stops new work and
-cancels the present one before connections are reset, so a reset that fails or hangs holds up neither.
+Guaranteed: once the right is over it never returns to this object, whatever the keeper reports; `check` raises from
+exactly that moment, even if the workers' loop has not been notified yet. The loss stops new work and cancels current
+work before connections are reset, so a reset that fails or hangs delays neither.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _log = get_logger("kubeshard.tenure")
 
 
 class Gate:
-    """Whether a worker may begin another reconcile at this moment. Open at first.
+    """Whether a worker may start another reconcile at this moment. Initially open.
 
-    Closed when the end of a right is near, open again when the right was renewed. For one event loop's thread: others
-    go through `loop.call_soon_threadsafe`.
+    Closed shortly before a right ends, opened again when the right is renewed. For one event loop's thread: others use
+    `loop.call_soon_threadsafe`.
     """
 
     def __init__(self) -> None:
@@ -41,14 +41,14 @@ class Gate:
         self._open.set()
 
     async def passed(self) -> None:
-        """Returns at once while open, else when it opens."""
+        """Returns at once if open, otherwise when it opens."""
         await self._open.wait()
 
 
 class Tenure:
-    """Made in the loop of those who work. The keeper writes it, from its own thread if it has one; everybody reads.
+    """Created in the workers' loop. The keeper writes it, from its own thread if it has one; everybody reads it.
 
-    `over` is what `check` says when the right has ended. `abort` resets the connections of those who work, from the
+    `over` is the error message of `check` when the right has ended. `abort` resets the workers' connections, from the
     keeper's thread.
     """
 
@@ -64,28 +64,28 @@ class Tenure:
         self._lost: asyncio.Future[str] = self._loop.create_future()
         self._stopped = False
         self._over = False
-        """Never taken back, whatever the keeper still says."""
+        """Final, whatever the keeper reports."""
         self._work_until = -math.inf
 
     @property
     def gate(self) -> Gate:
-        """Closed while the Lease is so near its end that nothing new may begin."""
+        """Closed while the Lease is too close to its end to start anything new."""
         return self._gate
 
     async def acquired(self) -> None:
-        """Returns when the Lease has become ours for the first time."""
+        """Returns when the Lease is ours for the first time."""
         await self._acquired.wait()
 
     async def lost(self) -> str:
-        """Returns, with the reason, when all work has to stop now; for ever silent otherwise."""
+        """Returns the reason when all work must stop; otherwise waits forever."""
         return await asyncio.shield(self._lost)
 
     def holds(self) -> bool:
-        """Whether writes may begin now, by the clock: also right after the loop was blocked. From any thread."""
+        """Whether writes may start now, by the clock: correct even right after the loop was blocked. Thread-safe."""
         return not self._over and self._clock.boottime() < self._work_until
 
     def check(self) -> None:
-        """Raises NotOurs when no write of this process may begin any more. From any thread."""
+        """Raises NotOurs if this process may no longer start a write. Thread-safe."""
         if not self.holds():
             raise NotOurs(self._message)
 
@@ -95,7 +95,7 @@ class Tenure:
         return 0.0 if self._over else max(0.0, left)
 
     def stopped_cleanly(self) -> None:
-        """All work is proven to have ended, nothing is in flight: leaving gives the Lease back."""
+        """Called when all work has verifiably ended and nothing is in flight: leaving releases the Lease."""
         self._stopped = self._over = True
 
     @property
@@ -103,14 +103,14 @@ class Tenure:
         return self._stopped
 
     def leave(self) -> None:
-        """Whoever worked has left; what still runs against their will must not write."""
+        """The workers have left; anything that still runs must not write."""
         self._over = True
         self._close()
 
-    # From the keeper
+    # Called by the keeper.
 
     def renewed(self, begin_until: float, work_until: float) -> None:
-        """The Lease is ours: new work may begin, and work may go on, until those boot-time seconds."""
+        """The Lease is ours: new work may start, and work may continue, until these boot-time seconds."""
         self._work_until = work_until
         self._in_loop(self._open, begin_until)
 
@@ -142,5 +142,5 @@ class Tenure:
             self._closing.cancel()
 
     def _in_loop(self, callback: Callable[..., None], *args: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody works any more
+        with suppress(RuntimeError):  # the loop is closed: there is no work any more
             self._loop.call_soon_threadsafe(callback, *args)

@@ -1,16 +1,16 @@
-"""The numbers of a Lease that is held for as long as it is renewed.
+"""The timing of a Lease.
 
 | number | default | |
 |---|---|---|
-| `lease_duration` | 15 s | what the Lease says, in whole seconds: how long others wait after a renewal they saw |
-| `renew_deadline` | 10 s | the right to act, from the start of the last renewal that succeeded |
-| `retry_period` | 2 s | between renewals (± 10 %), and between two looks at somebody else's Lease |
+| `lease_duration` | 15 s | written to the Lease, in whole seconds: how long others wait after an observed renewal |
+| `renew_deadline` | 10 s | the right to act, from the start of the last successful renewal |
+| `retry_period` | 2 s | between renewals (± 10 %), and between two reads of another holder's Lease |
 | `jitter` | 1.2 | a candidate waits up to this many retry periods more |
-| `attempt_timeout` | 2.5 s | of one request: a dead connection must not eat the deadline |
-| `failure_pause` | 0.5 s | a holder's pause, up to twice as long, after a request without an answer |
-| `stop_margin` | 2 s | before the deadline: begin nothing new |
-| `cancel_margin` | 1 s | before the deadline: the right is over, what still runs is cancelled |
-| `max_conflicts` | 5 | so many renewals in a row lost to other writers end the tenure |
+| `attempt_timeout` | 2.5 s | of one request: a dead connection must not use up the deadline |
+| `failure_pause` | 0.5 s | a holder's pause, up to twice as long, after a request without a response |
+| `stop_margin` | 2 s | before the deadline: start nothing new |
+| `cancel_margin` | 1 s | before the deadline: the right is over, running work is cancelled |
+| `max_conflicts` | 5 | this many consecutive renewals lost to other writers end the tenure |
 
 The *rates* of two clocks may differ by as much as `lease_duration` and `renew_deadline` do; their absolute times do not
 matter.
@@ -28,10 +28,10 @@ RENEW_JITTER = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """All in seconds, but `jitter` and `max_conflicts`. Raises ConfigurationError for numbers that cannot work."""
+    """All in seconds, except `jitter` and `max_conflicts`. Raises ConfigurationError for values that cannot work."""
 
     what: ClassVar[str] = "lease"
-    """What messages are about."""
+    """The subject of error messages."""
 
     lease_duration: float = 15.0
     renew_deadline: float = 10.0
@@ -58,7 +58,7 @@ class Timing:
         )
         self.require(
             0 < self.cancel_margin < self.stop_margin < deadline - period,
-            f"renew deadline {deadline:g}s leaves no time for a second attempt before work has to stop",
+            f"renew deadline {deadline:g}s leaves no time for a second attempt before work must stop",
         )
 
     def require(self, condition: bool, message: str) -> None:
@@ -67,5 +67,5 @@ class Timing:
 
     @property
     def server_timeout(self) -> float:
-        """Seconds after which the server gives a request up: whole ones, and before the client does if possible."""
+        """Seconds after which the server gives a request up: whole seconds, and before the client does if possible."""
         return float(max(1, int(self.attempt_timeout * 0.8)))

@@ -1,13 +1,12 @@
-"""The queue between what happened and what is done about it.
+"""The work queue between triggers and reconciles.
 
 Guaranteed (`core`, `queue`): keys are handed out in order, each to one worker at a time; adds are collapsed
 while a key waits and never lost while it is processed. Around that, each in its own module: priorities (`levels`),
-turns for tenants (`tenants`), delays that only move earlier (`delays`), bursts that become one run (`debounce`), retry
-limits (`limits`), why a key is there (`reasons`), observations for metrics (`metrics`), a snapshot for people
-(`views`). Which ready key of a priority is next may be said by an `Order` of one's own. docs/work-queue.md has it on
-one page.
+round robin over tenants (`tenants`), delays (`delays`), debouncing (`debounce`), retry limits (`limits`), reasons
+(`reasons`), metrics (`metrics`), and a snapshot for people (`views`). A custom `Order` can decide which ready key of a
+priority is next. See docs/work-queue.md.
 
-Not guaranteed: order between keys after delays, persistence, use from several threads.
+Not guaranteed: order between keys after delays, persistence, thread safety.
 """
 
 from kubeshard.workqueue.debounce import Debounce

@@ -1,9 +1,9 @@
-"""The work queue as a pure state machine: which keys want processing, and which are being processed.
+"""The work queue as a pure state machine: which keys are queued, and which are being processed.
 
 Guaranteed:
 
 - Fair: keys of one priority are handed out in the order in which they were first added, unless another `Order` is
-  given; priorities as `levels` says.
+  given; for priorities see `levels`.
 - Stingy: a key added many times before it is handed out is processed once.
 - Exclusive: a key is handed out to one worker at a time.
 - Nothing is lost: a key added while it is processed is processed again, after it is done.
@@ -15,10 +15,10 @@ Guaranteed:
 | `RUNNING` | → `RUNNING_DIRTY` | - | → `IDLE` |
 | `RUNNING_DIRTY` | stays; its priority may rise | - | → `QUEUED`, at the tail |
 
-After `close` adds are ignored; what was added before is still handed out, unless it is discarded.
+After `close` adds are ignored; keys that were added before are still handed out, unless they are discarded.
 
-Not here: waiting, delays, limits (`queue`, `delays`, `limits`). After client-go's `util/workqueue`, and the priority
-queue of controller-runtime.
+Not here: waiting, delays, limits (`queue`, `delays`, `limits`). Modelled on client-go's `util/workqueue` and the
+priority queue of controller-runtime.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ class KeyState(Enum):
     RUNNING = auto()
     """A worker has it."""
     RUNNING_DIRTY = auto()
-    """A worker has it, and it was added since."""
+    """A worker has it, and it was added again."""
 
 
 class QueueCore(Generic[K]):
-    """The queue's state. Every method is one step; none blocks. `now` gives the time, `order` makes the order of the
-    keys of one priority. Attributes are to be read only.
+    """The queue's state. Every method is one step; none blocks. `now` returns the time, `order` creates the order of
+    the keys of one priority. Attributes are read-only.
     """
 
     def __init__(self, now: Callable[[], float], order: Callable[[], Order[K]] = deque) -> None:
         self._now = now
         self.wanted: dict[K, Wanted] = {}
-        """Keys that want processing, those that have wanted it for longest first."""
+        """Queued keys, the oldest first."""
         self.taken: dict[K, Wanted] = {}
-        """Keys handed out and not yet done, in the order in which they were."""
+        """Keys handed out and not yet done, in the order in which they were handed out."""
         self.levels: Levels[K] = Levels(order)
-        """Holds exactly the wanted keys that are not taken, each once."""
+        """Contains exactly the wanted keys that are not taken, each once."""
         self.closed = False
 
     def add(self, key: K, priority: int = NORMAL, reason: Reason | str = "") -> bool:
-        """Whether this made the key want processing; False when it did already, or when the queue is
+        """Returns whether this queued the key; False if it was queued already, or the queue is
         closed.
         """
         if self.closed:
@@ -79,7 +79,7 @@ class QueueCore(Generic[K]):
         return False
 
     def take(self) -> K:
-        """Hands out the next key. Raises IndexError when none waits."""
+        """Hands out the next key. Raises IndexError if there is none."""
         key = self.levels.popleft()
         wanted = self.wanted.pop(key)
         wanted.started = self._now()
@@ -87,7 +87,7 @@ class QueueCore(Generic[K]):
         return key
 
     def done(self, key: K) -> bool:
-        """Ends the processing of a key; whether it is queued again. Raises KeyError for a key that is not
+        """Ends the processing of a key, and returns whether it is queued again. Raises KeyError for a key that is not
         running.
         """
         del self.taken[key]
@@ -101,8 +101,8 @@ class QueueCore(Generic[K]):
         self.closed = True
 
     def discard(self) -> list[K]:
-        """Forgets all keys that want processing, and returns them. Those that are running stay so until they
-        are done.
+        """Removes all queued keys, and returns them. Running keys stay until they are
+        done.
         """
         dropped = list(self.wanted)
         self.wanted.clear()
@@ -121,7 +121,7 @@ class QueueCore(Generic[K]):
 
     @property
     def depth(self) -> int:
-        """Keys that want processing: the ready ones, and those that will be ready when their run is done."""
+        """Queued keys: the ready ones, and those that will be ready when their run is done."""
         return len(self.wanted)
 
     @property

@@ -1,7 +1,7 @@
-"""Keys that wait until they are left alone.
+"""Debounced keys, which wait until they are not triggered any more.
 
-Guaranteed: a key is due `quiet` seconds after it was last touched, and `longest` seconds after it was first touched at
-the latest, however often it is touched.
+Guaranteed: a key is due `quiet` seconds after it was last touched, but at the latest `longest` seconds after it was
+first touched.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kubeshard.workqueue.reasons import Reason, Wanted
 
 @dataclass(frozen=True, slots=True)
 class Debounce:
-    """A burst of triggers makes one run: `quiet` seconds after its last one, and no later than `longest` seconds after
-    its first. Raises ValueError unless 0 < quiet <= longest.
+    """Merges a burst of triggers into one run: `quiet` seconds after the last one, and no later than `longest` seconds
+    after the first. Raises ValueError unless 0 < quiet <= longest.
     """
 
     quiet: float
@@ -43,13 +43,13 @@ class _Pending:
 
 
 class Settling(Generic[K]):
-    """Touched keys by the time at which they are due, on whatever clock the caller uses."""
+    """Touched keys by the time at which they are due, on the caller's clock."""
 
     def __init__(self, rule: Debounce) -> None:
         self._rule = rule
         self._pending: dict[K, _Pending] = {}
         self._heap: list[tuple[float, int, K, _Pending]] = []
-        """Each pending key once, no later than it is due, and outdated ones. A touch moves nothing here."""
+        """Each pending key once, no later than it is due, and outdated entries. A touch changes nothing here."""
         self._order = count()
 
     def touch(self, key: K, now: float, priority: int, reason: Reason | str) -> None:
@@ -67,12 +67,12 @@ class Settling(Generic[K]):
             self._compact()
 
     def drop(self, key: K) -> Wanted | None:
-        """The key waits no longer; what was known of it."""
+        """Removes the key, and returns what was known about it."""
         pending = self._pending.pop(key, None)
         return None if pending is None else pending.wanted
 
     def next_due(self) -> float | None:
-        """The earliest time at which `pop_due` has something to give."""
+        """The earliest time at which `pop_due` returns something."""
         heap = self._heap
         while heap:
             due, number, key, pending = heap[0]
@@ -94,7 +94,7 @@ class Settling(Generic[K]):
         return due
 
     def earliest(self, limit: int) -> list[tuple[float, K, Reason | str]]:
-        """So many of those that are due first: when, which, and why."""
+        """Up to `limit` of the keys that are due first: time, key and reason."""
         first = heapq.nsmallest(limit, self._pending.items(), key=_due)
         return [
             (pending.due, key, next((reason for reason, _ in pending.wanted.given), ""))

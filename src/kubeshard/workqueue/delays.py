@@ -1,6 +1,6 @@
-"""Keys that shall be added later.
+"""Keys that will be added later.
 
-Guaranteed: a key waits once, and another delay only ever moves it earlier, and its priority only up.
+Guaranteed: a key waits once, and another delay can only move it earlier, and its priority up.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from kubeshard.workqueue.reasons import Reason
 
 
 class Delays(Generic[K]):
-    """Keys by the time at which they are due, on whatever clock the caller uses. `reason` belongs to the
-    earliest delay, `priority` is the highest of all.
+    """Keys by the time at which they are due, on the caller's clock. `reason` is that of the earliest delay,
+    `priority` is the highest of all.
     """
 
     def __init__(self) -> None:
         self._waiting: dict[K, tuple[float, Reason | str, int]] = {}
-        """When each key is due, why, and how urgent it is."""
+        """Time, reason and priority of each key."""
         self._heap: list[tuple[float, int, K]] = []
         """Every (time, key) of `_waiting`, and outdated pairs of keys that were moved earlier."""
         self._order = count()
@@ -39,13 +39,13 @@ class Delays(Generic[K]):
             self._compact()
 
     def next_due(self) -> float | None:
-        """The earliest time at which `pop_due` has something to give."""
+        """The earliest time at which `pop_due` returns something."""
         while self._heap and self._outdated(self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now: float) -> list[tuple[K, Reason | str, int]]:
-        """Removes and returns what is due, with reason and priority, earliest first."""
+        """Removes and returns the due keys, with reason and priority, earliest first."""
         due: list[tuple[K, Reason | str, int]] = []
         while (first := self.next_due()) is not None and first <= now:
             key = heapq.heappop(self._heap)[2]
@@ -54,7 +54,7 @@ class Delays(Generic[K]):
         return due
 
     def earliest(self, limit: int) -> list[tuple[float, K, Reason | str]]:
-        """So many of those that are due first: when, which, and why."""
+        """Up to `limit` of the keys that are due first: time, key and reason."""
         first = heapq.nsmallest(limit, self._waiting.items(), key=_due)
         return [(due, key, reason) for key, (due, reason, _) in first]
 

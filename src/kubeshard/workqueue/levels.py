@@ -1,12 +1,11 @@
 """Ready keys by priority.
 
-Guaranteed: of two levels the higher one is served first, but every SHARE-th key handed out while lower ones wait is
-one of theirs: an object that triggers itself without end delays them, and starves none. Within a level an
-`Order` says who is next; a key that rises goes to the end of its new level.
+Guaranteed: higher levels are served first, but while lower levels wait, every SHARE-th key is one of theirs: an object
+that triggers itself endlessly delays them, but does not starve them. Within a level an `Order` decides which key is
+next; a key that rises goes to the end of its new level.
 
-Bounded: a key that rose is left in the order of its former level, to be passed over, until its turn comes there or
-the level is empty. So no order must be able to give up a key from its middle, and an operation costs what the
-orders cost.
+Bounded: a key that rose remains in the order of its former level, and is skipped when its turn comes there or the level
+is empty. So an order need not support removal from the middle, and an operation costs what the orders cost.
 """
 
 from __future__ import annotations
@@ -18,32 +17,32 @@ from typing import Generic, Protocol, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 LOW = -100
-"""What can wait for what just happened: the objects that were there at the start, and those of a resync. The number
-is controller-runtime's.
+"""The priority below recent changes: for objects of the initial list and of a resync. The number is
+controller-runtime's.
 """
 NORMAL = 0
 
 SHARE = 20
-"""While lower levels wait, one of so many keys is theirs."""
+"""While lower levels wait, one of this many keys is theirs."""
 
 KEPT = 16
-"""Levels that are kept for later while they are empty."""
+"""Empty levels that are kept for reuse."""
 
 
 class Order(Protocol[K]):
-    """Which of the ready keys of one priority is next. A `collections.deque`, first in and first out, is one; so is
-    `RoundRobin`, a turn for each tenant.
+    """Decides which of the ready keys of one priority is next. A `collections.deque` (first in, first out) is one; so
+    is `RoundRobin`, which takes turns between tenants.
 
-    It holds what it is given until it hands it out, and hands out each once: exclusion, collapsing and priorities
-    are the queue's, and rest on no more than this. It must not raise: what raises in a worker ends the worker.
+    It keeps each key until it returns it, and returns each once: exclusion, collapsing and priorities are up to the
+    queue, and depend only on this. It must not raise: an exception in a worker ends the worker.
     """
 
     def append(self, key: K, /) -> None:
-        """The key is ready. It is not held already."""
+        """Adds a ready key, which is not in the order already."""
         ...
 
     def popleft(self) -> K:
-        """The next key, which is held no longer. Raises IndexError when none is held."""
+        """Removes and returns the next key. Raises IndexError if there is none."""
         ...
 
     def clear(self) -> None: ...
@@ -56,21 +55,21 @@ class _Level(Generic[K]):
         self.priority = priority
         self.order = order
         self.gone: set[K] = set()
-        """Keys that rose from here and that the order still holds."""
+        """Keys that rose from here and that the order still contains."""
         self.ready = 0
-        """Keys of this level; the order holds these and `gone`."""
+        """Keys of this level; the order contains these and `gone`."""
         self.served = 0
         """Keys handed out while lower levels waited."""
 
 
 class Levels(Generic[K]):
-    """Holds each key once. `order` makes the order of a level."""
+    """Contains each key once. `order` creates the order of a level."""
 
     def __init__(self, order: Callable[[], Order[K]]) -> None:
         self._order = order
         self._levels: dict[int, _Level[K]] = {NORMAL: _Level(NORMAL, order())}
         self._waiting: list[_Level[K]] = []
-        """Those with ready keys, the highest last."""
+        """The levels with ready keys, the highest last."""
         self.ready = 0
 
     def append(self, key: K, priority: int) -> None:
@@ -78,7 +77,7 @@ class Levels(Generic[K]):
         if level is None:
             level = self._levels[priority] = _Level(priority, self._order())
         if level.gone and key in level.gone:
-            level.gone.remove(key)  # and takes its old place
+            level.gone.remove(key)  # and takes its old position
         else:
             level.order.append(key)
         if not level.ready:
@@ -90,7 +89,7 @@ class Levels(Generic[K]):
         self.ready += 1
 
     def rise(self, key: K, old: int, new: int) -> None:
-        """Moves a key that is held to a higher level."""
+        """Moves a ready key to a higher level."""
         self.append(key, new)
         level = self._levels[old]
         level.gone.add(key)
@@ -100,7 +99,7 @@ class Levels(Generic[K]):
             self._emptied(level)
 
     def popleft(self) -> K:
-        """Raises IndexError when none is held."""
+        """Raises IndexError if there is no key."""
         waiting = self._waiting
         level = waiting[-1] if len(waiting) < 2 else self._served()
         key = level.order.popleft()
@@ -126,7 +125,7 @@ class Levels(Generic[K]):
         return {priority: level.ready for priority, level in self._levels.items()}
 
     def _served(self) -> _Level[K]:
-        """Whose turn it is among several levels."""
+        """The level whose turn it is."""
         lowest = self._waiting[0]
         for level in reversed(self._waiting):
             if level is lowest:

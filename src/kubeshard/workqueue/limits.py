@@ -1,4 +1,4 @@
-"""How long a key waits before it is retried.
+"""Rate limiters: how long a key waits before it is retried.
 
 | limiter | rule | default |
 |---|---|---|
@@ -8,8 +8,8 @@
 | `MaxOf` | the longest delay of several limiters | |
 | `MaxWait` | another limiter's delay, at most `cap` | |
 
-A controller's default is `ItemExponential` with these numbers: 0.2-0.4 s, 0.4-0.8 s, ... 60-120 s. client-go begins
-at 5 ms, too early for any API outside the cluster, and ends at 16 min, too late for people who wait for it.
+A controller's default is `ItemExponential` with these numbers: 0.2-0.4 s, 0.4-0.8 s, ... 60-120 s. client-go starts at
+5 ms, too early for any API outside the cluster, and ends at 16 min, too late for people who wait for it.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ class Limiter(Protocol):
     """Decides delays and counts retries. One limiter belongs to one queue. Delays are seconds."""
 
     def when(self, key: Hashable) -> float:
-        """How long the key has to wait now. Counts as a retry of the key."""
+        """How long the key must wait now. Counts as a retry of the key."""
         ...
 
     def forget(self, key: Hashable) -> None:
-        """The key's trouble is over, for better or worse: its next retry is the first one."""
+        """Resets the key: its next retry is the first one."""
         ...
 
     def retries(self, key: Hashable) -> int:
-        """How often `when` was asked about the key since it was last forgotten."""
+        """How often `when` was called for the key since it was last forgotten."""
         ...
 
 
 class ItemExponential:
     """Each key's delay doubles with each of its own retries.
 
-    `cap` bounds the doubling, jitter comes on top: keys that failed together do not come back together.
+    `cap` bounds the doubling, and jitter is added to it, so that keys that failed together are not retried together.
     """
 
     def __init__(self, base: float = 0.2, cap: float = 60.0, *, jitter: float = 1.0, rng: Rng) -> None:
@@ -69,7 +69,7 @@ class ItemExponential:
 
 
 class OverallRate:
-    """Lets `burst` retries through at once and `rate` per second from then on, whatever the keys."""
+    """Allows `burst` retries at once and `rate` per second from then on, for all keys together."""
 
     def __init__(self, rate: float = 10.0, burst: int = 100, *, clock: Clock) -> None:
         self._bucket = TokenBucket(rate, burst, clock=clock)
@@ -78,7 +78,7 @@ class OverallRate:
         return self._bucket.take()
 
     def forget(self, key: Hashable) -> None:
-        """Nothing is kept by key."""
+        """Does nothing: there is no state per key."""
 
     def retries(self, key: Hashable) -> int:
         return 0
@@ -105,7 +105,7 @@ class FastSlow:
 
 
 class MaxOf:
-    """The longest of several delays. All are asked each time, so each counts every retry."""
+    """The longest of several delays. Calls all limiters each time, so each counts every retry."""
 
     def __init__(self, *limiters: Limiter) -> None:
         self._limiters = limiters
@@ -139,16 +139,16 @@ class MaxWait:
 
 
 class Retries(Generic[K]):
-    """When keys that failed are due again.
+    """When failed keys are due again.
 
-    Guaranteed: a failure counts when the key's retry was due, or there was none. One that comes before, because
-    something else triggered the key, changes neither the count nor the time of that retry.
+    Guaranteed: a failure counts if the key's retry was due, or there was none. An earlier failure, of a run with
+    another trigger, does not change the count or the time of that retry.
     """
 
     def __init__(self, limiter: Limiter) -> None:
         self._limiter = limiter
         self._due: dict[K, float] = {}
-        """When the last retry of each key is due, or was; of those not forgotten."""
+        """When the last retry of each key that was not forgotten is or was due."""
 
     def due(self, key: K, now: float) -> float:
         """When a key that fails now is retried."""

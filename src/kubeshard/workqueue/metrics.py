@@ -1,10 +1,10 @@
-"""What a work queue tells about itself as it happens.
+"""Observations of a work queue.
 
 `QueueMetrics` receives observations; the manager turns them into the metrics that every Kubernetes dashboard
 knows: `workqueue_adds_total`, `workqueue_queue_duration_seconds`, `workqueue_work_duration_seconds`,
-`workqueue_retries_total`. What a queue knows anyway is asked from it when it is scraped, so no timer refreshes
-it and no key pays for it: `workqueue_depth`, `workqueue_unfinished_work_seconds`,
-`workqueue_longest_running_processor_seconds`, and by what runs were caused (`Causes`).
+`workqueue_retries_total`. What a queue knows anyway is read on each scrape, without a timer or a cost per key:
+`workqueue_depth`, `workqueue_unfinished_work_seconds`, `workqueue_longest_running_processor_seconds`, and the
+reasons of runs (`Causes`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Protocol
 from kubeshard.workqueue.reasons import Wanted, as_reason
 
 MAX_CLASSES = 64
-"""Pairs of what happened and a kind that are counted apart; the rest is counted as `other`."""
+"""Pairs of reason and kind that are counted separately; the rest is counted as `other`."""
 
 
 class QueueMetrics(Protocol):
-    """Observations of one queue. Durations in seconds. Called inline: must neither block nor raise."""
+    """Observations of one queue. Durations in seconds. Called inline: must not block or raise."""
 
     def added(self) -> None:
-        """A key came to want processing. Adds that were collapsed do not count."""
+        """A key was queued. Adds that were collapsed do not count."""
         ...
 
     def waited(self, seconds: float) -> None:
-        """A key was handed out this long after it came to want processing."""
+        """A key was handed out this long after it was queued."""
         ...
 
     def worked(self, seconds: float) -> None:
@@ -34,7 +34,7 @@ class QueueMetrics(Protocol):
         ...
 
     def retried(self) -> None:
-        """A key was added with a delay, for whatever reason."""
+        """A key was added with a delay, for any reason."""
         ...
 
 
@@ -49,7 +49,7 @@ class NoMetrics:
 
 
 class Causes:
-    """Counts runs by what caused them: a run with several causes counts for each of them."""
+    """Counts runs by reason: a run with several reasons counts for each of them."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], int] = {}
@@ -67,5 +67,5 @@ class Causes:
 
     @property
     def counts(self) -> Mapping[tuple[str, str], int]:
-        """Runs by (what happened, the kind that it happened to). Only ever grows."""
+        """Runs by (what happened, to which kind). Never shrinks."""
         return self._counts

@@ -1,15 +1,14 @@
 """The work queue for asyncio: `QueueCore` with waiting workers, delays, retries, reasons and metrics around
 it.
 
-Guaranteed, beside what `core` promises: a key that is ready is never left lying while a worker waits (no lost
-wake-up), and cancelling a worker loses no key: one that waits passes its turn on, one that has a key gives it
-back by leaving its block.
+Guaranteed, in addition to `core`: a ready key never waits while a worker is idle (no lost wake-ups), and cancelling a
+worker loses no key: a waiting worker passes its turn on, and one that has a key returns it by leaving its block.
 
-Not guaranteed: that a cancelled worker's key is processed again. It is done; whoever cancels decides whether
-to add it.
+Not guaranteed: that a cancelled worker's key is processed again. It counts as done; whoever cancels decides whether to
+add it.
 
-No locks: all methods belong to one event loop's thread, and no await stands between a check and the change
-that rests on it.
+No locks: all methods must be called in one event loop's thread, and there is no await between a check and the change
+that depends on it.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ class WorkQueue(Generic[K]):
 
     Guaranteed: a key is never handed out while a worker has it, a key added meanwhile is handed out again afterwards,
     and a key added several times before that is handed out once. Keys of a higher `priority` are handed out first
-    (`levels`); that of a key only rises while it waits. Methods that are not async never wait. `reason` is for people
-    only: a phrase, or a `Reason`.
+    (`levels`); a key's priority can only rise while it waits. Methods that are not async never wait. `reason` is only
+    for people: a phrase, or a `Reason`.
 
-    `limiter` gives the delays of `add_rate_limited`; it belongs to this queue alone. `order` makes what says which
-    ready key of one priority is next; default: first in, first out. `debounce` is what `add_debounced` goes by; without
-    it that is `add`.
+    `limiter` returns the delays of `add_rate_limited`; it must not be shared. `order` creates the order of the ready
+    keys of one priority; default: first in, first out. `debounce` is the rule of `add_debounced`, which is the same
+    as `add` without it.
     """
 
     def __init__(
@@ -70,25 +69,25 @@ class WorkQueue(Generic[K]):
         self._retries: Retries[K] = Retries(limiter)
         self._causes = Causes()
         self._waiters: deque[asyncio.Future[None]] = deque()
-        """Workers that wait. For every ready key one of them is woken, and thereby removed from here."""
+        """Waiting workers. For every ready key one of them is woken and removed from here."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: float | None = None
-        """What the timer is set to: when the earliest delay is over, or before; None while there is none."""
+        """The time of the timer: no later than the end of the earliest delay; None while there is no timer."""
         self._drained = asyncio.Event()
-        """Set when a drain has nothing to wait for, or must wait no longer."""
+        """Set when a drain has nothing to wait for, or must not wait any longer."""
 
     def add(self, key: K, reason: Reason | str = "", *, priority: int = NORMAL) -> None:
         """Processes the key as soon as a worker is free. Ignored after a shutdown, like all adds."""
         wanted = self._core.wanted.get(key)
         if wanted is not None and not reason and priority <= wanted.priority:
-            return  # as `QueueCore.add` says, at half its price: most adds are collapsed
+            return  # like `QueueCore.add`, at half its cost: most adds are collapsed
         if self._core.add(key, priority, reason):
             self._metrics.added()
             self._wake()
 
     def add_debounced(self, key: K, reason: Reason | str = "", *, priority: int = NORMAL) -> None:
-        """Adds the key when it has been left alone for a while (`Debounce`), unless a worker gets it before that for
-        another reason: then that run is the one. A shutdown adds it at once.
+        """Adds the key when it has not been triggered for a while (`Debounce`), unless it runs before that for another
+        reason, which then covers this add. A shutdown adds it at once.
         """
         if self._settling is None:
             self.add(key, reason, priority=priority)
@@ -99,8 +98,8 @@ class WorkQueue(Generic[K]):
     def add_after(
         self, key: K, delay: float, reason: Reason | str = "", *, priority: int | None = None
     ) -> None:
-        """Adds the key in `delay` seconds; at once when not positive. A key that waits is only moved earlier. A key
-        that has a priority keeps it, unless another is given.
+        """Adds the key in `delay` seconds; at once if not positive. A waiting key can only be moved earlier. A key that
+        has a priority keeps it, unless another is given.
         """
         if delay > 0:
             self._add_at(key, self._clock.monotonic() + delay, reason, priority)
@@ -108,8 +107,8 @@ class WorkQueue(Generic[K]):
             self.add(key, reason, priority=self.priority(key) if priority is None else priority)
 
     def add_rate_limited(self, key: K, reason: Reason | str = "", *, priority: int | None = None) -> None:
-        """Adds the key after the delay that its limiter gives, and counts a retry. A key that failed again before its
-        retry was due keeps that retry: what triggered it meanwhile does not make it wait longer.
+        """Adds the key after the limiter's delay, and counts a retry. A key that failed again before its retry was due
+        keeps that retry: a trigger meanwhile does not make it wait longer.
         """
         now = self._clock.monotonic()
         due = self._retries.due(key, now)
@@ -119,7 +118,7 @@ class WorkQueue(Generic[K]):
             self.add_after(key, 0, reason, priority=priority)
 
     def forget(self, key: K) -> None:
-        """The key's next rate-limited add is its first one. Removes nothing from the queue."""
+        """Resets the key's retries. Does not remove it from the queue."""
         self._retries.forget(key)
 
     def retries(self, key: K) -> int:
@@ -127,21 +126,21 @@ class WorkQueue(Generic[K]):
         return self._retries.count(key)
 
     def priority(self, key: K) -> int:
-        """That of the key's present run, or of its next one when no worker has it; NORMAL when it wants none."""
+        """The priority of the key's current run, or of its next one if no worker has it; NORMAL if it is not queued."""
         known = self.wanted(key)
         return NORMAL if known is None else known.priority
 
     def wanted(self, key: K) -> Wanted | None:
-        """What is known of the key's present run, or of its next one when no worker has it."""
+        """What is known about the key's current run, or about its next one if no worker has it."""
         return self._core.taken.get(key) or self._core.wanted.get(key)
 
     def why(self, key: K) -> tuple[Cause, ...]:
-        """A few of the causes of the key's present run, or of its next one when no worker has it."""
+        """A few of the causes of the key's current run, or of its next one if no worker has it."""
         known = self.wanted(key)
         return () if known is None else known.causes
 
     def reasons(self, key: K) -> tuple[str, ...]:
-        """`why` in phrases."""
+        """`why` as phrases."""
         return tuple(str(cause) for cause in self.why(key))
 
     def get(self) -> Turn[K]:
@@ -156,7 +155,7 @@ class WorkQueue(Generic[K]):
         return key in self._core.taken
 
     def shut_down(self, *, discard: bool = False) -> None:
-        """Ignores adds from now on and drops what is delayed; workers get what is ready (unless `discard`), then
+        """Ignores adds from now on and drops delayed keys; workers get the ready keys (unless `discard`), then
         ShutDown.
         """
         self._close()
@@ -177,15 +176,15 @@ class WorkQueue(Generic[K]):
 
     @property
     def delayed(self) -> int:
-        """Keys that wait for a delay to end, or to be left alone."""
+        """Keys that wait for a delay or a debounce."""
         return len(self._delays) + (0 if self._settling is None else len(self._settling))
 
     def depths(self) -> dict[int, int]:
-        """Keys that want processing, by priority (`workqueue_depth`)."""
+        """Queued keys, by priority (`workqueue_depth`)."""
         return self._core.depths()
 
     def caused(self) -> Mapping[tuple[str, str], int]:
-        """How many runs were caused by what: (what happened, the kind that it happened to)."""
+        """The number of runs by reason: (what happened, to which kind)."""
         return self._causes.counts
 
     def unfinished_work(self) -> float:
@@ -199,8 +198,8 @@ class WorkQueue(Generic[K]):
         return max((now - run.started for run in self._core.taken.values()), default=0.0)
 
     def view(self, limit: int = 100) -> QueueView[K]:
-        """What waits, runs and is delayed, `limit` keys of each at most. Costs time by the number of all keys: for
-        pages that people look at.
+        """The waiting, running and delayed keys, at most `limit` of each. Takes time proportional to the number of all
+        keys: meant for debug pages.
         """
         now = self._clock.monotonic()
         core = self._core
@@ -252,7 +251,7 @@ class WorkQueue(Generic[K]):
                     with suppress(ValueError):
                         self._waiters.remove(waiter)
                 else:
-                    # Woken and cancelled in the same turn of the loop: the key is there for somebody else.
+                    # Woken and cancelled in the same iteration of the loop: leave the key to another worker.
                     self._wake()
                 raise
         key = core.take()
@@ -323,7 +322,7 @@ class WorkQueue(Generic[K]):
 
 
 class Turn(Generic[K]):
-    """One worker's turn with one key: entered when it gets the key, done with it when it leaves."""
+    """A worker's block with one key: entered when it gets the key; leaving it marks the key as done."""
 
     __slots__ = ("_key", "_queue")
 

@@ -1,9 +1,9 @@
-"""Why a key is in the queue, since when, and how urgent it is.
+"""Why a key is in the queue, since when, and its priority.
 
-Collapsing forgets what triggered a key; this remembers a few of the triggers, for log lines, metrics and people. No
-decision may rest on them: a key is processed by its current state, whatever brought it there.
+Collapsing loses what triggered a key; this remembers a few of the triggers, for log lines, metrics and people. No
+decision may depend on them: a key is processed by its current state, whatever triggered it.
 
-Bounded: of a key's next run the first MAX_REASONS distinct reasons are kept, each with the time at which it was
+Bounded: for a key's next run the first MAX_REASONS distinct reasons are kept, each with the time at which it was
 first given.
 """
 
@@ -18,16 +18,16 @@ MAX_REASONS = 8
 
 
 class Reason(NamedTuple):
-    """What made a key want processing. `str` of it is a phrase: `Deployment shop/web changed`."""
+    """Why a key was queued. `str` of it is a phrase: `Deployment shop/web changed`."""
 
     what: str
-    """What happened, of a handful of words: it labels a metric."""
+    """What happened, one of a few values, because it labels a metric."""
     kind: str = ""
-    """The kind of the object that it happened to; "" where it happened to none."""
+    """The kind of the object that it happened to; "" for none."""
     about: Key | None = None
-    """That object, where it is not the one that the key names."""
+    """That object, if it is not the key's own."""
     text: str = ""
-    """The phrase, where whoever gave the reason brings his own."""
+    """The phrase, if a custom one was given."""
 
     def __str__(self) -> str:
         if self.text:
@@ -46,21 +46,21 @@ class Cause(NamedTuple):
 
 
 class Wanted:
-    """What is known of a key that wants processing, and then of its run."""
+    """What is known about a queued key, and then about its run."""
 
     __slots__ = ("given", "priority", "since", "started")
 
     def __init__(self, priority: int, since: float, reason: Reason | str) -> None:
         self.priority = priority
-        """Rises until the key is handed out, and never sinks."""
+        """Can rise until the key is handed out, and never falls."""
         self.since = since
-        """When it came to want processing."""
+        """When it was queued."""
         self.started: float
-        """When it was handed out, once it was."""
+        """When it was handed out; None before."""
         self.given: tuple[tuple[Reason | str, float], ...] = ((reason, since),) if reason else ()
 
     def lacks(self, reason: Reason | str) -> bool:
-        """Whether the reason is a further one, and there is room for it."""
+        """Whether the reason is a new one, and there is room for it."""
         for known, _ in self.given:
             if known == reason:
                 return False
@@ -70,7 +70,7 @@ class Wanted:
         self.given = (*self.given, (reason, at))
 
     def take_over(self, other: Wanted) -> None:
-        """The reasons of a key that has waited elsewhere, with their times."""
+        """Adds the reasons of a key that has waited elsewhere, with their times."""
         for reason, at in other.given:
             if self.lacks(reason):
                 self.note(reason, at)
@@ -81,5 +81,5 @@ class Wanted:
 
 
 def as_reason(given: Reason | str) -> Reason:
-    """A phrase alone is a reason of the class `source`: it may hold anything, and labels no metric."""
+    """A plain phrase becomes a reason of type `source`: it may contain anything, so it labels no metric."""
     return given if isinstance(given, Reason) else Reason("source", text=given)

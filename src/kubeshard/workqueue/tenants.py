@@ -1,11 +1,10 @@
-"""A turn for each tenant.
+"""Round robin over tenants.
 
 Guaranteed: the tenants that have ready keys take turns, one key a turn, each tenant's keys in the order in which they
-were added. One that comes late joins as the last of the round; one that was idle has saved nothing up. So a
-tenant's first key waits for one key of each other tenant at most, however many those have.
+were added. A new tenant joins at the end of the round; an idle one accumulates no turns. So a tenant's first key waits
+for at most one key of each other tenant, however many those have.
 
-An operation costs O(1). Not guaranteed: anything about time. A tenant whose keys take long gets as many turns as the
-others.
+Operations are O(1). Not guaranteed: fairness in time. A tenant whose keys take long gets as many turns as the others.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ _log = get_logger("kubeshard.workqueue")
 
 
 class RoundRobin(Generic[K]):
-    """An `Order`. `tenant` says whose a key is: what it gives can be hashed; by default the key's namespace. Keys for
-    which it raises take their turns as one tenant; the first of them is logged.
+    """An `Order`. `tenant` returns the hashable tenant of a key; default: the key's namespace. Keys for which it raises
+    are treated as one tenant; the first of them is logged.
     """
 
     def __init__(self, tenant: Callable[[K], Hashable] = attrgetter("namespace")) -> None:
         self._tenant = tenant
         self._turns: deque[tuple[Hashable, K]] = deque()
-        """The next key of each tenant that has any, in the order of their turns."""
+        """The next key of each tenant that has one, in the order of their turns."""
         self._further: dict[Hashable, deque[K] | None] = {}
-        """The keys behind that one; None for most tenants, which have none."""
+        """The keys after that one; None for most tenants, which have none."""
         self._failed = False
 
     def append(self, key: K, /) -> None:
@@ -68,7 +67,7 @@ class RoundRobin(Generic[K]):
         if not self._failed:
             self._failed = True
             _log.error(
-                "Cannot tell the tenant of a key; such keys take their turns together", key=key, error=error
+                "Cannot determine the tenant of a key; such keys share their turns", key=key, error=error
             )
 
 

@@ -1,4 +1,4 @@
-"""What a queue shows of itself to people: a snapshot, for pages and dumps."""
+"""A snapshot of a queue for people: for debug pages and dumps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kubeshard.workqueue.reasons import Cause, Reason
 
 @dataclass(frozen=True, slots=True)
 class WaitingKey(Generic[K]):
-    """A key that wants processing, or is being processed."""
+    """A key that is queued or being processed."""
 
     key: K
     seconds: float
-    """For how long: since it was added; of a run, since it began."""
+    """For how long: since it was added, or since its run started."""
     priority: int
     why: tuple[Cause, ...]
 
@@ -26,33 +26,33 @@ class DelayedKey(Generic[K]):
 
     key: K
     seconds: float
-    """How long it will take; not positive when it is due this moment."""
+    """How long until it is added; not positive if it is due now."""
     reason: Reason
     debounced: bool = False
-    """Whether it waits to be left alone, so that a further trigger may postpone it."""
+    """Whether it is debounced, so that another trigger may postpone it."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueView(Generic[K]):
-    """Counts are of all keys; the tuples hold the first few."""
+    """Counts are for all keys; the tuples contain the first few."""
 
     name: str
     depth: int
-    """Keys that want processing: the ready ones, and those that will be ready when their run is done."""
+    """Queued keys: the ready ones, and those that will be ready when their run is done."""
     ready: int
     depths: dict[int, int]
     """`depth` by priority."""
     running: tuple[WaitingKey[K], ...]
-    """All that workers have, the longest running first."""
+    """The keys that workers have, the longest running first."""
     waiting: tuple[WaitingKey[K], ...]
-    """Those that have waited longest, the oldest first; not the order in which they are handed out."""
+    """The keys that have waited longest, the oldest first; not the order in which they are handed out."""
     delayed: int
     delays: tuple[DelayedKey[K], ...]
-    """Those that are due first."""
+    """The keys that are due first."""
     failing: int
     """Keys that were retried and not forgotten since."""
 
     @property
     def oldest(self) -> WaitingKey[K] | None:
-        """The key that has wanted processing for longest."""
+        """The key that has been queued for longest."""
         return self.waiting[0] if self.waiting else None
