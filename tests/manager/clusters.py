@@ -42,6 +42,7 @@ class Line:
         self.down = False
         self.hangs: Sequence[str] = ()
         self.tries = 0
+        self.closed = 0
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         self._leave()
@@ -65,6 +66,7 @@ class Line:
 
     async def close(self) -> None:
         """The next client takes the same line."""
+        self.closed += 1
         self._inner.abort()
 
     def break_off(self) -> None:

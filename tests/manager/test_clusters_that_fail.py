@@ -11,6 +11,7 @@ from clusters import DEFAULT, Places, Seen, refused
 from kubeshard import EVERY_CLUSTER, HOME, OTHER_CLUSTERS
 from kubeshard.controller import Context, Controller, Watch
 from kubeshard.core import ConfigMap, Key, ObjectMeta, Secret
+from kubeshard.manager.kinds import START_PATIENCE
 from kubeshard.testing.virtual_time import virtual_time
 
 
@@ -189,3 +190,17 @@ async def test_home_that_is_lost_stops_no_work_elsewhere_that_needs_no_leadershi
         await places["eu"].put("one")
         await asyncio.sleep(1)
         assert seen.of("eu") == ["one"]
+
+
+@virtual_time
+async def test_home_that_cannot_be_reached_at_the_start_keeps_others_waiting_for_half_a_minute_at_most() -> (
+    None
+):
+    seen = Seen()
+    async with Places("eu") as places:
+        await places["eu"].put("one")
+        places.home.line.down = True
+        async with places.manager(controller(seen)):
+            await asyncio.sleep(START_PATIENCE + 1)
+            assert seen.of("eu") == ["one"]
+            assert seen.of(HOME) == []

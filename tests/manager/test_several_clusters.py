@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from clusters import DEFAULT, Places, Seen
 
 from kubeshard import EVERY_CLUSTER, HOME, OTHER_CLUSTERS, errors, never
+from kubeshard.client import install
 from kubeshard.controller import ChannelSource, Context, Controller, Index, Watch
 from kubeshard.controller.mapping import Reader
-from kubeshard.core import ConfigMap, Key, ObjectMeta, OwnerReference, Secret, controller_reference
+from kubeshard.core import (
+    ConfigMap,
+    Key,
+    KubeObject,
+    MergePatch,
+    ObjectMeta,
+    OwnerReference,
+    Secret,
+    controller_reference,
+    field,
+)
+from kubeshard.crd import definition
 from kubeshard.manager import LeaderElection, Manager
 from kubeshard.manager.debug_page import as_text
+from kubeshard.runtime.transport import UNDELIVERED
 from kubeshard.testing.virtual_time import virtual_time
 
 NO_PAGES: dict[str, Any] = {"metrics_address": None, "health_address": None}
@@ -214,7 +228,7 @@ async def test_a_cluster_comes_and_goes_while_the_manager_runs() -> None:
         async with places.manager(controller(seen), clusters={}) as process:
             manager = process.manager
             await asyncio.sleep(5)
-            for _ in range(3):
+            for rounds in range(1, 4):
                 seen.began.clear()
                 seen.ended.clear()
                 manager.add_cluster("eu", places["eu"].config)
@@ -226,10 +240,13 @@ async def test_a_cluster_comes_and_goes_while_the_manager_runs() -> None:
                 assert seen.ended == [key("one", "eu")], "what runs there ends by itself"
                 with pytest.raises(KeyError):
                     await manager.remove_cluster("eu")
+                assert places["eu"].line.closed == rounds, "its connections are closed"
                 tries = places["eu"].line.tries
                 await asyncio.sleep(60)
                 assert places["eu"].line.tries == tries, "nobody asks the cluster for anything any more"
                 assert [each.name for each in manager._debug.picture().controllers] == ["maps"]
+            manager.add_cluster("eu", places["eu"].config)
+        assert places["eu"].line.closed == 4, "at the end, too"
 
 
 @virtual_time
@@ -268,6 +285,74 @@ async def test_a_controller_that_comes_and_goes_does_so_in_every_cluster() -> No
             assert not process.manager._debug.picture().informers, (
                 "those of watches in other clusters have ended, too"
             )
+
+
+@virtual_time
+async def test_a_controller_that_is_leaving_does_not_begin_in_a_cluster_that_comes() -> None:
+    seen = Seen(10.0)
+    async with Places("eu") as places:
+        for place in places.by_name.values():
+            await place.put("one")
+        async with places.manager(controller(seen), clusters={}) as process:
+            await asyncio.sleep(1)
+            removing = asyncio.create_task(process.manager.remove("maps"))
+            await asyncio.sleep(1)
+            process.manager.add_cluster("eu", places["eu"].config)
+            await removing
+            await asyncio.sleep(20)
+            assert seen.began == [key("one")]
+            assert not process.manager._debug.picture().controllers
+
+
+class Gadget(KubeObject, group="example.com", version="v1"):
+    spec: dict[str, str] = field(default_factory=dict)
+
+
+@virtual_time
+async def test_a_changed_spec_begins_the_backoff_anew_in_every_cluster() -> None:
+    times: list[float] = []
+
+    async with Places("eu") as places:
+        there, clock = places["eu"].client, places.world.clock
+
+        async def fail(ctx: Context, obj: Gadget) -> None:
+            times.append(clock.monotonic())
+            raise RuntimeError("not yet")
+
+        async for _ in install(there, [definition(Gadget)]):
+            pass
+        await there.create(Gadget(metadata=ObjectMeta(name="one", namespace=DEFAULT)))
+        async with places.manager(controller(fail, Gadget, clusters=["eu"])):
+            await asyncio.sleep(600)
+            assert times[-1] - times[-2] > 30
+            del times[:]
+            await there.patch(Gadget, "one", DEFAULT, MergePatch({"spec": {"size": "2"}}))
+            await asyncio.sleep(2)
+            assert len(times) > 2
+
+
+@virtual_time
+async def test_a_write_elsewhere_of_unknown_outcome_keeps_its_object_busy() -> None:
+    """The run has given it up, and it may land for a while."""
+    given_up: list[float] = []
+    async with Places("eu") as places:
+        await places.home.put("one")
+        clock = places.world.clock
+
+        async def write(ctx: Context, obj: ConfigMap) -> None:
+            wanted = ConfigMap(metadata=ObjectMeta(name="made", namespace=DEFAULT))
+            if obj.metadata.name == "one":
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(1):
+                        await ctx.at("eu").client.apply(wanted)
+                given_up.append(clock.monotonic())
+
+        places["eu"].line.hangs = ("PATCH",)
+        async with places.manager(controller(write, clusters=[HOME])) as process:
+            await asyncio.sleep(2)
+            assert len(given_up) == 1
+            await process.manager.remove("maps")
+            assert clock.monotonic() - given_up[0] >= UNDELIVERED
 
 
 @virtual_time
@@ -316,14 +401,15 @@ async def test_who_does_not_lead_writes_nothing_in_any_cluster() -> None:
             try:
                 await asyncio.sleep(600)
             finally:
-                with pytest.raises(errors.NotOurs) as caught:
-                    await ctx.client.create(ConfigMap(metadata=ObjectMeta(name="late", namespace=DEFAULT)))
-                refusals.append(caught.value)
+                for client in (ctx.client, ctx.at("eu").client):
+                    with pytest.raises(errors.NotOurs) as caught:
+                        await client.create(ConfigMap(metadata=ObjectMeta(name="late", namespace=DEFAULT)))
+                    refusals.append(caught.value)
 
         with pytest.raises(Exception, match="lost leadership"):
             async with places.manager(controller(late, clusters=["eu"]), leader_election=election) as process:
                 await asyncio.wait([process.task])
-        assert len(refusals) == 1
+        assert len(refusals) == 2
         assert "late" not in await places["eu"].names()
 
 
@@ -379,9 +465,10 @@ async def test_a_context_that_the_kubeconfig_lacks_ends_the_start_with_what_to_d
     [
         ({"": "context"}, ValueError, "cluster name ''"),
         ({"EU": "context"}, ValueError, "cluster name 'EU'"),
+        (["eu"], TypeError, "clusters takes clusters by name"),
         ({"eu": 5}, TypeError, "cluster eu: 5 is no Client, no ClusterConfig"),
     ],
-    ids=["empty", "upper case", "number"],
+    ids=["empty", "upper case", "list", "number"],
 )
 def test_what_is_no_cluster_is_refused_where_it_is_given(
     clusters: Any, error: type[Exception], said: str

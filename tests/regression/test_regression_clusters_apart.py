@@ -5,15 +5,15 @@ two, and either may be lost.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from processes import Process
 from test_regression_in_manager import SHARDS, Team, working
 from test_regression_late_writes import LATE, Creates, LateWrites, name_that_takes
-from world import Thing, Touch, World, simulate
+from world import WORK, Thing, Touch, World, simulate
 
-from kubeshard.core import ConfigMap, ObjectMeta
+from kubeshard.controller import Context, Controller
+from kubeshard.core import ConfigMap, ObjectMeta, Secret
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding import shard_label
@@ -35,6 +35,19 @@ def asked_of(world: World, path: str) -> set[str]:
 
             network.leaving = leaving
     return servers
+
+
+def read_by_shards(world: World) -> set[str]:
+    """The names of Things that shards read one by one, from now on."""
+    names: set[str] = set()
+
+    def see(_: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
+        _, things, name = request.target.partition(f"{THINGS}/")
+        if things and request.method == "GET" and not request.headers["User-Agent"].endswith("/sharder"):
+            names.add(name)
+
+    world.observers.append(see)
+    return names
 
 
 def test_leases_are_at_home_and_objects_where_they_were_said_to_be() -> None:
@@ -69,9 +82,13 @@ def test_a_shard_that_is_killed_is_replaced(leads: bool) -> None:
     async def scene() -> None:
         async with working(apart=True) as team:
             name = team.leader if leads else next(name for name in SHARDS if name != team.leader)
+            moved = {thing for thing, owner in team.world.owners().items() if owner == name}
+            servers, read_live = asked_of(team.world, LEASES), read_by_shards(team.world)
             team.world.processes[name].kill()
             left = [shard for shard in SHARDS if shard != name]
             assert 25 < await team.until_settled(*left) < 38
+            assert servers == {"http://home"}, "whoever asks whether a shard lives asks where its Lease is"
+            assert moved <= read_live, "a first run does not rely on the cache"
 
     simulate(scene)
 
@@ -218,27 +235,47 @@ def test_namespaces_are_selected_by_their_labels_in_the_cluster_with_the_objects
     simulate(scene)
 
 
-def test_other_controllers_of_a_shard_write_in_every_cluster_only_while_its_lease_is_held() -> None:
+def test_no_object_in_another_cluster_than_that_of_the_ring_gets_a_shards_name() -> None:
     async def scene() -> None:
         async with World(seed=5, apart=True) as world:
             await world.install()
             team = Team(world)
-            made: list[Any] = []
+            made: list[ConfigMap] = []
 
-            async def mirror(ctx: Any, obj: ConfigMap) -> None:
-                made.append(
-                    await ctx.at("work").client.apply(
-                        ConfigMap(metadata=ObjectMeta(name="mirror", namespace="team")), unfenced=True
-                    )
-                )
+            async def write(ctx: Context, obj: Secret) -> None:
+                for client, namespace in ((ctx.client, "ops"), (ctx.at(WORK).client, "team")):
+                    metadata = ObjectMeta(generate_name="made-", namespace=namespace)
+                    made.append(await client.create(ConfigMap(metadata=metadata)))
 
-            from kubeshard.controller import Controller
-
-            mirroring = Controller(name="mirror", reconciler=mirror, primary=ConfigMap)
-            team.shard("s0", controllers=[mirroring])
+            writing = Controller(name="writing", reconciler=write, primary=Secret)
+            team.shard("s0", controllers=[writing])
             async with world.admin("home") as home:
-                await home.create(ConfigMap(metadata=ObjectMeta(name="here", namespace="ops")))
-            await world.until(lambda: made, within=60)
-            assert shard_label("r") not in (made[0].metadata.labels or {})
+                await home.create(Secret(metadata=ObjectMeta(name="one", namespace="ops")))
+            await world.until(lambda: len(made) == 2, within=60)
+            assert [each.metadata.label(shard_label("r")) for each in made] == ["", "s0"]
+
+    simulate(scene)
+
+
+def test_a_manager_without_the_cluster_of_the_objects_says_so() -> None:
+    async def scene() -> None:
+        async with World(seed=6) as world:
+            await world.install()
+            process = world.shard("s0", Touch(), sharding={"objects_in": "mars"})
+            await world.until(lambda: process.dead, within=60)
+            assert "objects_in='mars' is no cluster of the manager" in process.dead
+
+    simulate(scene)
+
+
+def test_the_cluster_of_the_objects_is_not_taken_away_from_a_shard() -> None:
+    async def scene() -> None:
+        async with working(apart=True) as team:
+            manager = team.world.processes["s0"].manager
+            assert manager is not None
+            with pytest.raises(ValueError, match="the objects of a ring are in cluster work"):
+                await manager.remove_cluster(WORK)
+            await team.world.make_things(5, prefix="later")
+            await team.until_settled(*SHARDS)
 
     simulate(scene)

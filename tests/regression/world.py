@@ -348,7 +348,9 @@ class World:
         )
         if self.apart:
             manager["clusters"] = {WORK: ClusterConfig("http://sim"), **manager.get("clusters", {})}
-        member = Sharding(self.ring, name, "ops", objects_in=WORK if self.apart else HOME, **(sharding or {}))
+        member = Sharding(
+            self.ring, name, "ops", **{"objects_in": WORK if self.apart else HOME, **(sharding or {})}
+        )
         return started.start(
             Manager(
                 [thing, *controllers],

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kubeshard.manager.leader_election import LeaderElection
 
 
-def check_arguments(leader_election: Any, sharding: Any, **lists: Any) -> None:
+def check_arguments(leader_election: Any, sharding: Any, clusters: Any, **lists: Any) -> None:
     """Raises TypeError."""
+    if not isinstance(clusters, Mapping | None):
+        raise TypeError('clusters takes clusters by name: clusters={"eu": "context of the kubeconfig"}')
     if leader_election is not None and not isinstance(leader_election, LeaderElection):
         raise TypeError("leader_election takes a LeaderElection(name=..., namespace=...)")
     if isinstance(sharding, str):

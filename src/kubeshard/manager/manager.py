@@ -140,7 +140,7 @@ class Manager:
         registry: CollectorRegistry | None = None,
         world: World = REAL_WORLD,
     ) -> None:
-        check_arguments(leader_election, sharding, servers=servers, runnables=runnables)
+        check_arguments(leader_election, sharding, clusters, servers=servers, runnables=runnables)
         check_cache(cache, (sharding, scopes, default_scope, transforms, on_watch_error))
         self.metrics = Metrics(registry)
         self._given_client = client
