@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import msgspec
-from processes import Process, refusal
+from processes import Network, Process, refusal
 from world import MAIN, Thing, Touch, World
 
 from kubeshard.controller import Context, Result
@@ -33,24 +33,24 @@ async def begin(world: World) -> None:
     await asyncio.sleep(2 * MINUTE)
 
 
-def refuse(process: Process, method: str, *parts: str) -> None:
+def refuse(process: Process, methods: str, *parts: str) -> None:
     """The process has no right to such requests any more: those whose target has all the parts."""
 
     async def before(request: HttpRequest) -> HttpResponse | None:
-        asked = request.method == method and all(part in request.target for part in parts)
+        asked = request.method in methods.split() and all(part in request.target for part in parts)
         return refusal(403, "Forbidden") if asked else None
 
-    for network in process.networks:
-        network.before = before
     connected = process.world.connected
 
-    def later(other: Process, network: object) -> None:
+    def later(other: Process, network: Network) -> None:
         if connected is not None:
-            connected(other, network)  # type: ignore[arg-type]
+            connected(other, network)
         if other is process:
-            network.before = before  # type: ignore[attr-defined]
+            network.before = before
 
     process.world.connected = later
+    for network in process.networks:
+        network.before = before
 
 
 async def create_things(world: World, count: int, every: float, prefix: str = "more") -> None:

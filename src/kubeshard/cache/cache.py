@@ -75,8 +75,15 @@ class Cache:
         """User counts of informers that were not declared permanently."""
         self.declarations = 0
         """Incremented with every change of the declarations, which invalidates remembered informers."""
+        self._quiet = False
         self._tasks: asyncio.TaskGroup | None = None
         self._running: dict[Informer[Any], asyncio.Task[None]] = {}
+
+    def leave_reporting(self) -> None:
+        """From now on the caller reports kinds that cannot be read: here they are debug lines."""
+        self._quiet = True
+        for informer in self._informers.values():
+            informer.quiet = True
 
     def distrust(self) -> None:
         """Called when the server is known to have been restored from a backup: each informer lists everything again
@@ -333,7 +340,8 @@ class Cache:
                 error = next((each.last_error for each in waiting if each.last_error is not None), None)
                 if kinds and kinds != told:
                     told = kinds
-                    _log.warning("Still waiting for caches to fill", kinds=", ".join(kinds), error=error)
+                    tell = _log.debug if self._quiet else _log.warning
+                    tell("Still waiting for caches to fill", kinds=", ".join(kinds), error=error)
 
     def _unsynced(self) -> Sequence[Informer[Any]]:
         return [informer for informer in self._informers.values() if not informer.has_synced]
@@ -357,6 +365,7 @@ class Cache:
             on_error=self._on_watch_error,
             cluster=self.cluster,
         )
+        informer.quiet = self._quiet
         self._moved.pop((form, scope), None)
         self.declarations += 1
         if self._tasks is not None:

@@ -118,6 +118,8 @@ class Kinds:
         self._quiet_until = 0.0
 
     async def run(self) -> NoReturn:
+        if (cache := self._cache()) is not None:
+            cache.leave_reporting()
         while True:
             self._look()
             await asyncio.sleep(CHECK)

@@ -135,7 +135,10 @@ class Mover:
         except _Failed as failure:
             job, error = failure.job, failure.error
             verb = "draining" if job.decision.action is Action.DRAIN else "moving"
-            _log.warning(f'error {verb} {job.entry.resource} "{job.key}"', ring=job.ring.name, error=error)
+            silent = job.ring.refusals.line(job.entry.resource, "patch", error)
+            tell = _log.debug if silent is None else _log.warning
+            count = {"failures_before": silent} if silent else {}
+            tell(f'error {verb} {job.entry.resource} "{job.key}"', ring=job.ring.name, error=error, **count)
             job.ring.metrics.failed(job.entry.resource, type(error).__name__)
             if (repairs := job.ring.refused(job.entry.resource, job.decision)) is not None:
                 repairs.add(job, error)

@@ -18,7 +18,6 @@ import asyncio
 from dataclasses import dataclass
 
 from kubeshard.client.client import Client
-from kubeshard.client.discovery import KindNotServed
 from kubeshard.core.errors import ApiError, Forbidden, NotFound, Timeout
 from kubeshard.core.kinds import TypeMeta
 from kubeshard.core.namespaces import ALL
@@ -182,13 +181,14 @@ class Resync:
 
     async def _could_not_read(self, lane: Lane, error: ApiError) -> None:
         ring, resource = lane.ring, lane.entry.resource
-        if isinstance(error, KindNotServed):
-            _log.warning(f'no kinds found for resource "{resource}"', ring=ring.name)
-        else:
-            _log.warning(f"error listing {resource}", ring=ring.name, error=error)
         if isinstance(error, Forbidden):
             await self._permissions.refused(lane, "list")
+            told = ring.refusals.line(resource, "list", error) is not None
+            (_log.warning if told else _log.debug)(f"error listing {resource}", ring=ring.name, error=error)
         else:
+            _log.debug(
+                f"error listing {resource}", ring=ring.name, error=error
+            )  # told as a finding of the ring
             if isinstance(error, NotFound):
                 self._kinds.forget(resource)
             ring.report.resolved(resource, str(error))

@@ -27,6 +27,7 @@ from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.deaths import Deaths
 from kubeshard.sharder.metrics import SharderMetrics
+from kubeshard.sharder.refusals import Refusals
 from kubeshard.sharder.reports import RingReport
 from kubeshard.sharder.schedule import FOLLOW_FIRST, FOLLOW_FIRST_MAIN, Reach, Schedule, Track
 from kubeshard.sharder.waiting import Namespaces, Pending, Waiting
@@ -96,6 +97,7 @@ class Ring:
         self.resource = resource
         self.resources = RingResources(resource.spec.resources)
         self.report = RingReport(lambda: changed(self))
+        self.refusals = Refusals(self.report, surroundings.clock)
         self.metrics = surroundings.metrics.of(resource.name)
         self.ended = False
         self.answers: dict[tuple[str, bool], PreparedAnswer] = {}

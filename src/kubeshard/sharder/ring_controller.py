@@ -33,7 +33,7 @@ from kubeshard.core.times import second_time
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.reports import OWN_CONDITIONS, findings, shortened, with_findings
+from kubeshard.sharder.reports import DRAIN_STUCK, OWN_CONDITIONS, findings, shortened, with_findings
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import (
@@ -219,10 +219,15 @@ async def _applied(ctx: Context, body: Mapping[str, Any]) -> MutatingWebhookConf
 
 
 def _tell_news(ctx: Context, ring: ControllerRing, status: ControllerRingStatus) -> None:
-    """An event for each finding that is not in the ring's present status, and when the last shard has gone."""
-    known = {(c.type, c.message) for c in (ring.status.conditions if ring.status else ())}
+    """An event and a log line for each finding that is not in the ring's present status, and an event when the last
+    shard has gone.
+    """
+    known = {c.type: c.message for c in (ring.status.conditions if ring.status else ())}
     for condition in status.conditions:
-        if condition.type in OWN_CONDITIONS and (condition.type, condition.message) not in known:
+        if condition.type in OWN_CONDITIONS and known.get(condition.type) != condition.message:
+            if condition.type not in known or condition.type != DRAIN_STUCK:  # whose message is a number
+                problem = condition.message
+                ctx.log.warning("Something is wrong with the ring", what=condition.type, problem=problem)
             ctx.event(ring, "Warning", condition.reason, condition.message, action="Reconcile")
     before, after = ring.status, status
     if before is not None and before.available_shards and not after.available_shards:

@@ -75,7 +75,7 @@ class UnassignedWatches:
     async def keep_watching(self, lane: Lane) -> None:
         """Until cancelled."""
         resource, log_of = lane.entry.resource, {"ring": lane.ring.name, "resource": lane.entry.resource}
-        version, backoff, forbidden = "", Backoff(BackoffPolicy(), self._rng), False
+        version, backoff = "", Backoff(BackoffPolicy(), self._rng)
         while True:
             pause = 0.0
             try:
@@ -85,16 +85,17 @@ class UnassignedWatches:
                     self._missed(lane)
                 opened = self._clock.monotonic()
                 last = await self._watch(lane, kind, version)
-                forbidden = False
                 self._permissions.granted(lane, "watch")
                 if last or self._clock.monotonic() - opened >= SHORT_WATCH:
                     version = last or version
                     continue
                 _log.debug("Watch of unassigned objects ended at once", **log_of)
             except Forbidden as error:
-                log, forbidden = _log.debug if forbidden else _log.warning, True  # once; the condition stays
-                log("Cannot watch unassigned objects", **log_of, error=error)
                 await self._permissions.refused(lane, "watch")
+                told = lane.ring.refusals.line(resource, "watch", error) is not None
+                (_log.warning if told else _log.debug)(
+                    "Cannot watch unassigned objects", **log_of, error=error
+                )
                 pause = FORBIDDEN_PAUSE
             except ApiError as error:
                 if isinstance(error, NotFound):

@@ -1,0 +1,237 @@
+"""A mistake that does not go away by itself is told once, with what to do, and not again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+from processes import Network, Process
+from scenes import refuse
+from test_regression_reference_role import LEADER_ELECTION, SHARDER, SHARDER_ROLE, Rule, grant
+from world import Thing, Touch, World, definition
+
+from kubeshard.controller import Controller
+from kubeshard.core import Namespace, ObjectMeta
+from kubeshard.manager import Manager
+from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
+from kubeshard.shard import Sharding
+from kubeshard.sharding import RingResource
+from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.testing.virtual_time import run_virtual
+
+MINUTES = 9
+"""For how long each mistake stands."""
+
+LIMITED = "x-limited"
+"""A sharder that is no administrator."""
+
+Start = Callable[[World], Awaitable[Process]]
+
+
+def undeclared_shard(world: World, ring: str = "r") -> Process:
+    """A shard whose ring is a ControllerRing's business."""
+    process = Process(world, "s0")
+    controller = Controller(name="thing", reconciler=Touch(), primary=Thing)
+    sharding = Sharding(ring, "s0", "ops")
+    return process.start(
+        Manager(
+            [controller],
+            client=process.client(),
+            sharding=sharding,
+            metrics_address=None,
+            health_address=None,
+        )
+    )
+
+
+def distrust(process: Process) -> Process:
+    """The certificate authority of its kubeconfig is another one."""
+
+    async def before(request: HttpRequest) -> HttpResponse | None:
+        raise TransportError("SSL certificate problem: unable to get local issuer certificate", sent=False)
+
+    def connected(other: Process, network: Network) -> None:
+        if other is process:
+            network.before = before
+
+    for network in process.networks:
+        network.before = before
+    process.world.connected = connected
+    return process
+
+
+async def whole(world: World) -> None:
+    await world.install()
+    await world.make_ring()
+
+
+async def without_ring_crd(world: World) -> None:
+    async with world.admin() as client:
+        await client.apply(definition())
+        for name in ("sharding-system", "ops", "team"):
+            await client.create(Namespace(metadata=ObjectMeta(name=name)))
+
+
+async def sharder_wrong_ca(world: World) -> Process:
+    await whole(world)
+    return distrust(world.sharder("x0"))
+
+
+async def shard_wrong_ca(world: World) -> Process:
+    await whole(world)
+    return distrust(undeclared_shard(world))
+
+
+async def shard_wrong_ring(world: World) -> Process:
+    await whole(world)
+    return undeclared_shard(world, "anything")
+
+
+async def declaring_shard_wrong_ring(world: World) -> Process:
+    await whole(world)
+    world.ring = "anything"
+    return world.shard("s0", Touch())
+
+
+async def shard_no_crd(world: World) -> Process:
+    await without_ring_crd(world)
+    return undeclared_shard(world)
+
+
+async def sharder_no_crd(world: World) -> Process:
+    await without_ring_crd(world)
+    return world.sharder("x0")
+
+
+async def shard_no_main_kind(world: World) -> Process:
+    async with world.admin() as client:
+        await client.apply(controller_ring_crd())
+        for name in ("sharding-system", "ops", "team"):
+            await client.create(Namespace(metadata=ObjectMeta(name=name)))
+    await world.make_ring()
+    return undeclared_shard(world)
+
+
+async def shard_without_leases(world: World) -> Process:
+    await whole(world)
+    process = undeclared_shard(world)
+    refuse(process, "GET POST PUT", "/leases")
+    return process
+
+
+async def shard_without_watch(world: World) -> Process:
+    await whole(world)
+    process = undeclared_shard(world)
+    refuse(process, "GET", "/things")
+    return process
+
+
+async def sharder_without_rings(world: World) -> Process:
+    await whole(world)
+    process = world.sharder("x0")
+    refuse(process, "GET", "/controllerrings")
+    return process
+
+
+async def sharder_without_leases(world: World) -> Process:
+    await whole(world)
+    process = world.sharder("x0")
+    refuse(process, "GET", "/coordination.k8s.io/v1/leases")
+    return process
+
+
+async def with_rules(world: World, ring: Sequence[Rule]) -> Process:
+    """A sharder with the rights that its manifests grant, and these on the resources of its ring."""
+    await whole(world)
+    rest = (
+        ("events.k8s.io", "events", "create patch"),
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "get list watch"),
+        ("coordination.k8s.io", "leases", "create"),
+        ("", "secrets", "get create update"),
+    )
+    await grant(world, "sharder", (*SHARDER_ROLE, *rest))
+    await grant(world, "election", LEADER_ELECTION, "sharding-system")
+    await grant(world, "ring", ring)
+    process = world.sharder(LIMITED)
+    world.caller.reachable = False
+    world.shard("s0", Touch())
+    await world.make_things(3)
+    return process
+
+
+THINGS = ("sim.example", "things")
+MAPS = ("", "configmaps", "get list watch patch")
+
+
+async def sharder_without_patch(world: World) -> Process:
+    return await with_rules(world, [(*THINGS, "get list watch"), MAPS])
+
+
+async def sharder_without_list(world: World) -> Process:
+    return await with_rules(world, [(*THINGS, "get patch watch"), MAPS])
+
+
+async def sharder_that_a_policy_refuses(world: World) -> Process:
+    await whole(world)
+    process = world.sharder("x0")
+    refuse(process, "PATCH", "/things/")
+    world.caller.reachable = False
+    world.shard("s0", Touch())
+    await world.make_things(3)
+    return process
+
+
+async def ring_of_a_resource_that_is_not_served(world: World) -> Process:
+    await world.install()
+    await world.make_ring(resources=[RingResource(group="sim.example", resource="thinks")])
+    process = world.sharder("x0")
+    world.shard("s0", Touch(), sharding={"resources": [RingResource(group="sim.example", resource="things")]})
+    return process
+
+
+MISTAKES: dict[str, tuple[Start, str]] = {
+    "sharder: wrong certificate authority": (sharder_wrong_ca, "certificate authority"),
+    "shard: wrong certificate authority": (shard_wrong_ca, "certificate authority"),
+    "shard: a ring that does not exist": (shard_wrong_ring, "create it, or correct the name"),
+    "shard that declares: a ring that does not exist": (
+        declaring_shard_wrong_ring,
+        "create it, or correct the name",
+    ),
+    "shard: no definition of ControllerRings": (shard_no_crd, "CustomResourceDefinition"),
+    "sharder: no definition of ControllerRings": (sharder_no_crd, "CustomResourceDefinition"),
+    "shard: no definition of its kind": (shard_no_main_kind, "CustomResourceDefinition"),
+    "shard: no right on leases": (shard_without_leases, "grant"),
+    "shard: no right to read its kind": (shard_without_watch, "bind a ClusterRole with the rule"),
+    "sharder: no right to read rings": (sharder_without_rings, "bind a ClusterRole with the rule"),
+    "sharder: no right to read leases": (sharder_without_leases, "bind a ClusterRole with the rule"),
+    "sharder: no right to patch": (sharder_without_patch, "the sharder needs the rule"),
+    "sharder: no right to list": (sharder_without_list, "the sharder needs the rule"),
+    "sharder: a policy refuses its patches": (
+        sharder_that_a_policy_refuses,
+        "error moving things.sim.example",
+    ),
+    "ring: a resource that is not served": (ring_of_a_resource_that_is_not_served, "thinks.sim.example"),
+}
+
+
+@pytest.mark.parametrize("mistake", list(MISTAKES))
+def test_a_permanent_mistake_is_one_line_that_says_what_to_do(
+    mistake: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    start, advice = MISTAKES[mistake]
+
+    async def run() -> None:
+        async with World(users={LIMITED: SHARDER}) as world:
+            process = await start(world)
+            await asyncio.sleep(MINUTES * 60)
+            assert not process.dead
+
+    with caplog.at_level(logging.WARNING):
+        run_virtual(run())
+    lines = [
+        f"{r.message} {r.__dict__.get('fields')}" for r in caplog.records if r.levelno >= logging.WARNING
+    ]
+    assert len(lines) == 1, "\n".join(lines)
+    assert advice in lines[0]
