@@ -19,12 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from service import Service
 
 from kubeshard.testing import Child, free_port, wait_until
+from kubeshard.webhook.certificates import Identity
 from kubeshard.webhook.selfsigned import renewed
 
 GO_WEBHOOK_PORT = 9443
 LEASE_SECONDS = 5
+ELECTION = "sharder"
+"""The Lease of the sharder's replicas."""
 _KUBESHARD = (sys.executable, "-m", "kubeshard")
 
 _AS_POD = """
@@ -44,16 +48,30 @@ class Programs:
         self._kubeconfig = kubeconfig
         self._folder = folder
         self._children: list[Child] = []
+        self._identity: Identity | None = None
 
-    def sharder(self, go: Path | None = None) -> Child:
+    def sharder(self, go: Path | None = None, *, replica_of: Service | None = None) -> Child:
+        """`replica_of`: one of several, which share a Lease and are called through a Service."""
         port = GO_WEBHOOK_PORT if go else free_port()
         if go:
             wait_until(_go_port_is_free, 60, f"port {port}, which the Go sharder needs: free")
-        identity = renewed(None, ["127.0.0.1"], time.time())
-        certificates = self._folder / f"certificates-{port}"
-        certificates.mkdir(exist_ok=True)
-        (certificates / "tls.crt").write_bytes(identity.serving.certificate)
-        (certificates / "tls.key").write_bytes(identity.serving.private_key)
+        certificates = self._folder / "certificates"
+        if self._identity is None:
+            self._identity = renewed(None, ["127.0.0.1"], time.time())
+            certificates.mkdir()
+            (certificates / "tls.crt").write_bytes(self._identity.serving.certificate)
+            (certificates / "tls.key").write_bytes(self._identity.serving.private_key)
+        called_at, election = port, {}
+        if replica_of is not None:
+            replica_of.backends.append(port)
+            called_at = replica_of.port
+            election = {
+                "leaderElection": {
+                    "resourceNamespace": replica_of.namespace,
+                    "resourceName": ELECTION,
+                    **_timing(),
+                }
+            }
         config = self._config(
             "config.sharding.timebertt.dev/v1alpha1",
             "SharderConfig",
@@ -62,25 +80,23 @@ class Programs:
                 "server": {"certDir": str(certificates), "bindAddress": f"127.0.0.1:{port}"},
                 "config": {
                     "clientConfig": {
-                        "url": f"https://127.0.0.1:{port}/",
-                        "caBundle": base64.b64encode(identity.bundle).decode(),
+                        "url": f"https://127.0.0.1:{called_at}/",
+                        "caBundle": base64.b64encode(self._identity.bundle).decode(),
                     }
                 },
             },
+            **election,
         )
         program = [str(go)] if go else [*_KUBESHARD, "sharder"]
-        return self._start("sharder", [*program, "--config", config], LEADER_ELECT="false")
+        elect = str(replica_of is not None).lower()
+        return self._start("sharder", [*program, "--config", config], LEADER_ELECT=elect)
 
     def operator(self, name: str, namespace: str, go: Path | None = None) -> Child:
         """The webhosting operator as a shard. Its Lease lasts LEASE_SECONDS."""
         config = self._config(
             "config.webhosting.timebertt.dev/v1alpha1",
             "WebhostingOperatorConfig",
-            leaderElection={
-                "leaseDuration": f"{LEASE_SECONDS}s",
-                "renewDeadline": f"{LEASE_SECONDS * 2 / 3:g}s",
-                "retryPeriod": f"{LEASE_SECONDS * 2 / 15:g}s",
-            },
+            leaderElection=_timing(),
         )
         if go:
             command = [*_as_pod(name, namespace), str(go), "--config", config]
@@ -127,6 +143,14 @@ class Programs:
         child = Child(name, command, log, {**os.environ, **environment})
         self._children.append(child)
         return child
+
+
+def _timing() -> dict[str, str]:
+    return {
+        "leaseDuration": f"{LEASE_SECONDS}s",
+        "renewDeadline": f"{LEASE_SECONDS * 2 / 3:g}s",
+        "retryPeriod": f"{LEASE_SECONDS * 2 / 15:g}s",
+    }
 
 
 def _go_port_is_free() -> bool:

@@ -75,7 +75,7 @@ class Ring:
     async def labels(self, kind: type[KubeObject] | None = None) -> dict[str, dict[str, str]]:
         """The ring's labels of all objects of a kind, as `shard` and `drain`."""
         form = metadata_only(kind or self.main)
-        return {obj.metadata.name: self._of(obj) async for obj in self.client.list(form, self.namespace)}
+        return {obj.metadata.name: self.of(obj) async for obj in self.client.list(form, self.namespace)}
 
     async def shards_of(self, kind: type[KubeObject] | None = None) -> dict[str, str]:
         return {name: labels.get("shard", "") for name, labels in (await self.labels(kind)).items()}
@@ -87,7 +87,7 @@ class Ring:
         """
         form = metadata_only(kind or self.main)
         stream = self.client.list(form, self.namespace)
-        last = {obj.metadata.name: self._of(obj) async for obj in stream}
+        last = {obj.metadata.name: self.of(obj) async for obj in stream}
         seen: dict[str, list[Any]] = {}
         changed = time.monotonic()
         opened = asyncio.Event()
@@ -100,7 +100,7 @@ class Ring:
                 async for event in events:
                     if not isinstance(event, Changed):
                         continue
-                    name, labels = event.object.metadata.name, self._of(event.object)
+                    name, labels = event.object.metadata.name, self.of(event.object)
                     if labels.get("drain") == MARK:
                         continue  # a shard that has just begun makes sure of what has reached it
                     if event.type == "MODIFIED" and labels != last.get(name):
@@ -115,7 +115,8 @@ class Ring:
             await asyncio.sleep(left)
         task.cancel()
 
-    def _of(self, obj: Any) -> dict[str, str]:
+    def of(self, obj: Any) -> dict[str, str]:
+        """The ring's labels of an object, as `shard` and `drain`."""
         labels = obj.metadata.labels or {}
         return {self._short[key]: value for key, value in labels.items() if key in self._short}
 

@@ -1,0 +1,151 @@
+"""A ring changes its sharder, to kubeshard's and back to the Go reference's, while it is used."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import pytest
+from objects import create_objects, placed, shards
+from programs import ELECTION, LEASE_SECONDS, Programs
+from ring import Ring, eventually
+from service import Service, service
+
+from kubeshard.client import Client
+from kubeshard.core import ConfigMap, Lease, NotFound, ObjectMeta, Secret
+from kubeshard.testing import Child
+
+pytestmark = pytest.mark.interop
+
+SHARDS = ("shard-0", "shard-1", "shard-2")
+WINDOW = 7.0
+"""Seconds in which nothing may move: more than the sync period of both sharders."""
+LONGEST_GAP = 1.0
+"""Seconds without an answer of the webhook."""
+
+
+@pytest.fixture
+async def ring(kube_client: Client, namespace: str) -> AsyncIterator[Ring]:
+    ring = Ring(kube_client, f"migrates-{namespace}", namespace, Secret, (ConfigMap,))
+    try:
+        yield ring
+    finally:
+        await ring.remove()
+
+
+async def test_a_settled_ring_goes_to_kubeshard_and_back_without_a_label_changed_or_a_webhook_unanswered(
+    ring: Ring, programs: Programs, go_sharder: Path
+) -> None:
+    """The next replica begins before the last one stops, as with a Deployment."""
+    owners = await create_objects(ring)
+    async with shards(ring, *SHARDS), service(ring.namespace) as replicas:
+        await ring.create()
+        go = await leading(ring, programs, replicas, go_sharder)
+        await placed(ring, owners, SHARDS)
+        async with ring.history() as mains, ring.history(ConfigMap) as children, probing(ring) as probes:
+            kubeshard = await leading(ring, programs, replicas, None, instead_of=go)
+            await asyncio.sleep(WINDOW)
+            await leading(ring, programs, replicas, go_sharder, instead_of=kubeshard)
+            await asyncio.sleep(WINDOW)
+        settled = {name: changes for name, changes in mains.items() if not name.startswith(PROBE)}
+        assert (settled, children) == ({}, {})
+        print(f"{probes.answered} answers, none for at most {probes.longest_gap:.2f} s")
+        assert probes.answered > 100
+        assert probes.longest_gap <= LONGEST_GAP
+
+
+@pytest.mark.parametrize("killed", ["go", "kubeshard"])
+async def test_replicas_of_both_share_the_work_and_either_goes_on_alone(
+    ring: Ring, programs: Programs, go_sharder: Path, killed: str
+) -> None:
+    owners = await create_objects(ring)
+    async with shards(ring, *SHARDS) as leases, service(ring.namespace) as replicas:
+        await ring.create()
+        first, second = (go_sharder, None) if killed == "go" else (None, go_sharder)
+        leader = await leading(ring, programs, replicas, first)
+        programs.sharder(second, replica_of=replicas)
+        await placed(ring, owners, SHARDS)
+        holder = await leader_of(ring)
+        leader.kill()
+        await leases.release(SHARDS[0])
+        await eventually(lambda: is_led_by_another(ring, holder), 6 * LEASE_SECONDS)
+        await placed(ring, owners, SHARDS[1:])
+
+
+PROBE = "probe-"
+
+
+@dataclass
+class Probes:
+    answered: int = 0
+    longest_gap: float = 0.0
+    last: float = field(default_factory=time.monotonic)
+
+    def answer(self, assigned: bool) -> None:
+        now = time.monotonic()
+        if assigned:
+            self.longest_gap = max(self.longest_gap, now - self.last)
+            self.answered, self.last = self.answered + 1, now
+
+
+@asynccontextmanager
+async def probing(ring: Ring) -> AsyncIterator[Probes]:
+    """Creates objects all the time. One that comes back without a shard was not answered by the webhook."""
+    probes, numbers = Probes(), count()
+
+    async def probe() -> None:
+        while True:
+            name = f"{PROBE}{next(numbers)}"
+            made = await ring.client.create(Secret(metadata=ObjectMeta(name=name, namespace=ring.namespace)))
+            probes.answer(bool(ring.of(made).get("shard")))
+            await ring.client.delete(Secret, name, ring.namespace)
+            await asyncio.sleep(0.02)
+
+    task = asyncio.create_task(probe())
+    try:
+        yield probes
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
+    probes.answer(True)  # what was unanswered up to the end counts, too
+
+
+async def leading(
+    ring: Ring, programs: Programs, replicas: Service, go: Path | None, *, instead_of: Child | None = None
+) -> Child:
+    """A replica more. With `instead_of` that one stops as soon as the new one accepts connections."""
+    before = await leader_of(ring)
+    child = programs.sharder(go, replica_of=replicas)
+    port = replicas.backends[-1]
+    await eventually(lambda: accepts(port))
+    if instead_of is not None:
+        await asyncio.to_thread(instead_of.stop)
+    await eventually(lambda: is_led_by_another(ring, before), 4 * LEASE_SECONDS)
+    return child
+
+
+async def accepts(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+async def leader_of(ring: Ring) -> str:
+    try:
+        return (await ring.client.get(Lease, ELECTION, ring.namespace)).spec.holder_identity or ""
+    except NotFound:
+        return ""
+
+
+async def is_led_by_another(ring: Ring, before: str) -> bool:
+    return await leader_of(ring) not in ("", before)
