@@ -46,6 +46,7 @@ PROGRAMS: Mapping[str, Program] = {
     "kube-controller-manager": Program("kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager", 1.5),
     "kube-scheduler": Program("kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler", 0.5),
     "kwok": Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", 1.5),
+    "helm": Program("helm", "helm.sh/helm/v3/cmd/helm", 1),
 }
 
 

@@ -55,6 +55,11 @@ def test_a_configuration_that_the_sharder_would_not_take_is_refused(setting: str
         sharder_objects(chosen(SharderValues, None, [setting]))
 
 
+def test_a_field_of_the_configuration_that_is_null_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="leave it out"):
+        sharder_objects(chosen(SharderValues, {"config": {"metrics": {"bindAddress": None}}}))
+
+
 def test_an_operator_has_no_default_image() -> None:
     with pytest.raises(ConfigurationError, match="missing required field `image`"):
         chosen(OperatorValues)

@@ -37,7 +37,6 @@ def _about() -> Mapping[str, Any]:
         "type": "application",
         "version": _semantic(__version__),
         "appVersion": __version__,
-        "kubeVersion": ">=1.30.0-0",
     }
 
 
@@ -48,7 +47,18 @@ def _semantic(version: str) -> str:
 
 
 def _schema() -> Mapping[str, Any]:
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(SharderValues)}
+    """A null in `config` would be kept where the sharder prints none."""
+    found = msgspec.json.schema(SharderValues)
+    any_: dict[str, Any] = {"$ref": "#/$defs/Something"}
+    found["$defs"]["Something"] = {
+        "anyOf": [
+            {"type": ["string", "number", "boolean"]},
+            {"type": "array", "items": any_},
+            {"type": "object", "additionalProperties": any_},
+        ]
+    }
+    found["$defs"]["SharderValues"]["properties"]["config"]["additionalProperties"] = any_
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
 
 
 def _commented() -> Iterator[str]:

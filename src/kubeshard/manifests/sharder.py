@@ -133,6 +133,8 @@ def config_text(values: Values) -> str:
 
 
 def _check(values: Values) -> None:
+    if _has_null(values["config"]):
+        raise ConfigurationError("value config: a field is null: leave it out, then it has its default")
     try:
         config, unknown = parse_config(config_text(values), SharderConfig, api_version=API_VERSION, kind=KIND)
         validated(config)
@@ -142,6 +144,12 @@ def _check(values: Values) -> None:
         raise ConfigurationError(f"value config: {'; '.join(unknown)}")
     if values["policies"]["enabled"]:
         _check_policies(config, values["namespace"])
+
+
+def _has_null(value: Any) -> bool:
+    if isinstance(value, Mapping | list):
+        return any(map(_has_null, value.values() if isinstance(value, Mapping) else value))
+    return value is None
 
 
 def _check_policies(config: SharderConfig, namespace: str) -> None:
