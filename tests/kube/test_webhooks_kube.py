@@ -219,7 +219,7 @@ async def test_outside_of_a_pod_the_place_has_to_be_said(kube_client: Client) ->
         metrics_address=None,
         health_address=None,
     )
-    with pytest.raises(KubeshardError, match="outside of a pod, say the Service's namespace="):
+    with pytest.raises(KubeshardError, match="outside a pod, set the Service's namespace="):
         await manager.run()
 
 

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: made from classes, made into classes, and compared.
+"""CustomResourceDefinitions: generated from classes, turned into classes, and compared.
 
     class BackupSpec(Struct):
         schedule: Annotated[str, Meta(pattern=r"^(\\S+ ){4}\\S+$")]
@@ -10,8 +10,8 @@
 
     manifest = definition(Backup)
 
-`declaring` is what a class says, `schema` and `defining` what becomes of it. Everything is a function of its
-arguments: nothing here talks to a server. Not offered: what structural schemas cannot say.
+`declaring` has the decorators of classes, `schema` and `defining` generate the manifest. Everything is a pure function:
+nothing here talks to a server. Not supported: what structural schemas cannot express.
 """
 
 from kubeshard.crd.declaring import Column, CustomResource, ListMap, Rule, Scale

@@ -2,20 +2,20 @@
 
 | change | breaks |
 |---|---|
-| group, kind, plural or scope; the definition is gone | everybody |
-| a version is gone or no longer served | its clients; stored objects, if it was stored |
-| another version is stored without a webhook that converts | what the new one does not hold |
-| a field is gone | who reads it; its stored values are pruned |
+| group, kind, plural or scope; the definition is removed | everything |
+| a version is removed or no longer served | its clients; stored objects, if it was stored |
+| another version is stored without a conversion webhook | fields that the new one lacks |
+| a field is removed | its readers; its stored values are pruned |
 | a narrower type, format or enumeration, a tighter bound, a new pattern or rule, no more null | objects and clients |
 | a field is required, and has no default | objects and clients without it |
-| another way to merge a list or map | who applies |
-| a subresource comes or goes, a field can no longer be selected by | clients that use it, or wrote status without it |
+| another merge strategy of a list or map | clients that apply |
+| a subresource is added or removed, a field is no longer selectable | clients that use it, or wrote status without it |
 
-Everything else that differs is told, too: new fields, wider types, other defaults. Descriptions do not count.
+All other differences are reported, too: new fields, wider types, other defaults. Descriptions do not count.
 
-Guaranteed: of types, enumerations, bounds, required and removed fields nothing narrower is missed. Not guaranteed: that
-`anyOf`, `not` and rules that say the same in other words are known to: they count as breaking. Since Kubernetes 1.33 an
-update that leaves a value as it is may keep one that no longer fits (ratcheting); a new object may not.
+Guaranteed: no narrowing of types, enumerations, bounds, required and removed fields is missed. Not guaranteed: that an
+equivalent `anyOf`, `not` or rule in another form is recognized: it counts as breaking. Since Kubernetes 1.33 an update
+that does not change a value may keep one that is no longer valid (ratcheting); a new object may not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WIDER = {("integer", "number"), ("int32", "int64"), ("float", "double")}
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference. `version` is empty for what is of the whole definition, `path` for what is of no field."""
+    """One difference. `version` is empty if it is about the whole definition, `path` if it is not about a field."""
 
     definition: str
     version: str
@@ -56,7 +56,7 @@ Found = Iterator[tuple[str, bool, str]]
 
 
 def compared(old: Iterable[Manifest], new: Iterable[Manifest]) -> list[Change]:
-    """What differs between two sets of definitions, by their names."""
+    """The differences between two sets of definitions, matched by name."""
     before, after = ({name_of(each): each for each in some} for some in (old, new))
     found = []
     for name in sorted({*before, *after}):
@@ -147,7 +147,7 @@ def _paths(version: Mapping[str, Any]) -> list[str]:
 
 
 def _schemas(old: Schema, new: Schema, path: str) -> Found:
-    """What of `old` `new` does not accept, and what else differs."""
+    """What `old` accepts and `new` does not, and other differences."""
     yield from _types(old, new, path)
     yield from _values(old, new, path)
     yield from _bounds(old, new, path)

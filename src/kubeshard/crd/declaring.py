@@ -1,4 +1,4 @@
-"""What a class says about its CustomResourceDefinition beyond its fields: columns, names, scale, rules, list keys."""
+"""Declarations of a class about its CustomResourceDefinition: columns, names, scale, rules, list keys."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _DECLARED = "_CUSTOM_RESOURCE"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of `kubectl get`. `path` begins with a dot (`.status.phase`); `type` is `string`, `integer`, `number`,
-    `boolean` or `date`, by default that of the field. Columns of a `priority` above 0 are shown with `-o wide` only.
+    """A column of `kubectl get`. `path` starts with a dot (`.status.phase`); `type` is `string`, `integer`, `number`,
+    `boolean` or `date`, by default that of the field. Columns with a `priority` above 0 are only shown with `-o wide`.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class ListMap:
-    """A list whose items are told apart by these fields, so that several writers can each apply their own items:
+    """A list whose items are identified by these fields, so that several writers can each apply their own items:
 
         ports: Annotated[tuple[Port, ...], ListMap("name")] = ()
 
@@ -58,8 +58,8 @@ class ListMap:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A CEL rule that the API server holds objects to (`x-kubernetes-validations`). `rule` speaks of `self`, and of
-    `oldSelf`, the value before an update. On a class it is a decorator, on a field an annotation:
+    """A CEL rule that the API server validates objects with (`x-kubernetes-validations`). `rule` uses `self`, and
+    `oldSelf` for the value before an update. On a class it is a decorator, on a field an annotation:
 
         @Rule("self.low <= self.high", "low is at most high")
         class Range(Struct):
@@ -67,8 +67,8 @@ class Rule:
             high: int
             unit: Annotated[str, Rule("self == oldSelf", "unit cannot be changed")]
 
-    The names in a rule are those on the wire. Lists, maps and strings that a rule goes through need an upper bound
-    (`Meta(max_length=...)`), or the API server finds the rule too expensive.
+    The names in a rule are those on the wire. Lists, maps and strings that a rule iterates over need an upper bound
+    (`Meta(max_length=...)`), or the API server rejects the rule as too expensive.
     """
 
     rule: str
@@ -97,18 +97,18 @@ class Rule:
 
 
 def rules_of(cls: type[Any]) -> tuple[Rule, ...]:
-    """Those of the class and of its bases."""
+    """The rules of the class and of its bases."""
     return tuple(rule for base in reversed(cls.__mro__) for rule in base.__dict__.get(_RULES, ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomResource:
-    """A decorator of a kind: what `definition` cannot see in its fields.
+    """A decorator of a kind, for what `definition` cannot derive from its fields.
 
-    `columns` and `scale` are of this version. `short_names` and `categories` (`all` for `kubectl get all`) count on the
-    stored version. `storage`: objects are stored in this version; needed where there are several. `served=False`:
-    still stored somewhere, no longer to be had. `deprecated` is the warning that clients of the version get.
-    `selectable`: paths of fields that field selectors may name.
+    `columns` and `scale` are for this version. `short_names` and `categories` (`all` for `kubectl get all`) only count
+    on the stored version. `storage`: objects are stored in this version; needed if there are several. `served=False`:
+    may still be stored, but is not served any more. `deprecated` is the warning that clients of the version get.
+    `selectable`: paths of fields that field selectors can use.
     """
 
     columns: Sequence[Column] = ()
@@ -128,6 +128,6 @@ class CustomResource:
 
 
 def declared(cls: type[KubeObject]) -> CustomResource | None:
-    """What the class's own decorator says; what a base of it says does not count."""
+    """The declaration of the class's own decorator; those of its bases do not count."""
     found: CustomResource | None = cls.__dict__.get(_DECLARED)
     return found

@@ -12,10 +12,10 @@ from kubeshard.crd.schema import Schema, schema_of
 
 
 def definition(*versions: type[KubeObject], conversion: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The manifest of a kind, one class for each of its versions. `conversion` is the stanza of that name; without,
-    versions differ in their apiVersion only.
+    """The manifest of a kind, with one class for each of its versions. `conversion` is the stanza of that name; without
+    it, versions differ only in their apiVersion.
 
-    Every class that declares `status` has it as a subresource. Raises TypeError for classes that cannot be described
+    A class that declares `status` gets the `status` subresource. Raises TypeError for classes that cannot be described
     (`kubeshard.crd.schema`), ValueError for versions that do not belong together.
     """
     kinds = [_kind_of(cls) for cls in versions]
@@ -138,8 +138,8 @@ _METADATA: Schema = {
 
 
 def _field(cls: type[KubeObject], path: str, schema: Schema) -> Schema:
-    """The schema at a path; `{}` beyond a filter, an index, or where anything may be. Raises ValueError for a field
-    that is not there.
+    """The schema at a path; `{}` after a filter or an index, or if anything is allowed. Raises ValueError for a field
+    that does not exist.
     """
     if not path.startswith("."):
         raise ValueError(f"{cls.__name__}: the path {path!r} begins with a dot, as in .status.phase")

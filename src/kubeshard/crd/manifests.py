@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions as they stand in files, and kinds as an API server's OpenAPI describes them."""
+"""Reads CustomResourceDefinitions from files, and kinds from an API server's OpenAPI."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Manifest = Mapping[str, Any]
 
 
 def definitions_in(documents: Iterable[Any]) -> list[Manifest]:
-    """The CustomResourceDefinitions of YAML documents, also of those inside a List. Raises ValueError for one that
-    cannot be read.
+    """The CustomResourceDefinitions in YAML documents, including those inside a List. Raises ValueError for an invalid
+    one.
     """
     found: list[Manifest] = []
     for document in documents:
@@ -45,7 +45,7 @@ def schema_in(version: Mapping[str, Any]) -> Schema:
 
 
 def kind_in(definition: Manifest, version: str = "") -> tuple[Kind, Schema]:
-    """Kind and schema of a version; by default of the one that is stored. Raises ValueError."""
+    """Kind and schema of a version; default: the stored one. Raises ValueError."""
     spec, versions = definition["spec"], versions_of(definition)
     stored = next((name for name, found in versions.items() if found.get("storage")), "")
     chosen = versions.get(version or stored)

@@ -1,4 +1,4 @@
-"""Schemas of shared types of Kubernetes that custom resources have inside."""
+"""Schemas of shared Kubernetes types that custom resources contain."""
 
 from __future__ import annotations
 

@@ -7,17 +7,17 @@
 
     Manager(servers=[Webhooks("websites", [has_a_theme])])
 
-`Webhooks` serves and registers such functions, with a certificate of its own. Below it, a `WebhookServer` serves
-handlers of `AdmissionRequest`s, which bring the metadata of the object under review, and the whole object, old and new,
-where it is asked for (`AdmissionRequest.whole`, `whole_old`).
+`Webhooks` serves and registers such functions, with its own certificate. On a lower level, a `WebhookServer` serves
+handlers of `AdmissionRequest`s, which contain the metadata of the object under review; the whole object, old and new,
+is decoded on demand (`AdmissionRequest.whole`, `whole_old`).
 
-Guaranteed: what is not an AdmissionReview, too large or too slow is refused without harm to others; when a handler
-fails, the registration's failurePolicy decides, or the request is let through with a warning (`Webhook`);
-certificates change without a lost connection. Not guaranteed: that an API server calls at all - that is decided
-by its webhook configuration.
+Guaranteed: requests that are invalid, too large or too slow are refused without affecting others; when a handler
+fails, the registration's failurePolicy decides, or the request is allowed with a warning (`Webhook`); certificates
+change without a lost connection. Not guaranteed: that an API server calls at all: that is up to its webhook
+configuration.
 
-`typed` and `webhooks` are what operators write and run; `server` listens, `app` answers, `review` and `conversion` are
-the wire, `certificates`, `selfsigned` and `shared_certificate` are where TLS comes from.
+Operators use `typed` and `webhooks`; `server` listens, `app` handles requests, `review` and `conversion` implement the
+wire format, `certificates`, `selfsigned` and `shared_certificate` provide TLS.
 """
 
 from kubeshard.runtime.tls import CertificatePair

@@ -1,8 +1,8 @@
-"""The admission webhook as an ASGI application: what is let in, what is refused, what is answered.
+"""The admission webhook as an ASGI application.
 
-| request | answer |
+| request | response |
 |---|---|
-| path outside of all routes | 404 |
+| path outside all routes | 404 |
 | more than `max_in_flight` requests being read or decided | 503 at once |
 | not POST | 405 |
 | Content-Encoding other than identity, Content-Type other than application/json (parameters allowed) | 415 |
@@ -10,12 +10,12 @@
 | no valid AdmissionReview | 400 |
 | a handler that fails, under "Fail" | 500; counted and logged |
 | a handler that fails, under "Ignore" | 200, allowed, with a warning; counted and logged |
-| else | 200 with the handler's answer |
+| any other | 200 with the handler's answer |
 
-A handler fails when it raises, returns what is not an answer, or, where it is `async`, takes longer than the API
-server waits (the `timeout` in the URL). Answers other than 200 are call failures for the API server, to which the
-failurePolicy of the webhook's registration applies. They end the connection, except for 500 and 503. No answer
-holds anything of an exception but its name. Slow clients are the server's business (`kubeshard.runtime.asgi.Limits`).
+A handler fails if it raises, returns something other than an answer, or, if it is `async`, takes longer than the API
+server waits (the `timeout` in the URL). Responses other than 200 are call failures for the API server, to which the
+failurePolicy of the webhook's registration applies. They close the connection, except for 500 and 503. A response
+contains only the name of an exception. The server handles slow clients (`kubeshard.runtime.asgi.Limits`).
 
 A plain ASGI callable: runs in memory under a simulator as well as under any server. `AsgiServer` asks `direct`
 first, which answers what needs no waiting.
@@ -50,7 +50,7 @@ MAX_BODY = 7 * 1024 * 1024
 MAX_IN_FLIGHT = 256
 
 MAX_PATIENCE = 30.0
-"""Seconds that an `async` handler has; no API server waits longer."""
+"""Seconds that an `async` handler may take; no API server waits longer."""
 
 _TIMEOUT = re.compile(rb"(?:^|&)timeout=(\d{1,9}(?:\.\d{1,9})?)s(?:&|$)")
 
@@ -59,10 +59,10 @@ _LOG = get_logger("kubeshard.webhook")
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """A handler, and what its failure means.
+    """A handler, and what happens when it fails.
 
-    "Fail": the call fails, and the API server does what `failurePolicy` says where the webhook is registered; with
-    `Ignore` there, users are not told. "Ignore": the request is let through and its user is warned, whatever the
+    "Fail": the call fails, and the API server applies the `failurePolicy` of the webhook's registration; if that is
+    `Ignore`, users do not notice. "Ignore": the request is allowed and its user gets a warning, whatever the
     registration says.
     """
 
@@ -72,11 +72,11 @@ class Webhook:
 
 @runtime_checkable
 class Reviewer(Protocol):
-    """Answers reviews that are not of admission, such as conversion's."""
+    """Handles reviews other than admission, such as conversion."""
 
     max_body: int
     max_in_flight: int
-    """Requests of this route at a time; beyond them 503. With `max_body` it bounds what anybody can make it hold."""
+    """Concurrent requests of this route; more get 503. With `max_body` it bounds the memory that clients can use."""
 
     async def answer(self, body: bytes | bytearray, failed: Callable[[], None], patience: float) -> bytes:
         """The answer to a body, within `patience` seconds. `failed` counts a failure of what is behind it. Raises

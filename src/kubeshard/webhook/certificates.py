@@ -6,7 +6,7 @@ an expired or not yet valid certificate or one for other names is refused, and t
 connections see a new pair, existing ones keep theirs. TLS 1.3 is the minimum unless 1.2 is allowed (then with AEAD
 suites only); ALPN offers HTTP/1.1 only.
 
-Not guaranteed: that clients trust the certificate; that is the caBundle's business.
+Not guaranteed: that clients trust the certificate; that is up to the caBundle.
 
 | metric | |
 |---|---|
@@ -38,7 +38,7 @@ _LOG = get_logger("kubeshard.webhook")
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a server shows and what its clients must trust, where both are made here (`selfsigned`).
+    """A server's certificate and what its clients must trust, if both are created here (`selfsigned`).
 
     `authorities` are ordered from old to new, each with its key; `serving` is the leaf's pair.
     """
@@ -53,11 +53,11 @@ class Identity:
 
 
 class UnusableCertificate(KubeshardError):
-    """A pair that no client could use, or that is not a pair. The message says why."""
+    """A pair that no client could use, or that does not match. The message says why."""
 
 
 class CertificateSource(Protocol):
-    """Where a serving certificate comes from, and comes from again."""
+    """A source of serving certificates and their renewals."""
 
     async def load(self, serving: ServingCertificate) -> None:
         """Bring the first pair, before the server listens. Raises ConfigurationError when there is none to be

@@ -1,8 +1,8 @@
 """Conversion of objects between the versions of their kind: ConversionReviews, answered by steps (`converts`).
 
-Guaranteed: the way from one version to another is the shortest of the steps, over a hub if there is no direct one; what
-identifies an object is as it came; one object that cannot be converted fails the review with its name, as the API
-server demands, and nothing else does. Not guaranteed: fields that a class on the way does not declare.
+Guaranteed: the path from one version to another is the shortest one, through a hub if there is no direct step; the
+identity of an object does not change; one object that cannot be converted fails the review with its name, as the API
+server requires, and nothing else does. Not guaranteed: fields that a class on the path does not declare.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Step = Callable[[Any], Any]
 
 
 class CannotConvert(Exception):
-    """The message says why, to the user."""
+    """The message is shown to the user."""
 
 
 @dataclass(slots=True)

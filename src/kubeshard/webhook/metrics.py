@@ -1,4 +1,4 @@
-"""What a webhook server counts, under the names that controller-runtime uses.
+"""The metrics of a webhook server, with the names that controller-runtime uses.
 
 | name | type | labels |
 |---|---|---|

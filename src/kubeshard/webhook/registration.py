@@ -1,4 +1,4 @@
-"""What the API server has to be told of webhooks, as manifests. Pure."""
+"""The manifests that register webhooks with the API server. Pure."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class InvalidReview(ValueError):
 
 
 class UnexpectedObject(ValueError):
-    """The object under review is of another kind than the class it was asked for as, or does not fit it."""
+    """The object under review is of another kind than the requested class, or does not fit it."""
 
 
 class GroupVersionResource(Struct):
@@ -51,7 +51,7 @@ class GroupVersionResource(Struct):
 
 
 class UserInfo(Struct):
-    """`request.userInfo`: who asked the API server. `extra` holds, among others, the claims of a bound
+    """`request.userInfo`: the user of the request. `extra` contains, among others, the claims of a bound
     token."""
 
     username: str = ""
@@ -72,13 +72,13 @@ class ReviewedObject(PartialObject):
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
-    """What happens to which object, with the objects' metadata.
+    """An admission request, with the objects' metadata.
 
-    `object` is None for DELETE and CONNECT, `old_object` for CREATE and CONNECT, and both where
-    `object_error` says why their metadata could not be read. `path` is the URL path of the call. In a dry run
-    (`dry_run`) nothing will be stored: a handler answers as always and changes nothing elsewhere.
+    `object` is None for DELETE and CONNECT, `old_object` for CREATE and CONNECT, and both if their metadata could not
+    be read; `object_error` says why. `path` is the URL path of the call. In a dry run (`dry_run`) nothing will be
+    stored: a handler must answer as usual, without side effects.
 
-    `body` is the review as it came, from which `whole` and `whole_old` read.
+    `body` is the received review, which `whole` and `whole_old` decode.
     """
 
     path: str
@@ -104,7 +104,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
         return _whole(_RAW_REVIEW.decode(self.body).request.object, type)
 
     def whole_old(self, type: type[T]) -> T | None:
-        """As `whole`, the object before the UPDATE or DELETE; None for CREATE."""
+        """Like `whole`, but the object before the UPDATE or DELETE; None for CREATE."""
         return _whole(_RAW_REVIEW.decode(self.body).request.old_object, type)
 
     @property
@@ -113,8 +113,8 @@ class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class AdmissionAnswer(Struct):
-    """What a handler decides. `message` and `code` go into the response's status; `patch` is a sequence of
-    JSON Patch operations on the object; `warnings` are shown to the user by kubectl and other clients.
+    """A handler's decision. `message` and `code` go into the response's status; `patch` is a sequence of JSON Patch
+    operations on the object; kubectl and other clients show `warnings` to the user.
     """
 
     allowed: bool = True
@@ -125,13 +125,13 @@ class AdmissionAnswer(Struct):
 
 
 class PreparedAnswer(AdmissionAnswer):
-    """An answer that is given often (`prepared`): encoded once, but for version and uid."""
+    """An answer that is used often (`prepared`): encoded once, except for version and uid."""
 
     wire: bytes = b""
 
 
 def prepared(answer: AdmissionAnswer) -> PreparedAnswer:
-    """`answer`, to be given again and again."""
+    """`answer`, encoded for repeated use."""
     allowed, message, code, patch, warnings = msgspec.structs.astuple(answer)
     whole = _ENCODER.encode(_ReviewAnswer("", _response("", answer)))
     wire = whole.partition(b'"uid":""')[2]

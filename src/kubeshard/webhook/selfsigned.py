@@ -1,4 +1,4 @@
-"""Webhook certificates without cert-manager: an authority, a leaf, and the rule by which both are renewed.
+"""Webhook certificates without cert-manager: an authority, a leaf, and the rules for renewing them.
 
 An `Identity` is what is kept: certificate authorities with their keys, and the serving pair that one of them
 issued. `renewed` is a function of it and the time; a certificate counts only while it is valid:
@@ -45,14 +45,14 @@ DAY = 86400.0
 LEAF_LIFETIME = 90 * DAY
 AUTHORITY_LIFETIME = 365 * DAY
 _EPOCH = 0.0
-"""When every certificate of an identity begins: nobody is to distrust it for the clock it was made by."""
+"""The start of validity of every certificate: nobody should distrust one because of its creator's clock."""
 _LAST = 1 / 3
 """The part of a certificate's lifetime before its end in which it is replaced."""
 
 
 def renewed(identity: Identity | None, names: Sequence[str], now: float) -> Identity:
-    """What `identity` has to be at `now` (seconds since the epoch) to serve `names`; the same object if
-    nothing is due.
+    """The identity that should serve `names` at `now` (seconds since the epoch); the same object if nothing is
+    due.
 
     `names` are DNS names or IP addresses, the first one also becomes the common name. An identity that cannot
     be parsed is replaced.

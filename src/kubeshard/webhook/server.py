@@ -1,4 +1,4 @@
-"""The admission webhook server: an `AdmissionApp` over HTTPS with a certificate that may change.
+"""The admission webhook server: an `AdmissionApp` over HTTPS with a replaceable certificate.
 
 Guaranteed: the port opens only after `after` returned (caches are synced) and there is a certificate, and is
 closed before `running` is left; requests in flight are answered. The limits: 5 s for
@@ -78,7 +78,7 @@ class WebhookServer:
 
     @asynccontextmanager
     async def running(self, world: World) -> AsyncIterator[WebhookServer]:
-        """Serves while the block runs. Raises as `run`."""
+        """Serves while the block runs. Raises like `run`."""
         serving = ServingCertificate(
             self._server_name, clock=world.clock, allow_tls_1_2=self._allow_tls_1_2, registry=self._registry
         )

@@ -1,9 +1,9 @@
-"""A webhook certificate of the program's own, where neither files nor cert-manager provide one.
+"""A self-managed webhook certificate, if neither files nor cert-manager provide one.
 
-One Secret holds what all replicas share: the authorities, the serving pair and their keys
-(`webhook.selfsigned`). Every replica reads it, and whichever finds something due renews it; the API server's
-compare-and-swap lets one of them win and the others read what it wrote. The authorities' certificates are the
-caBundle of the webhook configurations, whose writer gets the bundle as a `CaBundleSource`.
+All replicas share one Secret with the authorities, the serving pair and their keys (`webhook.selfsigned`). Every
+replica reads it, and the first one that finds a renewal due writes it; the API server's compare-and-swap lets one
+of them win, and the others read what it wrote. The authorities' certificates are the caBundle of the webhook
+configurations, whose writer gets the bundle from a `CaBundleSource`.
 
 Guaranteed: all replicas converge on one identity; a replica that loses its Secret or finds it damaged makes a
 new one; a Secret of that name that another program made is never overwritten. A routine renewal drops no
@@ -43,13 +43,13 @@ from kubeshard.runtime.tls import CertificatePair
 from kubeshard.webhook.certificates import Identity, ServingCertificate
 
 APP_LABEL = "app.kubernetes.io/name"
-"""On the Secret: whose it is."""
+"""The label of the Secret that names its program."""
 
 _LOG = get_logger("kubeshard.webhook")
 
 
 class CaBundleSource(Protocol):
-    """What the API server has to trust when it calls the webhook."""
+    """What the API server must trust when it calls the webhook."""
 
     @property
     def ca_bundle(self) -> str:
@@ -57,13 +57,13 @@ class CaBundleSource(Protocol):
         ...
 
     def on_change(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, in the event loop, whenever the bundle has changed: apply all
+        """Registers a callback, called in the event loop whenever the bundle has changed, to apply all
         configurations again."""
         ...
 
 
 class SecretAccess(Protocol):
-    """The part of `kubeshard.client.Client` that is used here."""
+    """The part of `kubeshard.client.Client` that this module uses."""
 
     async def get(self, target: type[Secret], name: str, namespace: str) -> Secret: ...
 
@@ -73,10 +73,10 @@ class SecretAccess(Protocol):
 
 
 class SharedCertificate:
-    """A `CertificateSource` for the webhook server and a `CaBundleSource` for who registers its webhooks.
+    """A `CertificateSource` for the webhook server and a `CaBundleSource` for the registration of its webhooks.
 
-    `names` are what the certificate is valid for (`service_names`). `app` is the program, as the Secret's label
-    `app.kubernetes.io/name` has it. The Secret is looked at every `interval` seconds, +-10 %.
+    `names`: the DNS names of the certificate (`service_names`). `app`: the program's name, the Secret's label
+    `app.kubernetes.io/name`. The Secret is checked every `interval` seconds, +-10 %.
     """
 
     def __init__(
@@ -115,8 +115,8 @@ class SharedCertificate:
         self._callbacks.append(callback)
 
     async def load(self, serving: ServingCertificate) -> None:
-        """Waits for an API server that cannot be reached. Raises ConfigurationError for what waiting does not
-        mend: missing rights or namespace, a foreign Secret.
+        """Waits for an API server that cannot be reached. Raises ConfigurationError for what waiting cannot fix:
+        missing permissions or namespace, a foreign Secret.
         """
         told: type[ApiError] | None = None
         while True:
@@ -161,7 +161,7 @@ class SharedCertificate:
             raise
 
     async def _shared_identity(self) -> Identity:
-        """What the Secret holds, after what was due has been done."""
+        """The identity in the Secret, renewed if that was due."""
         while True:
             try:
                 found: Secret | None = await self._client.get(Secret, self._secret, self._namespace)
@@ -187,7 +187,7 @@ class SharedCertificate:
 
 
 class LocalCertificate:
-    """As `SharedCertificate`, of one process alone and in its memory: for work outside of a cluster. No RBAC."""
+    """Like `SharedCertificate`, but for one process and in memory: for development outside a cluster. No RBAC."""
 
     def __init__(self, names: tuple[str, ...], *, clock: Clock, interval: float = 3600.0) -> None:
         from kubeshard.webhook.selfsigned import renewed  # loads cryptography
@@ -244,7 +244,7 @@ def _with_identity(secret: Secret, identity: Identity) -> Secret:
 
 
 def _read(secret: Secret, app: str) -> Identity | None:
-    """None for a damaged Secret. Raises ConfigurationError for one that is not ours."""
+    """None if the Secret is damaged. Raises ConfigurationError if it is not ours."""
     if secret.metadata.label(APP_LABEL) != app:
         raise ConfigurationError(
             f"secret {secret.key} exists and does not belong to {app}: delete it, or configure certificate files"

@@ -11,18 +11,18 @@
     @converts(OldApp, App)
     def upgrade(old: OldApp) -> App: ...
 
-The functions stay what they are, for tests and each other; `Webhooks` serves and registers them. Each may be `async`.
+The functions can still be called directly, as in tests; `Webhooks` serves and registers them. Each may be `async`.
 
-| it | then |
+| the function | result |
 |---|---|
-| returns | allowed; what a defaulting function returns is stored instead, as far as its class declares it |
-| returns an AdmissionAnswer | that is the answer |
+| returns | allowed; the fields that a defaulting function changed are stored |
+| returns an AdmissionAnswer | that answer |
 | raises Denied | refused, with its message; a conversion fails with it |
 | gets an object that does not fit the class | refused, with the reason, under the policy Fail |
-| raises anything else, hangs, returns something else | `failure_policy`: refused, or let through with a warning |
+| raises anything else, hangs, returns something else | `failure_policy`: refused, or allowed with a warning |
 
-Guaranteed: a defaulting function changes the fields that it changed, and no others, whatever its class does not
-declare. Not guaranteed: that a conversion keeps what a class does not declare; the classes of a conversion declare all.
+Guaranteed: defaulting preserves fields that the class does not declare. Not guaranteed: that a conversion keeps fields
+that a class does not declare; the classes of a conversion must declare all fields.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Denied(Exception):
 
 
 class When(TypedDict, total=False):
-    """When the API server calls, and what a failure means; what is left out is as the registration has it by
-    default.
+    """When the API server calls, and what happens on failure. Omitted entries have the API server's
+    defaults.
     """
 
     operations: tuple[Operation, ...]
@@ -71,18 +71,18 @@ class When(TypedDict, total=False):
     failure_policy: Policy
     """Default: Fail."""
     subresource: str
-    """Instead of writes of the object those of a part of it: `status`."""
+    """Writes of a subresource, such as `status`, instead of the object."""
     timeout: int
     """Seconds, 1 to 30; default 10."""
     namespaces: LabelSelector
     objects: LabelSelector
     conditions: Mapping[str, str]
-    """CEL expressions by name; all must hold."""
+    """CEL expressions by name; all must be true."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admits:
-    """What `validates` or `defaults` says of a function."""
+    """The declaration by `validates` or `defaults`."""
 
     does: Literal["validate", "default"]
     target: type[KubeObject]
@@ -104,7 +104,7 @@ class Admits:
 
 @dataclass(frozen=True, slots=True)
 class Converts:
-    """What `converts` says of a function."""
+    """The declaration by `converts`."""
 
     old: type[KubeObject]
     new: type[KubeObject]
@@ -146,25 +146,25 @@ class _Converts(Protocol[S, T]):
 
 
 def validates(target: type[T], **when: Unpack[When]) -> _Validates[T]:
-    """Makes a function of the object, of it and the former one (None on CREATE), or of these and the
-    `AdmissionRequest`, one that decides about requests.
+    """Declares a validating function of the new object, of new and old object (None on CREATE), or of these and the
+    `AdmissionRequest`.
     """
     return cast(_Validates[T], partial(_mark, Admits("validate", target, when)))
 
 
 def defaults(target: type[T], **when: Unpack[When]) -> _Defaults[T]:
-    """As `validates`, for a function that returns the object as it is to be stored (`msgspec.structs.replace`), or
-    None to leave it.
+    """Like `validates`, for a function that returns the object to store (`msgspec.structs.replace`), or None to leave
+    it unchanged.
     """
     return cast(_Defaults[T], partial(_mark, Admits("default", target, when)))
 
 
 def converts(old: type[S], new: type[T]) -> _Converts[S, T]:
-    """Makes a function of an object of one version, to one of another version of its kind, a step of conversion.
+    """Declares a conversion function from one version of a kind to another.
 
-    Versions need no step between each two of them: a version that all others convert to and from is enough. The name
-    and what else identifies the object is kept; labels and annotations are those of the result, unless it has no
-    `metadata` at all.
+    Not every pair of versions needs a function: a hub that all others convert to and from is enough. The name and the
+    rest of the object's identity are kept; labels and annotations are those of the result, unless it has no
+    `metadata`.
     """
     if old.KIND._replace(version="") != new.KIND._replace(version=""):
         raise TypeError(f"{old.KIND} and {new.KIND} are not versions of one kind")
@@ -182,18 +182,18 @@ def _mark(says: Admits | Converts, function: Any) -> Any:
 
 
 def says_of(function: Any) -> Admits | Converts | None:
-    """What its decorator says; None for a function without."""
+    """The function's declaration; None if it is not decorated."""
     found: Admits | Converts | None = getattr(function, _MARK, None)
     return found
 
 
 def name_of(function: Any) -> str:
-    """As part of names and paths: `no_latest` is `no-latest`."""
+    """The function's name in names and paths: `no_latest` becomes `no-latest`."""
     return str(function.__name__).strip("_").replace("_", "-").lower()
 
 
 def webhook_of(function: Any) -> Webhook:
-    """What serves a function that `validates` or `defaults`."""
+    """The webhook for a function that `validates` or `defaults`."""
     says = says_of(function)
     assert isinstance(says, Admits)
     policy = says.when.get("failure_policy", "Fail")
@@ -260,7 +260,7 @@ def _defaulted(target: type[Any], request: AdmissionRequest, new: Any, result: A
 
 
 def _arity(function: Any) -> int:
-    """How many of (new, old, request) it takes. Raises TypeError."""
+    """The number of arguments of (new, old, request) that it takes. Raises TypeError."""
     taken = signature(function)
     for arity in (3, 2, 1):
         try:

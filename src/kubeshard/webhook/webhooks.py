@@ -1,12 +1,12 @@
-"""The webhooks of an operator: served, registered, with a certificate of their own.
+"""The webhooks of an operator: served, registered, with their own certificate.
 
     run(Manager([...], servers=[Webhooks("apps", [no_latest, one_replica, upgrade, downgrade])]))
 
-Guaranteed: a webhook is registered after the server listens, and again when the certificate's authority changes and
-every ten minutes, so that what somebody takes away comes back; a configuration of this name whose functions are all
-gone is emptied. Every replica registers the same. While registering fails, it is tried again and logged; serving does
-not depend on it. Not guaranteed: that a webhook is called during the first start of a new operator; `failurePolicy`
-decides then as it does in a failure.
+Guaranteed: a webhook is registered once the server listens, and again when the certificate's authority changes and
+every ten minutes, which restores what somebody removed; a configuration with this name and no functions left is
+emptied. Every replica registers the same. A failing registration is logged and retried; serving does not depend on it.
+Not guaranteed: that a webhook is called during the first start of a new operator; `failurePolicy` applies then as in
+any failure.
 
 | what for | RBAC |
 |---|---|
@@ -66,16 +66,16 @@ def _checked(url: str) -> str:
 
 
 class Webhooks:
-    """Serves functions that are decorated with `validates`, `defaults` and `converts`; for a manager's `servers`.
+    """Serves functions decorated with `validates`, `defaults` and `converts`; for a manager's `servers`.
 
-    `name` is the operator's: of its webhook configurations, its Service (`service`), which forwards port 443 to `port`
-    here, and, in its Secret, of its certificate. `namespace` is the Service's; default: the pod's. Outside of a cluster
-    give a `url` under which the API server reaches this process, as in `https://127.0.0.1`; without a port, that of the
-    server is added, and the certificate stays in memory.
+    `name`: the operator's name, used for its webhook configurations, its Service (`service`), which forwards port 443
+    to `port` here, and the Secret of its certificate. `namespace`: the Service's; default: the pod's. Outside a
+    cluster set `url` to the URL at which the API server reaches this process, as in `https://127.0.0.1`; without a
+    port, that of the server is added, and the certificate is kept in memory.
 
-    `certificates`: files instead of a certificate of one's own. Then `annotations` of the configurations tell who puts
-    the authority there (`cert-manager.io/inject-ca-from`), and no other authority is registered. `register=False`:
-    somebody else applies `manifests`.
+    `certificates`: files instead of a self-managed certificate. Then `annotations` of the configurations determine who
+    injects the authority (`cert-manager.io/inject-ca-from`), and no other authority is registered. `register=False`:
+    you apply `manifests` yourself.
 
     Raises TypeError and ValueError for functions that cannot be served, ValueError for a `url` that cannot be called.
     """
@@ -108,11 +108,11 @@ class Webhooks:
         self._registry = registry
         self._server: WebhookServer | None = None
         self.routes: Routes = self._routes()
-        """What is served where; for a `WebhookServer` or an `AdmissionApp` of one's own."""
+        """The routes; for your own `WebhookServer` or `AdmissionApp`."""
 
     @property
     def port(self) -> int:
-        """The real port; 0 while nothing listens."""
+        """The actual port; 0 while the server does not listen."""
         return self._server.port if self._server else 0
 
     @property
@@ -121,13 +121,13 @@ class Webhooks:
         return None if self._url else (self._service, self._place[1])
 
     def unready(self) -> str | None:
-        """Why API servers cannot call; for a readiness check, which a manager has by itself."""
+        """Why API servers cannot call, or None; a manager adds it as a readiness check."""
         return None if self._server is not None and self._server.ready() else "the webhooks are not served"
 
     def manifests(self, ca_bundle: str = "", *, namespace: str | None = None) -> list[Manifest]:
         """The webhook configurations to apply. Conversion is a stanza of a definition: `conversion`.
 
-        `ca_bundle` is base64 of PEM; without, somebody else fills it in.
+        `ca_bundle` is base64 of PEM; without it, somebody else must inject it.
         """
         address = self._address(namespace)
         metadata = {"annotations": self._annotations} if self._annotations else {}
@@ -158,14 +158,14 @@ class Webhooks:
             yield Grant.on(crds, "patch", name=name)
 
     async def run_with(self, client: Client) -> None:
-        """Serves and registers until cancelled. Raises ConfigurationError where nobody could call, as of
-        `WebhookServer` and of the certificate.
+        """Serves and registers until cancelled. Raises ConfigurationError if nobody could call, like
+        `WebhookServer` and the certificate source.
         """
         world = client.world
         namespace = self._namespace or world.host.pod_namespace()
         if not self._url and not namespace:
             raise ConfigurationError(
-                f"webhooks {self.name}: outside of a pod, say the Service's namespace=, or the url= of this process"
+                f"webhooks {self.name}: outside a pod, set the Service's namespace=, or the url= of this process"
             )
         certificates = self._certificates(client, namespace)
         host, port = self._place
@@ -225,7 +225,7 @@ class Webhooks:
             )
 
     async def _emptied(self, writer: Client, kind: str) -> None:
-        """Where an earlier version of the operator registered functions: they would be called in vain."""
+        """Removes functions that an earlier version of the operator registered."""
         path = f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s/{self.name}"
         try:
             await writer.raw("GET", path)
