@@ -48,6 +48,7 @@ _CLIENTS = 16
 WITH_KOPF = {
     "no-ops": "a change of an object, for which there is nothing to do",
     "events": "the same, kopf's handler being one of events, which is not retried",
+    "handlers": "the same, both being handlers of events",
     "statuses": "a change of an object, and its status is written",
 }
 

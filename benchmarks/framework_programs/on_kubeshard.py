@@ -1,4 +1,4 @@
-"""An operator on kubeshard, and its cache alone. Run: on_kubeshard.py no-ops|events|statuses|sync
+"""An operator on kubeshard, and its cache alone. Run: on_kubeshard.py no-ops|events|handlers|statuses|sync
 
 What it does for each Gauge is what `on_kopf.py` and `controller_runtime/main.go` do.
 """
@@ -12,7 +12,7 @@ import sys
 from gauge import Gauge, GaugeStatus
 
 from kubeshard import ALL, Client, Context, Controller, Manager, ObjectMeta, Watch, generation_changed, run
-from kubeshard.cache import Cache
+from kubeshard.cache import Cache, Delta
 
 
 async def no_op(ctx: Context, gauge: Gauge) -> None:
@@ -25,6 +25,18 @@ async def status(ctx: Context, gauge: Gauge) -> None:
     metadata = ObjectMeta(name=gauge.metadata.name, namespace=gauge.metadata.namespace)
     wanted = Gauge(metadata=metadata, status=GaugeStatus(seen=gauge.spec.value))
     await ctx.client.apply(wanted, subresource="status", base=gauge, force=True)
+
+
+async def handler(delta: Delta[Gauge]) -> None:
+    pass
+
+
+async def handlers() -> None:
+    async with await Client.connect() as client:
+        cache = Cache(client)
+        cache.declare(Gauge).add_handler(handler)
+        async with cache.running():
+            await asyncio.Event().wait()
 
 
 async def sync() -> None:
@@ -49,11 +61,11 @@ def main() -> None:
         case "statuses":
             watch = Watch(Gauge, when=generation_changed)
             controller = Controller(name="gauges", reconciler=status, primary=watch, workers=15)
-        case "sync":
+        case "handlers" | "sync" as what:
             from kubeshard.runtime.loop import loop_factory
 
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
-                runner.run(sync())
+                runner.run(handlers() if what == "handlers" else sync())
             return
     run(Manager([controller], metrics_address=None, health_address=None))
 

@@ -6,8 +6,9 @@ So a version cannot be used in a state that has none, and items of one full list
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from kubeshard.cache.snapshot import Snapshot
 from kubeshard.core.objects import KubeObject
@@ -44,15 +45,14 @@ Request = List | Watch | Probe | Pause
 # States. `version` is the last version: that of the newest event, bookmark or full list; "" before the first one.
 
 
-@dataclass(slots=True)
-class Streaming(Generic[T]):
+class Streaming(msgspec.Struct, Generic[T]):
     """Listing everything with a watch that starts with the existing objects."""
 
     version: str
     """The version that was known before; the list shows whether the history went back."""
     rewrites: int
     """The known rewrites of the history at the start of the list."""
-    entries: Snapshot[T] = field(default_factory=Snapshot)
+    entries: Snapshot[T] = msgspec.field(default_factory=Snapshot)
     opened_at: float | None = None
     due: float = 0.0
     """As in `Watching`, once it is open."""
@@ -62,15 +62,14 @@ class Streaming(Generic[T]):
         return Watch("", initial=True)
 
 
-@dataclass(slots=True)
-class Listing(Generic[T]):
+class Listing(msgspec.Struct, Generic[T]):
     """Listing everything in pages."""
 
     version: str
     """As in `Streaming`."""
     rewrites: int
     """As in `Streaming`."""
-    entries: Snapshot[T] = field(default_factory=Snapshot)
+    entries: Snapshot[T] = msgspec.field(default_factory=Snapshot)
     streaming_refused: bool = False
     """Whether the server has just rejected a streaming list as invalid."""
 
@@ -79,8 +78,7 @@ class Listing(Generic[T]):
         return List()
 
 
-@dataclass(slots=True)
-class Opening:
+class Opening(msgspec.Struct):
     """Opening a watch at the last version."""
 
     version: str
@@ -94,8 +92,7 @@ class Opening:
         return Watch(self.version)
 
 
-@dataclass(slots=True)
-class Probing:
+class Probing(msgspec.Struct):
     """Reading the server's current version."""
 
     version: str
@@ -107,8 +104,7 @@ class Probing:
         return Probe()
 
 
-@dataclass(slots=True)
-class Watching:
+class Watching(msgspec.Struct):
     """Receiving changes, on the request of the previous state."""
 
     version: str
@@ -122,8 +118,7 @@ class Watching:
     """Whether a probe has shown, since the last new event, that anything older than the last version is a replay."""
 
 
-@dataclass(slots=True)
-class Pausing(Generic[T]):
+class Pausing(msgspec.Struct, Generic[T]):
     """Waiting before another attempt."""
 
     seconds: float

@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, NoReturn, Protocol, TypeVar
+
+import msgspec
 
 from kubeshard.cache.listwatch import (
     LONGEST_WATCH,
@@ -68,14 +69,13 @@ class Interrupted(NamedTuple):
     seconds: float
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(msgspec.Struct):
     """Counts of what happened to list/watches. `errors`: those that failed, by the class of the error."""
 
     full_reads: int = 0
     rewinds: int = 0
     unexpected_answers: int = 0
-    errors: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = msgspec.field(default_factory=Counter)
 
     def add(self, other: Tally) -> None:
         """Without the errors."""

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated, current
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.pace import Pace
-from kubeshard.controller.mapping import KeysOf, states
+from kubeshard.controller.mapping import KeysOf, states, to_itself
 from kubeshard.controller.metrics import ControllerMetrics, TriggerStep
 from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
@@ -117,7 +117,9 @@ class Trigger:
             if _is_renewal(delta):
                 self._renewed(about)
             what, priority = _what(delta)
-            self._map(about, states(delta), what, priority)
+            # Both states of what triggers itself have the same key.
+            seen = (current(delta),) if self._keys_of is to_itself else states(delta)
+            self._map(about, seen, what, priority)
 
     async def run(self) -> None:
         """Maps again what failed, and resyncs, until cancelled."""

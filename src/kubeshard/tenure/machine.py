@@ -37,9 +37,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeAlias
+
+import msgspec
 
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.versions import compare
@@ -69,38 +70,33 @@ class State(Enum):
 LAST_STATES = frozenset({State.LOST, State.REFUSED, State.ENDED})
 
 
-@dataclass(frozen=True, slots=True)
-class Get:
+class Get(msgspec.Struct, frozen=True):
     """Read the Lease from the API server's storage (resourceVersion ""). Result: `found`, or `failed`."""
 
     timeout: float
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(msgspec.Struct, frozen=True):
     """Result: `written`, `rejected` (somebody created it first) or `failed`."""
 
     lease: Lease
     timeout: float
 
 
-@dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(msgspec.Struct, frozen=True):
     """Result: `written`, `rejected` (conflict), `found(None)` (it is gone) or `failed`."""
 
     lease: Lease
     timeout: float
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """Nothing to do before `until`, unless something is observed."""
 
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """The machine is in a final state; see `reason` and `released`."""
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic
+
+import msgspec
 
 from kubeshard.workqueue.levels import K
 from kubeshard.workqueue.reasons import Cause, Reason
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingKey(Generic[K]):
+class WaitingKey(msgspec.Struct, Generic[K], frozen=True):
     """A key that is queued or being processed."""
 
     key: K
@@ -20,8 +20,7 @@ class WaitingKey(Generic[K]):
     why: tuple[Cause, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DelayedKey(Generic[K]):
+class DelayedKey(msgspec.Struct, Generic[K], frozen=True):
     """A key that will be added."""
 
     key: K
@@ -32,8 +31,7 @@ class DelayedKey(Generic[K]):
     """Whether it is debounced, so that another trigger may postpone it."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueView(Generic[K]):
+class QueueView(msgspec.Struct, Generic[K], frozen=True):
     """Counts are for all keys; the tuples contain the first few."""
 
     name: str
