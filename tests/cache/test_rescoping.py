@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 from scripted_client import ScriptedClient, Stream, Widget, unreadable
 
 from kubeshard import ALL
-from kubeshard.cache import Added, Cache, CacheBehind, Deleted, Delta, Informer, OutsideScope, Scope, Updated
+from kubeshard.cache import (
+    Added,
+    Cache,
+    CacheBehind,
+    Deleted,
+    Delta,
+    Informer,
+    OutsideScope,
+    Scope,
+    UndeclaredKind,
+    Updated,
+)
 from kubeshard.cache.pace import STEPS
 from kubeshard.client.watching import WatchEvent
 from kubeshard.core.encoding import UndecodableObject
@@ -271,6 +282,17 @@ async def test_who_declared_the_old_scope_goes_on_reading_the_informer() -> None
         assert cache.informer(Widget) is informer
         cache.remove(informer)
         assert cache.informers == (anew,)
+
+
+@virtual_time
+async def test_scopes_that_nobody_asked_for_are_not_remembered() -> None:
+    async with world(X) as (_, cache, informer, _):
+        for number in range(20):
+            await cache.rescope(informer, namespaces(f"n{number}"))
+        assert cache.informer(Widget, X) is informer
+        with pytest.raises(UndeclaredKind):
+            cache.informer(Widget, namespaces("n3"))
+        assert len(cache._moved) == 1
 
 
 @virtual_time

@@ -359,3 +359,18 @@ def test_the_search_lets_pass_what_takes_the_world_from_outside() -> None:
 )
 def test_the_search_finds_who_does_not_hand_the_world_on(code: str, found: bool) -> None:
     assert bool(list(fresh_starts(ast.parse(code)))) == found
+
+
+def test_every_task_has_a_name_for_those_who_look_at_what_a_process_does() -> None:
+    nameless = [
+        f"{path.name}:{node.lineno}"
+        for path in sources()
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and (
+            node.func.attr == "ensure_future"
+            or (node.func.attr == "create_task" and "name" not in [each.arg for each in node.keywords])
+        )
+    ]
+    assert nameless == []

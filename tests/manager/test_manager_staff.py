@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,7 +14,7 @@ from manager_bench import FakeMembership, Item, ManagerBench
 
 from kubeshard.cache import UndeclaredKind
 from kubeshard.client import Client, ClusterConfig
-from kubeshard.controller import Context, Controller, EveryKind, Index
+from kubeshard.controller import Context, Controller, EveryKind, Index, TimerSource
 from kubeshard.core import ConfigMap, Kind, ObjectMeta, PartialObject, Secret, Unavailable, metadata_only
 from kubeshard.manager import LeaderElection, Manager
 from kubeshard.testing.virtual_time import settle, virtual_time
@@ -107,6 +108,53 @@ async def test_an_index_that_another_controller_has_otherwise_is_refused_and_not
         await manager.remove("maps")
         with pytest.raises(UndeclaredKind):
             manager.cache.informer(ConfigMap)
+
+
+@virtual_time
+async def test_a_run_that_removes_its_own_controller_is_told_that_it_cannot_wait_for_itself() -> None:
+    told: list[str] = []
+    managers: list[Manager] = []
+
+    async def removes(ctx: Context, obj: ConfigMap) -> None:
+        try:
+            await managers[0].remove("maps")
+        except RuntimeError as error:
+            told.append(str(error))
+
+    itself = Controller(name="maps", reconciler=removes, primary=ConfigMap)
+    async with cluster() as client, running(client, itself) as manager:
+        managers.append(manager)
+        await client.create(ConfigMap(metadata=ObjectMeta(name="again", namespace="default")))
+        await asyncio.sleep(5)
+        assert told[0].startswith("a run of controller maps cannot remove the controller or its cluster")
+        async with asyncio.timeout(1):
+            await manager.remove("maps")
+
+
+@virtual_time
+async def test_every_task_of_a_running_manager_has_a_name_of_its_own() -> None:
+    def each(kind: Kind) -> Controller[Any] | None:
+        return None
+
+    for_election = controller("maps", Seen(10.0), Secret, owns=[ConfigMap], sources=[TimerSource(1.0, list)])
+    async with (
+        cluster() as client,
+        running(client, for_election, EveryKind(each), leader_election=ELECTION) as manager,
+    ):
+        manager.add(controller("second", Seen(1000.0), needs_leadership=False))
+        await asyncio.sleep(30)
+        names = {task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}}
+        assert len(names) > 10
+        assert {name for name in names if re.fullmatch(r"Task-\d+", name)} <= {managers_own_task(manager)}
+
+
+def managers_own_task(manager: Manager) -> str:
+    """The one that the test has made for `manager.run()`."""
+    return next(
+        task.get_name()
+        for task in asyncio.all_tasks()
+        if getattr(task.get_coro(), "__qualname__", "") == "Manager.run"
+    )
 
 
 def test_two_servers_of_one_name_are_refused() -> None:

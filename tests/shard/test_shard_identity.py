@@ -31,7 +31,10 @@ def test_in_a_pod_the_pods_name_uid_and_namespace_are_taken_not_the_nodes() -> N
     assert shard.drain == "drain.alpha.sharding.timebertt.dev/ring"
 
 
-def test_outside_of_a_pod_the_host_names_the_shard_and_the_namespace_must_be_given() -> None:
+def test_outside_of_a_pod_the_host_names_the_shard_and_the_caller_or_the_kubeconfig_the_namespace() -> None:
+    assert identify("ring", world=OUTSIDE, outside="dev").namespace == "dev"
+    assert identify("ring", namespace="ns", world=OUTSIDE, outside="dev").namespace == "ns"
+    assert identify("ring", world=IN_POD, outside="dev").namespace == "op-system"
     assert identify("ring", namespace="ns", world=OUTSIDE).name == "laptop"
     with pytest.raises(ConfigurationError) as refusal:
         identify("ring", world=OUTSIDE)

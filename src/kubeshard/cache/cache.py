@@ -71,6 +71,8 @@ class Cache:
         self._informers: dict[tuple[Form[Any], Scope], Informer[Any]] = {}
         self._moved: dict[tuple[Form[Any], Scope], Informer[Any]] = {}
         """By their previous scopes."""
+        self._asked: set[tuple[Form[Any], Scope]] = set()
+        """The places that were declared or used, and not only passed through."""
         self._users: Counter[Informer[Any]] = Counter()
         """User counts of informers that were not declared permanently."""
         self.declarations = 0
@@ -193,7 +195,9 @@ class Cache:
                 raise ConfigurationError(f"{form} has an informer in that scope already: use that one")
             self.declarations += 1
             del self._informers[form, old]
-            self._moved[form, old] = self._informers[form, scope] = informer
+            self._informers[form, scope] = informer
+            if (form, old) in self._asked:
+                self._moved[form, old] = informer
             self._moved.pop((form, scope), None)
             if self.scope_of(form.kind) == old:
                 self._scopes[form.kind] = scope
@@ -348,6 +352,7 @@ class Cache:
 
     def _made(self, form: Form[T], scope: Scope) -> Informer[T]:
         """The informer for that form and scope, created and started if necessary. Raises ConfigurationError."""
+        self._asked.add((form, scope))
         informer = self._informers.get((form, scope))
         if informer is not None:
             return informer
@@ -378,6 +383,7 @@ class Cache:
         for places in (self._informers, self._moved):
             for place in [place for place, known in places.items() if known is informer]:
                 del places[place]
+                self._asked.discard(place)
 
     def _start(self, informer: Informer[Any], tasks: asyncio.TaskGroup) -> None:
         self._running[informer] = tasks.create_task(informer.run(), name=f"informer {informer}")

@@ -13,10 +13,7 @@ import gc
 import sys
 from importlib import import_module
 
-COLLECT_AFTER = 20_000
-"""Objects that may come to be before Python's garbage collector looks at the youngest. What imports make is no garbage,
-and at its default it looks at that a hundred times before a command begins.
-"""
+from kubeshard.runtime.collector import COLLECT_AFTER
 
 
 def main() -> None:

@@ -256,6 +256,14 @@ class Run:
         call_in_loop(callback, self._loop)
 
     @property
+    def owner(self) -> str:
+        return self._owner
+
+    @property
+    def over(self) -> bool:
+        return self._over
+
+    @property
     def threads(self) -> int:
         """How many threads have not ended."""
         return len(self._threads)
@@ -268,6 +276,12 @@ class Run:
 
 
 _current: ContextVar[Run | None] = ContextVar("kubeshard.controller.run", default=None)
+
+
+def current_owner() -> str:
+    """The controller to whose run the current task belongs, until the run is over; else `""`."""
+    run = _current.get()
+    return "" if run is None or run.over else run.owner
 
 
 class CurrentRun:

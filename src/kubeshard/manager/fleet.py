@@ -105,7 +105,7 @@ class Fleet(Collector):
 
     async def remove(self, name: str) -> None:
         """Returns when the runs there have ended; cancelled, it cancels them, and the cluster goes all the same. Raises
-        KeyError, ValueError for the one in which the objects of a ring are.
+        KeyError, ValueError for the one in which the objects of a ring are, RuntimeError in one of these runs.
         """
         if name in self._waiting:
             self._forget(name)
@@ -116,6 +116,7 @@ class Fleet(Collector):
         if member.leaves:
             await asyncio.wait([member.task])
             return
+        self._staff.refuse_own_run(self._staff.runners_in(name))
         member.leaves = True
         try:
             await self._staff.disengage(name)

@@ -80,7 +80,7 @@ class LeaderElector:
         self._client = client.with_user_agent("leader-election").impatient()
         self._clock = world.clock
         self._metrics = metrics
-        namespace = election.namespace or client.namespace
+        namespace = election.namespace or world.host.pod_namespace() or client.namespace
         claim = Claim(namespace, election.name, self.identity, election.timing)
         self._machine = Machine(claim, world.rng.uniform)
 

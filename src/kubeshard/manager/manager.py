@@ -212,7 +212,8 @@ class Manager:
         """Removes a controller: no further run starts, and this returns when the running ones have ended, however
         long that takes; if cancelled, it cancels them. Informers without another user stop.
 
-        Raises KeyError, and ValueError for a controller of a ring: its shard would keep objects that nobody reconciles.
+        Raises KeyError, RuntimeError in a run of the controller itself, and ValueError for a controller of a ring: its
+        shard would keep objects that nobody reconciles.
         """
         await self._staff.remove(name)
 
@@ -226,7 +227,7 @@ class Manager:
 
     async def remove_cluster(self, name: str) -> None:
         """Removes a cluster: no further run starts there, and this returns when the running ones have ended, however
-        long that takes; if cancelled, it cancels them. Raises KeyError.
+        long that takes; if cancelled, it cancels them. Raises KeyError, and RuntimeError in one of these runs.
         """
         await self._fleet.remove(name)
 

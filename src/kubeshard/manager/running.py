@@ -27,13 +27,11 @@ from kubeshard.core.errors import KubeshardError
 from kubeshard.manager.debug_page import as_text
 from kubeshard.manager.ending import ending_of
 from kubeshard.manager.manager import Manager
+from kubeshard.runtime.collector import COLLECT_AFTER
 from kubeshard.runtime.init_process import leave_init_to_a_parent
 from kubeshard.runtime.logs import get_logger, setup
 from kubeshard.runtime.loop import LoopWatch, loop_factory
 from kubeshard.runtime.threads import FollowedExecutor
-
-COLLECT_AFTER = 20_000
-"""Allocations between two collections of the youngest generation by Python's garbage collector."""
 
 _log = get_logger("kubeshard.manager")
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.controller import Controller, check_controllers
+from kubeshard.controller.in_flight import current_owner
 from kubeshard.controller.outposts import Outpost
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.watch import check_classes
@@ -93,7 +94,7 @@ class Staff:
 
     async def remove(self, name: str) -> None:
         """Returns when the controller's runs have ended. If cancelled, it cancels them, and the controller is removed
-        anyway. Raises KeyError, and ValueError for one that the ring shards.
+        anyway. Raises KeyError, ValueError for one that the ring shards, RuntimeError in a run of its own.
         """
         (controller,) = [each for each in self.controllers if each.name == name] or (None,)
         if controller is None:
@@ -102,6 +103,7 @@ class Staff:
             raise ValueError(
                 f"controller {name} belongs to a ring: without it this shard would keep objects that nobody reconciles"
             )
+        self.refuse_own_run(runner for runner in self.runners if runner.controller.name == name)
         self._leaving.add(name)
         try:
             await self._dismiss(each for each in self._hired if _controller_of(each.part).name == name)
@@ -111,6 +113,15 @@ class Staff:
                 controller in self.controllers
             ):  # else another removal, which waited for the same, was here before
                 self.controllers.remove(controller)
+
+    def refuse_own_run(self, leaving: Iterable[ControllerRunner]) -> None:
+        """Raises RuntimeError in a run of one of them: it would wait for its own end."""
+        owner = current_owner()
+        if owner and any(runner.name == owner for runner in leaving):
+            raise RuntimeError(
+                f"a run of controller {owner} cannot remove the controller or its cluster, because it would wait for "
+                "its own end: let a Runnable of the manager do it"
+            )
 
     def employ(self, runnables: Iterable[Runnable], works: Iterable[Work]) -> None:
         """Adds what is not a controller; `works` do not need leadership."""

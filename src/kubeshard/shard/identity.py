@@ -72,11 +72,13 @@ def identify(
     namespace: str | None = None,
     *,
     world: World,
+    outside: str = "",
     pod_name_required: bool = False,
 ) -> ShardIdentity:
     """The identity of this process.
 
-    `name` defaults to the pod's name, outside a pod to the host's; `namespace` to the pod's.
+    `name` defaults to the pod's name, outside a pod to the host's; `namespace` to the pod's,
+    outside a pod to `outside`, as in `client.namespace`.
     `pod_name_required`: the ring's admission policies compare the shard label with the pod's name, so
     another name is refused. Raises ConfigurationError.
     """
@@ -90,7 +92,7 @@ def identify(
             f"shard name {name!r} is not the name of this pod ({pod.name if pod else 'none found'}): "
             "the ring's admission policies would refuse every write of this shard"
         )
-    namespace = namespace or host.pod_namespace()
+    namespace = namespace or host.pod_namespace() or outside
     if not namespace:
         raise ConfigurationError(
             "outside a pod the namespace of the shard's Lease is unknown: set Sharding(..., namespace=...)"

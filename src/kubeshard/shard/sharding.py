@@ -73,7 +73,8 @@ class Sharding:
     """This process's membership in a ring (`kubeshard.manager.membership.Membership`); one per process.
 
     `name` defaults to the pod's name, outside of a pod to the host's; `namespace`, of the Lease, to the
-    pod's. `mode`: see the module. What is sharded says the ControllerRing, where there is one, else the watches with
+    pod's, outside of a pod to that of the kubeconfig's context. `mode`: see the module.
+    What is sharded says the ControllerRing, where there is one, else the watches with
     `sharded=True`, in that case in the namespaces of `namespace_selector` (default: all but kube-system and
     sharding-system); where there is neither, the ControllerRing is waited for. `resources` counts instead of both, and
     spares the process from reading the ControllerRing. `takeover`: when a Lease that a
@@ -141,6 +142,7 @@ class Sharding:
             self.ring,
             self._name,
             self._namespace,
+            outside=client.namespace,
             pod_name_required=self._pod_name_required,
             world=client.world,
         )

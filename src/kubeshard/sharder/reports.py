@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from kubeshard.core.conditions import Condition
+from kubeshard.core.conditions import Condition, shortened
 from kubeshard.core.kinds import GroupResource
 from kubeshard.sharding.api import READY
 from kubeshard.sharding.classification import RingResources
@@ -118,7 +118,7 @@ def findings(
         (DRAIN_STUCK, "True", "DrainNotAcknowledged", _stuck(report)),
     ]
     return [
-        Condition(type=type_, status=status, reason=reason, message=shortened(message))
+        Condition(type=type_, status=status, reason=reason, message=shortened(message, MAX_MESSAGE))
         for type_, status, reason, message in candidates
         if message
     ]
@@ -144,13 +144,6 @@ def shard_problems(shards: list[Shard], max_shards: int) -> list[str]:
     if (count := sum(shard.valid and shard.state.available for shard in shards)) > max_shards:
         problems.append(f"{count} shards are available, only the {max_shards} oldest take part")
     return problems[:10]
-
-
-def shortened(message: str) -> str:
-    """Cut to a readable length: the API server refuses a whole status for one condition that is too
-    long.
-    """
-    return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
 
 
 def _unresolved(report: RingReport, resources: RingResources) -> str:

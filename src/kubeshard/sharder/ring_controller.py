@@ -25,7 +25,7 @@ from kubeshard.controller.predicates import Predicate, changed, generation_chang
 from kubeshard.controller.reconciler import Reconciler, Result
 from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
-from kubeshard.core.conditions import Condition, set_condition
+from kubeshard.core.conditions import Condition, set_condition, shortened
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import Key
 from kubeshard.core.patches import ApplyPatch
@@ -33,7 +33,7 @@ from kubeshard.core.times import second_time
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.reports import DRAIN_STUCK, OWN_CONDITIONS, findings, shortened, with_findings
+from kubeshard.sharder.reports import DRAIN_STUCK, MAX_MESSAGE, OWN_CONDITIONS, findings, with_findings
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import (
@@ -141,7 +141,7 @@ class ControllerRings(Reconciler[ControllerRing]):
         try:
             await self._apply_webhook(ctx, ring, obj)
         except ApiError as error:
-            message = shortened(f"error reconciling webhooks for ControllerRing: {error}")
+            message = shortened(f"error reconciling webhooks for ControllerRing: {error}", MAX_MESSAGE)
             await self._report_failure(ctx, ring, obj, message[:1].upper() + message[1:])
             raise
         message = "ControllerRing was successfully reconciled"

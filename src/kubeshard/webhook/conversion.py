@@ -2,7 +2,8 @@
 
 Guaranteed: the path from one version to another is the shortest one, through a hub if there is no direct step; the
 identity of an object does not change; one object that cannot be converted fails the review with its name, as the API
-server requires, and nothing else does. Not guaranteed: fields that a class on the path does not declare.
+server requires, and nothing else does. Not guaranteed: fields that a class on the path does not declare; that a review
+ends in time if a step that is a plain function takes long, because nothing can interrupt it.
 """
 
 from __future__ import annotations

@@ -72,7 +72,10 @@ async def _run(options: Options) -> None:
             )
         _spare_the_collector()
         click.echo(_welcome(served.url, path, options))
-        ending = [asyncio.ensure_future(wait) for wait in (stopping.wait(), served.failed())]
+        ending = [
+            asyncio.create_task(stopping.wait(), name="stop"),
+            asyncio.create_task(served.failed(), name="failure"),
+        ]
         await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
         for wait in ending:
             wait.cancel()
