@@ -131,6 +131,8 @@ class FakeTenure:
 class FakeMembership:
     """A ring that shards controllers whose name begins with `sharded`. `wait`: seconds until the Lease is held."""
 
+    objects_in = ""
+
     def __init__(self, order: list[str], wait: float = 0.0) -> None:
         self.order = order
         self.wait = wait

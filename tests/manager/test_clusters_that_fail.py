@@ -10,7 +10,7 @@ from clusters import DEFAULT, Places, Seen, refused
 
 from kubeshard import EVERY_CLUSTER, HOME, OTHER_CLUSTERS
 from kubeshard.controller import Context, Controller, Watch
-from kubeshard.core import ConfigMap, Key, ObjectMeta, Secret
+from kubeshard.core import ConfigMap, Key, KubeObject, ObjectMeta, Secret
 from kubeshard.manager.kinds import START_PATIENCE
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -204,3 +204,23 @@ async def test_home_that_cannot_be_reached_at_the_start_keeps_others_waiting_for
             await asyncio.sleep(START_PATIENCE + 1)
             assert seen.of("eu") == ["one"]
             assert seen.of(HOME) == []
+
+
+class Gadget(KubeObject, group="example.com", version="v1"):
+    pass
+
+
+@virtual_time
+async def test_a_kind_that_a_watched_cluster_lacks_is_told_with_who_needs_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    parts = Watch(Gadget, to=lambda _, obj: [Key(DEFAULT, "app")], clusters=OTHER_CLUSTERS)
+    async with Places("eu") as places:
+        await places.home.put("one")
+        seen = Seen()
+        async with places.manager(controller(seen, maps=[parts], clusters=[HOME])):
+            await asyncio.sleep(30)
+            assert seen.of(HOME) == ["one"]
+    (told,) = [each.fields for each in caplog.records if each.fields.get("cause") == "not served"]  # type: ignore[attr-defined]
+    assert told["kind"] == "Gadget.v1.example.com@eu"
+    assert (told["cluster"], told["controllers"]) == ("eu", "maps in eu")

@@ -268,13 +268,13 @@ def test_a_manager_without_the_cluster_of_the_objects_says_so() -> None:
     simulate(scene)
 
 
-def test_the_cluster_of_the_objects_is_not_taken_away_from_a_shard() -> None:
+def test_the_cluster_of_the_objects_is_not_taken_away_from_a_shard_nor_from_a_sharder() -> None:
     async def scene() -> None:
         async with working(apart=True) as team:
-            manager = team.world.processes["s0"].manager
-            assert manager is not None
-            with pytest.raises(ValueError, match="the objects of a ring are in cluster work"):
-                await manager.remove_cluster(WORK)
+            for process in (team.world.processes["s0"], team.shard("x", mode="sharder")):
+                assert process.manager is not None
+                with pytest.raises(ValueError, match="the objects of a ring are in cluster work"):
+                    await process.manager.remove_cluster(WORK)
             await team.world.make_things(5, prefix="later")
             await team.until_settled(*SHARDS)
 

@@ -8,6 +8,9 @@ from typing import Annotated, Any, Literal, assert_type
 
 from kubeshard import (
     ALL,
+    EVERY_CLUSTER,
+    HOME,
+    OTHER_CLUSTERS,
     Applied,
     BlockingReconciler,
     Client,
@@ -357,6 +360,28 @@ manager = Manager(
 )
 manager.add(controller)
 Manager([controller], sharding=Sharding("ring", mode="both"))
+
+# Several clusters.
+
+
+async def spreads(ctx: Context, site: Site) -> None:
+    assert_type(ctx.cluster, str)
+    elsewhere = ctx.at("eu")
+    assert_type(elsewhere.cache.get(Site, site.metadata.name), Site | None)
+    assert_type(await elsewhere.client.get(Site, site.metadata.name), Site)
+    assert_type(ctx.key.at("eu"), Key)
+
+
+everywhere = Controller(
+    name="everywhere",
+    reconciler=spreads,
+    primary=Site,
+    maps=[Watch(Theme, to=sites_of, clusters=OTHER_CLUSTERS)],
+    clusters=EVERY_CLUSTER,
+)
+several = Manager([everywhere], clusters={"eu": "prod-eu"}, sharding=Sharding("ring", objects_in="eu"))
+several.add_cluster("us", "prod-us")
+Controller(name="some", reconciler=spreads, primary=Site, clusters=[HOME, "eu"])
 assert_type(run(manager), None)
 
 

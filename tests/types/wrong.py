@@ -224,6 +224,8 @@ EveryKind(lambda kind: kind.plural)  # mistake: a controller, or None
 Manager([Sites()])  # mistake: a reconciler is not a controller
 Manager(Controller(name="a", reconciler=Sites(), primary=Site))  # mistake: a list
 Manager([], sharding="ring")  # mistake: Sharding("ring")
+Manager([], clusters=["eu"])  # mistake: clusters have names
+Controller(name="a", reconciler=Sites(), primary=Site, clusters=5)  # mistake: a list of names
 Manager([], leader_election="operator")  # mistake: LeaderElection(name="operator")
 Sharding("ring", mode="all")  # mistake: no such mode
 manager.add(EveryKind(labelled))  # mistake: a controller

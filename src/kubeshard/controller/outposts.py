@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Any
 
+from kubeshard.cache.informer import Informer
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.watched import mapped
@@ -29,10 +31,10 @@ class Outpost:
         self._watches = [
             watch for watch in runner.controller.crossing_watches if cluster.name in (watch.clusters or ())
         ]
-        self._informers = []
+        self.informers: list[Informer[Any]] = []
         try:
             for watch in self._watches:
-                self._informers.append(cluster.hold_watched(watch))
+                self.informers.append(cluster.hold_watched(watch))
         except BaseException:
             self.discard()
             raise
@@ -41,7 +43,7 @@ class Outpost:
         """Until cancelled."""
         with ExitStack() as stack:
             async with asyncio.TaskGroup() as tasks:
-                for watch, informer in zip(self._watches, self._informers, strict=True):
+                for watch, informer in zip(self._watches, self.informers, strict=True):
                     trigger = self.runner.trigger(watch, mapped(watch, self.runner.reader), informer)
                     tasks.create_task(trigger.run(), name=f"{self.name} trigger")
                     stack.enter_context(informer.add_handler(trigger.handle))
@@ -54,10 +56,10 @@ class Outpost:
 
     def discard(self) -> None:
         """Before `run`: gives up the informers."""
-        for informer in self._informers:
+        for informer in self.informers:
             self._cache._let_go(informer)
 
     async def close(self) -> None:
         """After the end: gives up the informers."""
-        for informer in self._informers:
+        for informer in self.informers:
             await self._cache._release(informer)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -29,7 +28,7 @@ from kubeshard.client.loading import read_config
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.syncing import Trouble, trouble
-from kubeshard.core.clusters import check_cluster_name, named
+from kubeshard.core.clusters import HOME, check_cluster_name, named
 from kubeshard.manager.debug import ClusterView
 from kubeshard.manager.kinds import Kinds
 from kubeshard.manager.metrics import Metrics
@@ -62,6 +61,7 @@ class Fleet(Collector):
         make_cache: Callable[[Client, str], Cache],
         assemble: Assemble,
         failed: Callable[[BaseException | None], None],
+        kept: str = HOME,
     ) -> None:
         self._waiting: dict[str, ClusterSource] = {}
         """Those that are known before the start."""
@@ -76,6 +76,8 @@ class Fleet(Collector):
         self._make_cache = make_cache
         self._assemble = assemble
         self._failed = failed
+        self._kept = kept
+        """The cluster with the objects of a ring, which stays."""
         self._runs = False
         for name, source in given.items():
             self.add(name, source)
@@ -107,12 +109,12 @@ class Fleet(Collector):
         """Returns when the runs there have ended; cancelled, it cancels them, and the cluster goes all the same. Raises
         KeyError, ValueError for the one in which the objects of a ring are, RuntimeError in one of these runs.
         """
+        if name and name == self._kept:
+            raise ValueError(f"the objects of a ring are in cluster {name}: this process works on them")
         if name in self._waiting:
             self._forget(name)
             return
         member = self._members[name]
-        if any(runner.cluster == name for runner in self._staff.main):
-            raise ValueError(f"the objects of a ring are in cluster {name}: this shard would keep them")
         if member.leaves:
             await asyncio.wait([member.task])
             return
@@ -159,7 +161,7 @@ class Fleet(Collector):
         client = self._connect(name)
         cache = self._make_cache(client, name)
         events = EventRecorder(client, "manager", self._world.host.name(), clock=client.world.clock)
-        kinds = Kinds(lambda: cache, partial(self._staff.runners_in, name), client.world.clock, name)
+        kinds = Kinds(lambda: cache, self._staff, client.world.clock, name)
         member = _Member(name, client, cache, events, kinds)
         self._staff.engage(*self._assemble(client, cache, events))
         self._members[name] = member

@@ -25,6 +25,7 @@ from prometheus_client.registry import Collector
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.registration import Registration
+from kubeshard.controller.outposts import Outpost
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import (
     CHECK,
@@ -37,6 +38,7 @@ from kubeshard.controller.syncing import (
 )
 from kubeshard.core.clusters import HOME
 from kubeshard.core.errors import Forbidden, Unauthorized
+from kubeshard.manager.staff import Staff
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 
@@ -94,19 +96,18 @@ def _check_credentials(informers: Sequence[Informer[Any]]) -> None:
 
 
 class Kinds:
-    """The kinds of one cluster. `cache` and `runners` return the current ones; there may be no cache yet. `run` writes
-    the log.
-    """
+    """The kinds of one cluster. `cache` returns the current one; there may be none yet. `run` writes the log."""
 
     def __init__(
         self,
         cache: Callable[[], Cache | None],
-        runners: Callable[[], Sequence[ControllerRunner]],
+        staff: Staff,
         clock: Clock,
         cluster: str = HOME,
     ) -> None:
         self._cache = cache
-        self.runners = runners
+        self._cluster = cluster
+        self._staff = staff
         self._log = _log.bind(cluster=cluster) if cluster else _log
         self._clock = clock
         self._since: dict[Informer[Any], float] = {}
@@ -150,6 +151,9 @@ class Kinds:
             )
 
     # The log
+
+    def runners(self) -> Sequence[ControllerRunner]:
+        return self._staff.runners_in(self._cluster)
 
     def informers(self) -> Sequence[Informer[Any]]:
         cache = self._cache()
@@ -226,7 +230,8 @@ class Kinds:
 
     def _users(self, informer: Informer[Any]) -> str:
         """The controllers that declared it; all of them if none did."""
-        names = [runner.name for runner in self.runners() if informer in runner.informers]
+        users: list[ControllerRunner | Outpost] = [*self.runners(), *self._staff.outposts_in(self._cluster)]
+        names = [user.name for user in users if informer in user.informers]
         return ", ".join(names) or "all"
 
 

@@ -42,7 +42,6 @@ import dataclasses
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -162,7 +161,7 @@ class Manager:
         hearing = Hearing(clock)
         self._vitals = Vitals(clock, lambda: hearing.of(runner.primary for runner in staff.main), staff.due)
         self.metrics.watch_loop(self._vitals.longest_lag)
-        self._kinds = Kinds(lambda: self._cache, partial(staff.runners_in, HOME), clock)
+        self._kinds = Kinds(lambda: self._cache, staff, clock)
         self._fleet = fleet = Fleet(
             clusters or {},
             staff,
@@ -171,6 +170,7 @@ class Manager:
             make_cache=self._cache_of,
             assemble=self._clusters_of,
             failed=self._end,
+            kept=sharding.objects_in if sharding else HOME,
         )
         for collector in (KindMetrics(lambda: [self._kinds, *fleet.kinds()]), fleet):
             self.metrics.registry.register(collector)

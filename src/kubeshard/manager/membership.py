@@ -73,6 +73,11 @@ class Membership(Protocol):
         ...
 
     @property
+    def objects_in(self) -> str:
+        """The name of the cluster with the ring's objects; it stays as long as the process."""
+        ...
+
+    @property
     def election(self) -> LeaderElection | None:
         """The election for controllers that need leadership, if the manager has none."""
         ...

@@ -134,6 +134,10 @@ class Staff:
     def runners_in(self, cluster: str) -> list[ControllerRunner]:
         return [runner for runner in self.runners if runner.cluster == cluster]
 
+    def outposts_in(self, cluster: str) -> list[Outpost]:
+        parts = (hired.part for hired in self._hired)
+        return [part for part in parts if isinstance(part, Outpost) and part.cluster == cluster]
+
     def lasting(self) -> Iterator[str]:
         """What a stop waits for, for people."""
         yield from self.always.lasting()

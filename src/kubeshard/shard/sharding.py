@@ -121,7 +121,7 @@ class Sharding:
         self._takeover = takeover
         self._keep_lease_on_stop = keep_lease_on_stop
         self._pod_name_required = pod_name_required
-        self._objects_in = objects_in
+        self.objects_in = objects_in
         self._prepared: Prepared | None = None
         self._tenure: ShardTenure | None = None
 
@@ -132,12 +132,12 @@ class Sharding:
         clusters: Mapping[str, Client] | None = None,
     ) -> None:
         """Reads the ring, waiting for it if necessary. Raises ConfigurationError."""
-        objects = {HOME: client, **(clusters or {})}.get(self._objects_in)
+        objects = {HOME: client, **(clusters or {})}.get(self.objects_in)
         if objects is None:
             raise ConfigurationError(
-                f"sharding: objects_in={self._objects_in!r} is no cluster of the manager: name it in its `clusters`"
+                f"sharding: objects_in={self.objects_in!r} is no cluster of the manager: name it in its `clusters`"
             )
-        controllers = [each for each in controllers if self._objects_in in each.clusters]
+        controllers = [each for each in controllers if self.objects_in in each.clusters]
         shard = identify(
             self.ring,
             self._name,
@@ -191,7 +191,7 @@ class Sharding:
 
     def scopes(self, cluster: str) -> Mapping[GroupKind, Scope]:
         """All kinds of the ring, main and controlled, filtered by the shard label, in the cluster of the objects."""
-        if not self._is_shard or cluster != self._objects_in:
+        if not self._is_shard or cluster != self.objects_in:
             return {}
         mine = Scope(labels=Selector.equals(self.shard.label, self.shard.name))
         return dict.fromkeys(self._ready.kinds, mine)
@@ -202,7 +202,7 @@ class Sharding:
         """
         if not self._is_shard:
             return client.with_timeout(self._timing.request_bound)
-        sharded = self._ready.resources if cluster == self._objects_in else ()
+        sharded = self._ready.resources if cluster == self.objects_in else ()
         fence = ShardFence(self.shard, sharded, self._check)
         return client.with_timeout(self._timing.request_bound).fenced(fence)
 
@@ -231,7 +231,7 @@ class Sharding:
                 self._ready.client,
                 self._election(f"sharder-{self.ring}"),
                 objects=self._ready.objects,
-                objects_in=self._objects_in,
+                objects_in=self.objects_in,
                 events=events,
                 metrics=metrics,
                 health=health,
@@ -245,7 +245,7 @@ class Sharding:
         """
         primary, resources = controller.primary_watch, self._ready.resources
         resource = primary.form.kind.group_resource
-        if resource not in resources or cluster != self._objects_in:
+        if resource not in resources or cluster != self.objects_in:
             return controller
         if not self._is_shard:
             return None
@@ -279,7 +279,7 @@ class Sharding:
 
         async with lease.held(health, rewound) as tenure:
             self._tenure = tenure
-            await self._reclaim(prepared, tenure, caches[self._objects_in])
+            await self._reclaim(prepared, tenure, caches[self.objects_in])
             yield tenure
 
     async def _reclaim(self, prepared: Prepared, tenure: ShardTenure, cache: Cache) -> None:
@@ -288,7 +288,7 @@ class Sharding:
             return
         try:
             async with asyncio.TaskGroup() as tasks:
-                client = self.client(prepared.objects, self._objects_in)
+                client = self.client(prepared.objects, self.objects_in)
                 reclaiming = tasks.create_task(
                     reclaim(client, prepared.shard, prepared.places(cache)), name="reclaiming"
                 )
