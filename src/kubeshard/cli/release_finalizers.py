@@ -54,7 +54,7 @@ def release_finalizers(
     """Find the objects that an uninstalled operator holds by its finalizers, and release them.
 
     An object with a finalizer stays, once it is deleted, until its operator has cleaned up. If the operator is
-    gone, nobody does: the object stays for ever, and so does its namespace. Uninstall the operator first, for one
+    gone, nobody does: the object stays forever, and so does its namespace. Uninstall the operator first, for one
     that runs sets its finalizers again; and clean up yourself what it would have cleaned up. No more rights are
     needed than to list and patch these objects; what may not be listed is told.
     """

@@ -2,7 +2,7 @@
 
 Server-side apply removes the fields that a manager applied before and leaves out now. Fields that the same manager
 set by a create, a replace or a merge patch are not among them: they have an entry of their own, of the operation
-`Update`, and stay for ever. So before its first apply a program turns that entry into one of the operation `Apply`.
+`Update`, and stay forever. So before its first apply a program turns that entry into one of the operation `Apply`.
 Source: k8s.io/client-go/util/csaupgrade.
 """
 

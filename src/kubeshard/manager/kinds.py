@@ -56,7 +56,7 @@ _log = get_logger("kubeshard.manager")
 
 
 async def until_shared(informers: Sequence[Informer[Any]]) -> None:
-    """Until those that anybody may read are filled, or their kinds not served; for ever if need be. Raises Unauthorized
+    """Until those that anybody may read are filled, or their kinds not served; forever if need be. Raises Unauthorized
     as `until_known`.
     """
     await until_answered(informers)

@@ -1,6 +1,6 @@
 """One HTTP/1.1 connection of `AsgiServer`: uvicorn's httptools protocol with the bounds that it lacks.
 
-uvicorn closes idle connections and refuses above a number of connections, but waits for ever for the rest of
+uvicorn closes idle connections and refuses above a number of connections, but waits forever for the rest of
 a request's headers or body and collects headers of any size. The bounds cost a request that arrives in one
 piece three flag changes and no timer: a timer is armed only when the bytes received so far end in the middle
 of a message.

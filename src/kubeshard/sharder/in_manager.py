@@ -222,7 +222,7 @@ class _RingSource:
             self._informer.add_handler(self._heard)
 
     async def known(self, now: Callable[[], float]) -> None:
-        """Returns when it is known whether there is a ControllerRing; for ever if need be."""
+        """Returns when it is known whether there is a ControllerRing; forever if need be."""
         informer, told = self._informer, ""
         while informer is not None and not informer.has_synced and is_served(informer):
             with suppress(TimeoutError):

@@ -4,7 +4,7 @@ Guaranteed: an object whose patch was refused (an admission policy, another webh
 decided on again after 1 s, doubled up to a minute, or when the server asked to come back, without disturbing others;
 nothing of the ring as it was is kept. A minute, because a refusal ends without a sign (a brownout is over, a policy
 was changed), and until then nobody works on the object, or its next shard waits for it. Bounded: at most `REMEMBERED`
-objects of a lane, which is 17 requests a second if all are refused for ever; more are left to the next look at all.
+objects of a lane, which is 17 requests a second if all are refused forever; more are left to the next look at all.
 """
 
 from __future__ import annotations
