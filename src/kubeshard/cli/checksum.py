@@ -38,14 +38,14 @@ from kubeshard.cli.options import (
     metavar="NAME",
     default="checksum-controller",
     show_default=True,
-    help="The ControllerRing to be a shard of.",
+    help="The ControllerRing that this shard belongs to.",
 )
 @click.option(
     "--namespace",
     metavar="NAMESPACE",
     default="default",
     show_default=True,
-    help="The namespace whose Secrets are looked at.",
+    help="The namespace of the Secrets.",
 )
 @click.option(
     "--shard-name", metavar="NAME", help="This shard's name (default: the pod's or the host's name)."
@@ -67,9 +67,9 @@ def checksum_controller(
 ) -> None:
     """Run the checksum controller: for each Secret a ConfigMap with the SHA-256 of every value.
 
-    A small example of a sharded controller; it needs a sharder, and a ControllerRing of secrets with
-    configmaps, or --sharding both. The first Ctrl-C stops it in order and hands its Secrets over, the second
-    ends it at once, as a crash would.
+    A small example of a sharded controller; it needs a sharder, and a ControllerRing for secrets with
+    configmaps, or --sharding both. The first Ctrl-C stops it gracefully and hands its Secrets over, the second
+    ends it immediately, like a crash.
     """
     from kubeshard.core.names import is_dns_label
     from kubeshard.examples.checksum.operator import connected_checksum_controller

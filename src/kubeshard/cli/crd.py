@@ -51,7 +51,7 @@ def crd() -> None:
 def show(references: tuple[str, ...]) -> None:
     """Print CustomResourceDefinitions as YAML.
 
-    Of a module these are its classes marked with CustomResource, or, where none is, all that are of a custom group;
+    For a module these are its classes marked with CustomResource, or, if there are none, all with a custom group;
     several classes of one kind are its versions. MODULE is a name that can be imported, or a file.
     """
     import yaml
@@ -61,7 +61,7 @@ def show(references: tuple[str, ...]) -> None:
 
 @crd.command(
     cls=Command,
-    short_help="Say what a change of a definition breaks.",
+    short_help="Show what a change of a definition breaks.",
     examples=(
         "kubeshard crd check manifests/crd.yaml myoperator.api",
         "git show main:crd.yaml > old.yaml; kubeshard crd check old.yaml crd.yaml -o json",
@@ -76,12 +76,12 @@ def show(references: tuple[str, ...]) -> None:
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="As lines for people, or as a list of objects.",
+    help="Output as text, or as a list of objects.",
 )
 def check(old: str, new: str, output: str) -> None:
-    """Say what differs between two definitions, and what of it breaks stored objects or clients.
+    """Show the differences between two definitions, and which break stored objects or clients.
 
-    OLD and NEW are YAML files, or MODULE[:CLASS] as for show. The exit code is 1 where something breaks.
+    OLD and NEW are YAML files, or MODULE[:CLASS] as for show. The exit code is 1 if something breaks.
     """
     import msgspec
 

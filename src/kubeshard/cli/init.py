@@ -38,7 +38,7 @@ _GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9
 
 @click.command(
     cls=Command,
-    short_help="Make the project of a new operator.",
+    short_help="Create the project of a new operator.",
     examples=(
         "kubeshard init my-operator",
         "kubeshard init web-operator --kind Website --group web.example.com",
@@ -53,7 +53,7 @@ _GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9
 )
 @version_option
 def init(folder: Path, kind: str, group: str) -> None:
-    """Make a small complete operator in FOLDER, which must not exist or be empty: its kind, a reconciler, tests,
+    """Create a small complete operator in FOLDER, which must not exist or be empty: its kind, a reconciler, tests,
     and manifests. The folder's name is the project's.
     """
     project = folder.resolve().name

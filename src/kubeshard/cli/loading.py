@@ -1,4 +1,4 @@
-"""Loads what a user names as MODULE or MODULE:NAME, and tells a mistake from a crash.
+"""Loads what a user names as MODULE or MODULE:NAME, and distinguishes mistakes from crashes.
 
 | what happens | how it ends |
 |---|---|

@@ -55,7 +55,7 @@ def config_options(function: Function) -> Function:
     strict = click.option(
         "--strict-config",
         is_flag=True,
-        help="Refuse a configuration file that has unknown fields (default: warn).",
+        help="Reject a configuration file with unknown fields (default: warn).",
     )
     return file(strict(function))
 

@@ -27,7 +27,7 @@ from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options
     metavar="KEY",
     multiple=True,
     required=True,
-    help="The finalizer, as it stands in metadata.finalizers; may be repeated.",
+    help="The finalizer, as in metadata.finalizers; may be repeated.",
 )
 @click.option(
     "--kind",
@@ -38,9 +38,11 @@ from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options
 )
 @click.option("-n", "--namespace", metavar="NAME", default="", help="Only objects of this namespace.")
 @click.option(
-    "--release", is_flag=True, help="Take the finalizers off, after asking. Without it nothing is changed."
+    "--release",
+    is_flag=True,
+    help="Remove the finalizers, after confirmation. Without it nothing is changed.",
 )
-@click.option("--yes", is_flag=True, help="With --release: do not ask.")
+@click.option("--yes", is_flag=True, help="With --release: skip the confirmation.")
 @cluster_options
 def release_finalizers(
     keys: tuple[str, ...],
@@ -56,7 +58,7 @@ def release_finalizers(
     An object with a finalizer stays, once it is deleted, until its operator has cleaned up. If the operator is
     gone, nobody does: the object stays forever, and so does its namespace. Uninstall the operator first, for one
     that runs sets its finalizers again; and clean up yourself what it would have cleaned up. No more rights are
-    needed than to list and patch these objects; what may not be listed is told.
+    needed than to list and patch these objects; kinds that cannot be listed are reported.
     """
     from kubeshard.client import orphans
     from kubeshard.core.errors import ApiError
@@ -67,7 +69,7 @@ def release_finalizers(
     from kubeshard.runtime.world import REAL_WORLD
 
     if yes and not release:
-        raise click.UsageError("--yes is of use with --release only")
+        raise click.UsageError("--yes requires --release")
     orphans.check_keys(keys)
     parts = [kind.partition(".") for kind in kinds]
     resources = [GroupResource(group, resource) for resource, _, group in parts]
@@ -90,7 +92,7 @@ def release_finalizers(
                 click.echo(f"{held}{'; nothing was changed, say --release for that' if found else ''}")
                 return failures
             if not yes:
-                click.confirm(f"{held}. Take the finalizers off?", abort=True)
+                click.confirm(f"{held}. Remove the finalizers?", abort=True)
             for each in found:
                 try:
                     done = await orphans.release(client, each)

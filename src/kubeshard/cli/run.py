@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--embedded",
     is_flag=True,
-    help="On an embedded API server with nothing in it, for trying things (kubeshard[apiserver]).",
+    help="Use an empty embedded API server, for experiments (kubeshard[apiserver]).",
 )
 @cluster_options
 @log_options

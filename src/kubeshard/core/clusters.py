@@ -1,4 +1,4 @@
-"""In which of a manager's clusters a controller works, and of which of them a watch hears.
+"""The clusters of a manager in which a controller works, and those that a watch covers.
 
 A manager has one home cluster, in which its Leases are, and any number of others by name. They come and go, so what is
 said here is about names: of clusters that are there, and of those that come.

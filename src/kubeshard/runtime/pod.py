@@ -1,4 +1,4 @@
-"""Which pod, on which boot of which machine, this process is. Read while a configuration is being loaded.
+"""The pod, boot and machine of this process. Read while a configuration is being loaded.
 
 Guaranteed: an answer is right or absent. The pod is read from the claims of the token that the kubelet
 projects into it, not from the host name, which is the node's on the host network and cut at 63 characters

@@ -1,4 +1,4 @@
-"""What tells a shard's acknowledgement of a drain from any other update.
+"""Distinguishes a shard's acknowledgement of a drain from any other update.
 
 Guaranteed: an acknowledgement takes the shard label and the drain label away and changes nothing else. What the
 API server itself writes on the way does not count: resourceVersion, managedFields and the other metadata that it

@@ -152,7 +152,7 @@ def run_sharder(
     *,
     world: World = REAL_WORLD,
 ) -> None:
-    """Runs the sharder until it is told to stop. Raises SystemExit as `kubeshard.manager.run`."""
+    """Runs the sharder until it is stopped. Raises SystemExit like `kubeshard.manager.run`."""
     run(connected_sharder(config, kubeconfig, context, world))
 
 

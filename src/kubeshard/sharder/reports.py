@@ -1,4 +1,4 @@
-"""What is known about a ring besides its shards, and how people are told: conditions.
+"""The state of a ring other than its shards, reported to people as conditions.
 
 Whoever works on a ring notes findings in its report; the ring controller writes them. Guaranteed:
 `Ready` keeps the reference's meaning; every other condition is there only while there is something to say.

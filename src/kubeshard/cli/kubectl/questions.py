@@ -39,7 +39,7 @@ def status(ring: str | None, output: str | None, kubeconfig: str | None, context
     """Show rings: shards and the state of their Leases, objects of each shard, what is unassigned or being drained,
     what is wrong, and what to do about it.
 
-    Every object of the ring is looked at once. What may not be listed is told, and ends the command with exit code 1.
+    Lists every object of the ring once. Resources that cannot be listed are reported, and the exit code is 1 then.
     """
 
     async def question(client: Client) -> tuple[list[RingStatus], list[str]]:
