@@ -1,4 +1,5 @@
-"""Writes what is made of the typed manifests: `deploy/`, and the example of the ControllerRing's definition.
+"""Writes what is made of typed sources: `deploy/`, the example of the ControllerRing's definition, and the tables of
+metrics in `docs/metrics.md`.
 
     python tools/render_manifests.py [FOLDER]    # `make manifests`; default: this repository
 
@@ -7,6 +8,8 @@ Guaranteed: in the folders of `ROOMS` there is nothing else afterwards.
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -15,10 +18,13 @@ from pathlib import Path
 from kubeshard.manifests.chart import chart
 from kubeshard.manifests.kustomization import kustomizations
 from kubeshard.manifests.output import GENERATED, as_yaml
+from kubeshard.monitoring import dashboards, rules
+from kubeshard.monitoring.page import tables
 from kubeshard.sharding.crd import controller_ring_crd
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("deploy/helm", "deploy/kustomize")
+ROOMS = ("deploy/helm", "deploy/kustomize", "deploy/monitoring")
+METRICS = "docs/metrics.md"
 
 
 def rendered() -> Mapping[str, str]:
@@ -27,6 +33,12 @@ def rendered() -> Mapping[str, str]:
         "examples/controllerring_crd.yaml": GENERATED + as_yaml(controller_ring_crd()),
         **{f"{ROOMS[0]}/{path}": text for path, text in chart().items()},
         **{f"{ROOMS[1]}/{path}": text for path, text in kustomizations().items()},
+        f"{ROOMS[2]}/rules.yaml": GENERATED + as_yaml(rules()),
+        **{
+            f"{ROOMS[2]}/{name}.json": f"{json.dumps(made, indent=1)}\n"
+            for name, made in dashboards().items()
+        },
+        METRICS: re.split("^## ", (ROOT / METRICS).read_text(), maxsplit=1, flags=re.M)[0] + tables(),
     }
 
 

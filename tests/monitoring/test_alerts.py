@@ -7,16 +7,17 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 from scenes import FAULTS, Scene, begin, nothing
-from scraping import Prometheus, evaluated, named, promtool
+from scraping import INTERVAL, Prometheus, evaluated, named, promtool, unlike
 from world import World
 
-from kubeshard.monitoring import ALERTS, rules
+from kubeshard.monitoring import ALERTS, dashboards, rules
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.issuing import new_authority, new_server_leaf
 from kubeshard.testing.virtual_time import run_virtual
@@ -30,10 +31,10 @@ USED = {sample for alert in ALERTS for sample in named(alert.expr)}
 CERTIFICATE = "KubeshardCertificateExpires"
 
 
-def scrapes_of(scene: Scene) -> Prometheus:
+def scrapes_of(scene: Scene, samples: Collection[str] = USED) -> Prometheus:
     async def run() -> Prometheus:
         async with World(1) as world:
-            prometheus = Prometheus(world, USED)
+            prometheus = Prometheus(world, samples)
             scraping = asyncio.create_task(prometheus.run())
             await begin(world)
             await scene(world)
@@ -84,3 +85,21 @@ def test_the_alert_of_the_certificate_fires_before_it_ends(tmp_path: Path) -> No
         values = samples(days * 86400)
         series = [{"series": 'cert_not_after{instance="x0",job="sharder"}', "values": values}]
         assert not evaluated(series, COUNT, {CERTIFICATE: fires}, tmp_path)
+
+
+def test_every_panel_shows_something_as_soon_as_there_is_something_to_count(tmp_path: Path) -> None:
+    expressions = {
+        target["expr"].replace("$__rate_interval", "5m").replace("$job", ".*")
+        for dashboard in dashboards().values()
+        for panel in dashboard["panels"]
+        for target in panel.get("targets", ())
+    }
+    prometheus = scrapes_of(nothing, {sample for expression in expressions for sample in named(expression)})
+    counted = {series["series"].partition("{")[0] for series in prometheus.input_series}
+    assert len(counted) > 30
+    at_some_time = f"[{prometheus.scrapes * INTERVAL}s:2m]"  # promtool holds no more samples
+    found = {
+        f"count(max_over_time(({expr}){at_some_time})) > bool 0": named(expr) <= counted
+        for expr in sorted(expressions)
+    }
+    assert not unlike(prometheus.input_series, prometheus.scrapes, found, tmp_path)

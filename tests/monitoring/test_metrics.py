@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -11,14 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 from scenes import begin
 from scraping import scraped
 from world import Touch, World
 
-from kubeshard.monitoring import ALERTS, METRICS, Definition, dashboards, rules
+from kubeshard.monitoring import ALERTS, METRICS, Definition, dashboards
 from kubeshard.monitoring.definitions import by, expression
-from kubeshard.monitoring.page import tables
 from kubeshard.testing.virtual_time import run_virtual
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,23 +153,6 @@ def test_every_panel_has_its_own_place() -> None:
         places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in dashboard["panels"]]
         assert len(places) == len(set(places))
         assert [p["id"] for p in dashboard["panels"]] == list(range(1, len(places) + 1))
-
-
-# -- what is committed
-
-
-def test_the_committed_rules_are_those_of_the_table() -> None:
-    assert yaml.safe_load((ROOT / "deploy/monitoring/rules.yaml").read_text()) == rules()
-
-
-@pytest.mark.parametrize("name", list(dashboards()))
-def test_the_committed_dashboards_are_those_of_the_table(name: str) -> None:
-    assert json.loads((ROOT / f"deploy/monitoring/{name}.json").read_text()) == dashboards()[name]
-
-
-def test_the_page_of_metrics_has_the_table() -> None:
-    page = (ROOT / "docs/metrics.md").read_text()
-    assert page.endswith(tables())
 
 
 def test_every_alert_has_its_section_and_there_is_no_other() -> None:

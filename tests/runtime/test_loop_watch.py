@@ -62,13 +62,15 @@ async def test_a_blockage_is_told_once_with_the_tasks_name_and_the_line_and_so_i
         records.news.clear()
 
     beating = asyncio.create_task(turn())
-    with LoopWatch(lambda: time.monotonic() - beat, limit=0.05):
+    blocked: list[str] = []
+    with LoopWatch(lambda: time.monotonic() - beat, 0.05, blocked.append):
         await asyncio.create_task(author(), name="websites worker 3")
         await asyncio.to_thread(records.news.wait, 10)
     beating.cancel()
     (message, fields), (end, _) = records.fields
     assert message == "The event loop is blocked; nothing else runs meanwhile"
     assert fields["task"] == "websites worker 3"
+    assert blocked == ["websites worker 3"]
     assert "test_loop_watch.py" in fields["at"]
     assert " compute" in fields["at"]
     assert end == "The event loop is running again"
