@@ -39,8 +39,8 @@ test-pythons: $(STAMP) ## Run the tests of each part on other Pythons, as far as
 	  $(addprefix tests/,core runtime sharding workqueue crd tenure client cache controller manager shard sharder webhook) \
 	  apiserver/tests/apiserver $(ARGS)
 
-wheels: $(STAMP) ## Build both wheels and use them in a new virtual environment, as a user would
-	$(BIN)/python tools/check_wheels.py
+dist: $(STAMP) ## Make what is released, in dist/, and use the wheels in a new virtual environment, as a user would
+	$(BIN)/python tools/make_dist.py
 
 test-kube: $(STAMP) kube ## Run the tests against a real kube-apiserver
 	$(BIN)/pytest -m "$(OUTSIDE)" $(ARGS)
@@ -74,11 +74,11 @@ bench: $(STAMP) ## Run benchmarks: BENCHMARKS="workqueue store ...", the files o
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-header --no-annotate --all-extras \
-	  --no-emit-package kubeshard --no-emit-package kubeshard-apiserver pyproject.toml apiserver/pyproject.toml
-lock: $(STAMP) ## Renew requirements.txt, and requirements-run.txt, its part that programs need, from pyproject.toml
-	$(LOCK) --group dev --group docs --output-file requirements.txt
-	$(LOCK) --constraint requirements.txt --output-file requirements-run.txt
+	  --no-header --no-annotate --no-emit-package kubeshard --no-emit-package kubeshard-apiserver pyproject.toml
+lock: $(STAMP) ## Renew requirements.txt, and its parts for programs and for the image, from pyproject.toml
+	$(LOCK) apiserver/pyproject.toml --all-extras --group dev --group docs --output-file requirements.txt
+	$(LOCK) apiserver/pyproject.toml --all-extras --constraint requirements.txt --output-file requirements-run.txt
+	$(LOCK) --extra speed --constraint requirements.txt --output-file requirements-image.txt
 
 install: $(STAMP) ## Make the virtual environment with locked dependencies
 
@@ -104,4 +104,4 @@ $(RUNS): requirements-run.txt
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) $(addprefix .venv-,$(PYTHONS)) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
-.PHONY: help demo test test-system test-all test-pythons wheels test-kube kube cluster manifests types lint docs bench lock install clean
+.PHONY: help demo test test-system test-all test-pythons dist test-kube kube cluster manifests types lint docs bench lock install clean

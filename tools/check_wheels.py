@@ -1,4 +1,4 @@
-"""Builds both wheels, installs them as a user would, and uses what is installed: `make wheels`.
+"""Installs both wheels as a user would, and uses what is installed: part of `make dist`.
 
 In a new virtual environment with the wheel of kubeshard and what that asks for, and nothing else: the commands
 answer, the README's first operator runs, `kubeshard sharder` assigns its objects to it as a shard, and commands that
@@ -14,15 +14,12 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import requires
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from zipfile import ZipFile
 
@@ -35,6 +32,7 @@ from kubeshard.core.errors import NotFound
 from kubeshard.sharding.names import shard_label
 from kubeshard.testing.child import Child
 from kubeshard.testing.control_plane import free_port, wait_until
+from kubeshard.version import how_to_install
 from kubeshard_apiserver.testing.embedded import EmbeddedApi
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,6 +48,7 @@ class Environment:
         self.folder = folder
         self.programs = folder / "environment" / "bin"
         run(sys.executable, "-m", "venv", "--without-pip", str(folder / "environment"))
+        (self.site_packages,) = (folder / "environment" / "lib").glob("python3*/site-packages")
 
     def install(self, wheel: Path) -> None:
         """The wheel, with the locked versions of what it asks for. Raises CalledProcessError when that is not all
@@ -58,7 +57,11 @@ class Environment:
         lock = self.folder / "locked.txt"
         lock.write_text("\n".join(locked(needed(wheel))))
         self._pip("install", "--require-hashes", "--no-deps", "--requirement", str(lock))
-        self._pip("install", "--no-index", "--no-deps", str(wheel))
+        name, version, *_ = wheel.name.split("-")
+        # By name, as from an index: what is installed does not remember where it lay.
+        self._pip(
+            "install", "--no-index", "--find-links", str(wheel.parent), "--no-deps", f"{name}=={version}"
+        )
         self._pip("check")
 
     def _pip(self, *arguments: str) -> None:
@@ -104,17 +107,6 @@ def expect(true: bool, otherwise: str) -> None:
         sys.exit(f"FAILED: {otherwise}")
 
 
-def build(folder: Path) -> list[Path]:
-    """The wheels of kubeshard and of kubeshard-apiserver."""
-    wheels: list[Path] = []
-    for number, distribution in enumerate((ROOT, ROOT / "apiserver")):
-        place = folder / f"wheel-{number}"
-        options = ("--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(place))
-        run(sys.executable, "-m", "pip", "wheel", *options, str(distribution))
-        wheels += place.glob("*.whl")
-    return wheels
-
-
 def needed(wheel: Path) -> set[str]:
     """The distributions that are installed with it here, by name."""
     with ZipFile(wheel) as archive:
@@ -142,13 +134,26 @@ def locked(names: set[str]) -> Iterator[str]:
             yield entry
 
 
+def use_kubeshard(environment: Environment) -> None:
+    """Where only kubeshard and what it needs is installed."""
+    check_commands(environment)
+    api = EmbeddedApi(pods=False)
+    try:
+        check_operator(environment, api)
+        check_sharder(environment, api)
+    finally:
+        api.stop()
+
+
 def check_commands(environment: Environment) -> None:
     code, help_text = environment.said("kubeshard", "--help")
     expect(code == 0 and "sharder" in help_text, f"kubeshard --help:\n{help_text}")
     for command, extra in (("demo", "demo"), ("apiserver", "apiserver")):
         code, words = environment.said("kubeshard", command)
-        advice = f"pip install 'kubeshard[{extra}]'"
-        expect(code == 2 and advice in words and len(words.splitlines()) == 1, f"{command} said: {words}")
+        expect(
+            code == 2 and how_to_install(extra) in words and len(words.splitlines()) == 1,
+            f"{command} said: {words}",
+        )
 
 
 def check_operator(environment: Environment, api: EmbeddedApi) -> None:
@@ -183,7 +188,8 @@ def check_sharder(environment: Environment, api: EmbeddedApi) -> None:
         until(sharder, assigned)
 
 
-def check_api_server(environment: Environment) -> None:
+def use_api_server(environment: Environment) -> None:
+    """Where kubeshard-apiserver is installed, too, and what else the demo needs is not."""
     kubeconfig = environment.folder / "kubeconfig"
     command = ("kubeshard", "apiserver", "--port", "0", "--kubeconfig", str(kubeconfig))
     with environment.running(*command) as server:
@@ -221,28 +227,3 @@ def until(program: Child, condition: Callable[[], bool]) -> None:
     """Waits for what the program is to bring about."""
     wait_until(lambda: condition() or not program.running, _PATIENCE, f"what {program.name} is to do")
     expect(program.running, f"{program.name} ended:\n{program.tail()}")
-
-
-def main() -> None:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    began = time.monotonic()
-    with TemporaryDirectory(prefix="kubeshard-wheels-") as place:
-        wheels = build(Path(place))
-        for wheel in wheels:
-            print(f"{wheel.name}: {wheel.stat().st_size / 1024:.0f} KiB")
-        environment = Environment(Path(place))
-        environment.install(wheels[0])
-        check_commands(environment)
-        api = EmbeddedApi(pods=False)
-        try:
-            check_operator(environment, api)
-            check_sharder(environment, api)
-        finally:
-            api.stop()
-        environment.install(wheels[1])
-        check_api_server(environment)
-    print(f"both wheels do what they promise ({time.monotonic() - began:.0f} s)")
-
-
-if __name__ == "__main__":
-    main()

@@ -192,10 +192,14 @@ def test_certificate_files_that_are_missing(home: Path) -> None:
         (
             ("kubeshard_apiserver",),
             ("demo",),
-            "the demo needs the package kubeshard-apiserver: pip install 'kubeshard[demo]'",
+            "the demo needs the package kubeshard-apiserver: in a clone of kubeshard, pip install '.[demo]'",
         ),
-        (("kubeshard_apiserver",), ("apiserver", "--port", "0"), "pip install 'kubeshard[apiserver]'"),
-        (("rich",), ("demo",), "the demo needs the package rich: pip install 'kubeshard[demo]'"),
+        (("kubeshard_apiserver",), ("apiserver", "--port", "0"), "pip install '.[apiserver]' ./apiserver"),
+        (
+            ("rich",),
+            ("demo",),
+            "the demo needs the package rich: in a clone of kubeshard, pip install '.[demo]'",
+        ),
     ],
 )
 def test_an_extra_that_is_missing(

@@ -116,7 +116,22 @@ def test_nothing_names_a_package_registry() -> None:
     assert not found
 
 
-@pytest.mark.parametrize("file", ["requirements.txt", "requirements-run.txt"])
+def test_nothing_says_to_install_from_an_index_what_is_not_released() -> None:
+    """Nobody holds our names there: whoever registers one first would be installed. Remove this with the release."""
+    command = re.compile(
+        r"(?:\bpip|\buv|\bpipx)[^\n`]*\b(?:install|add)\b[^\n`#]*(?<![/\w.-])kubeshard(?![\w/]|\.\w)"
+    )
+    found = [
+        f"{path}: {line.strip()}"
+        for path, text in texts()
+        if path.endswith((".py", ".md", ".template", ".toml", ".yaml", "Makefile", "Containerfile"))
+        for line in text.splitlines()
+        if command.search(line)
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize("file", ["requirements.txt", "requirements-run.txt", "requirements-image.txt"])
 def test_locked_dependencies_carry_hashes_and_no_address(file: str) -> None:
     lock = (ROOT / file).read_text()
     assert "://" not in lock
@@ -126,11 +141,11 @@ def test_locked_dependencies_carry_hashes_and_no_address(file: str) -> None:
 
 
 def test_programs_run_on_a_part_of_what_is_tested() -> None:
-    run, tested = (
+    image, run, tested = (
         set(re.findall(r"^[\w.-]+==[\w.]+|sha256:\w+", (ROOT / file).read_text(), re.M))
-        for file in ("requirements-run.txt", "requirements.txt")
+        for file in ("requirements-image.txt", "requirements-run.txt", "requirements.txt")
     )
-    assert run < tested
+    assert image < run < tested
 
 
 def test_the_lock_has_every_declared_dependency() -> None:

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 import click
 
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.version import how_to_install
 
 
 def apiserver_command() -> click.Command:
@@ -24,5 +25,5 @@ def apiserver_command() -> click.Command:
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
 def _missing() -> None:
-    """Run a Kubernetes API server. It is a package of its own: pip install 'kubeshard[apiserver]'"""
-    raise ConfigurationError("the embedded API server is not installed: pip install 'kubeshard[apiserver]'")
+    """Run a Kubernetes API server. It is a package of its own, kubeshard-apiserver."""
+    raise ConfigurationError(f"the embedded API server is not installed: {how_to_install('apiserver')}")

@@ -14,6 +14,7 @@ import click
 from kubeshard.cli.logging import log_options
 from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options, version_option
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.version import how_to_install
 
 if TYPE_CHECKING:
     from kubeshard.manager.manager import Manager
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--embedded",
     is_flag=True,
-    help="Use an empty embedded API server, for experiments (kubeshard[apiserver]).",
+    help="Use an empty embedded API server, for experiments (needs kubeshard-apiserver).",
 )
 @cluster_options
 @log_options
@@ -79,9 +80,7 @@ def _given(kubeconfig: str | None) -> Iterator[str | None]:
 def _embedded() -> Iterator[str | None]:
     """The kubeconfig of an API server that lives as long as the block."""
     if find_spec("kubeshard_apiserver") is None:
-        raise ConfigurationError(
-            "the embedded API server is not installed: pip install 'kubeshard[apiserver]'"
-        )
+        raise ConfigurationError(f"the embedded API server is not installed: {how_to_install('apiserver')}")
     from kubeshard_apiserver.serving.embedded import embedded_in_thread
 
     with embedded_in_thread() as served, TemporaryDirectory(prefix="kubeshard-run-") as folder:

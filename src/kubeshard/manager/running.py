@@ -38,7 +38,7 @@ _log = get_logger("kubeshard.manager")
 
 def run(manager: Manager | AbstractAsyncContextManager[Manager], *, blocked_after: float = 1.0) -> None:
     """Runs the manager until it ends. Raises SystemExit unless it stopped in order. Uses uvloop if it is installed
-    (`pip install 'kubeshard[speed]'`).
+    (the extra `speed`).
 
     A context manager creates the manager inside the event loop, together with what it needs (a client), and is left
     when the manager has ended. A program that has not set up logging gets text lines on standard error. A thread logs

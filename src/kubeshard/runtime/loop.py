@@ -1,4 +1,4 @@
-"""The event loop of a program - uvloop where it is installed (`pip install 'kubeshard[speed]'`), else asyncio's - and a
+"""The event loop of a program - uvloop where it is installed (the extra `speed`), else asyncio's - and a
 watch that names what blocks it; and whether a task is being cancelled.
 
 A loop that is blocked cannot say so itself, and a stack trace taken later shows something else. A thread looks a few

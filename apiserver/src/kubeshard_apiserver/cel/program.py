@@ -4,7 +4,7 @@ Guaranteed: an unknown name, a syntax error and operands that cannot fit are fou
 the words of the real server. Values are JSON-able and are not changed. Not guaranteed: what is only known from a
 schema (a field that does not exist); every variable may hold anything.
 
-Needs `pip install 'kubeshard[apiserver]'`, which the first compilation says.
+Needs cel-expr-python, which the first compilation says.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.version import how_to_install
 from kubeshard_apiserver.cel.compiler_words import compiler_words
 from kubeshard_apiserver.cel.library import EXTENSIONS, Functions, functions
 
@@ -106,7 +107,7 @@ def library() -> Any:
         from cel_expr_python import cel  # type: ignore[import-untyped] # it brings no types
     except ImportError as error:
         raise ConfigurationError(
-            f"CEL expressions need cel-expr-python: pip install 'kubeshard[apiserver]' ({error})"
+            f"CEL expressions need cel-expr-python: {how_to_install('apiserver')} ({error})"
         ) from error
     return cel
 

@@ -14,6 +14,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.version import how_to_install
 from kubeshard_apiserver.cel.program import CelError, checked, environment, library
 
 Schema = Mapping[str, Any]
@@ -251,7 +252,7 @@ def _protobuf() -> _Protobuf:
         )
     except ImportError as error:
         raise ConfigurationError(
-            f"rules of custom resources need protobuf: pip install 'kubeshard[apiserver]' ({error})"
+            f"rules of custom resources need protobuf: {how_to_install('apiserver')} ({error})"
         ) from error
     known = (any_pb2, duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
     made = timestamp_pb2.Timestamp, duration_pb2.Duration

@@ -12,6 +12,7 @@ import click
 
 from kubeshard.cli.options import Command
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.version import how_to_install
 
 
 @click.command(
@@ -97,7 +98,7 @@ def demo(
         from kubeshard.testing.folders import TemporaryFolder
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"the demo needs the package {_distribution(error)}: pip install 'kubeshard[demo]'"
+            f"the demo needs the package {_distribution(error)}: {how_to_install('demo')}"
         ) from None
 
     temporary = None if logs else TemporaryFolder("kubeshard-demo-")

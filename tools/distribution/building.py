@@ -1,0 +1,99 @@
+"""Source distributions and wheels, the same bytes whenever and wherever a commit is built.
+
+Guaranteed: the wheel of a tree is the wheel of its source distribution, unpacked elsewhere. Times in the archives are
+those of the last commit, or SOURCE_DATE_EPOCH. The identity rests on the locked version of hatchling, which writes the
+archives, and on the zlib that Python was built with, which compresses them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = (ROOT, ROOT / "apiserver")
+"""Those of kubeshard, which the other one needs, and of kubeshard-apiserver."""
+
+
+class CannotBuild(Exception):
+    """Says what to do about it."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """What was made of one distribution."""
+
+    source: Path
+    wheel: Path
+
+    @property
+    def name(self) -> str:
+        return self.wheel.name.split("-")[0]
+
+    @property
+    def stem(self) -> str:
+        """The wheel's name as far as the version."""
+        return "-".join(self.wheel.name.split("-")[:2])
+
+
+def build(source: Path, folder: Path, epoch: int) -> Built:
+    """Raises CannotBuild when the archives are not what they are to be."""
+    hatch(source, folder, epoch, "sdist", "wheel")
+    (archive,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    with TemporaryDirectory(prefix="kubeshard-sdist-") as place:
+        with tarfile.open(archive) as unpacked:
+            unpacked.extractall(place, filter="data")
+        (tree,) = Path(place).iterdir()
+        hatch(tree, Path(place), epoch, "wheel")
+        if digest(Path(place, wheel.name)) != digest(wheel):
+            raise CannotBuild(f"{archive.name} makes another {wheel.name} than the tree that it was made of")
+    return Built(archive, wheel)
+
+
+def hatch(source: Path, folder: Path, epoch: int, *targets: str) -> None:
+    chosen = [word for target in targets for word in ("--target", target)]
+    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder), *chosen]
+    variables = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch)}
+    done = subprocess.run(  # noqa: S603 - hatchling
+        command, cwd=source, env=variables, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise CannotBuild(f"{source.name}: {done.stderr.strip() or done.stdout.strip()}")
+
+
+def source_date_epoch() -> int:
+    """Seconds: SOURCE_DATE_EPOCH, else the time of the last commit. Raises CannotBuild."""
+    given = os.environ.get("SOURCE_DATE_EPOCH") or git("log", "-1", "--format=%ct")
+    if not given.isdecimal():
+        raise CannotBuild("SOURCE_DATE_EPOCH: here is no git repository to take it from; set it, in seconds")
+    return int(given)
+
+
+def uncommitted() -> bool:
+    """Whether the tree has something that its last commit has not."""
+    return bool(git("status", "--porcelain", "--", *(str(source) for source in SOURCES)))
+
+
+def git(*arguments: str) -> str:
+    """What it prints; nothing where there is no repository, or no git."""
+    try:
+        command = ["git", "-C", str(ROOT), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def digest(file: Path) -> str:
+    return sha256(file.read_bytes()).hexdigest()
+
+
+def write_digests(folder: Path) -> None:
+    """SHA256SUMS of all files of the folder, as `sha256sum --check` reads them."""
+    files = sorted(path for path in folder.iterdir() if path.name != "SHA256SUMS")
+    (folder / "SHA256SUMS").write_text("".join(f"{digest(path)}  {path.name}\n" for path in files))
