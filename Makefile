@@ -42,6 +42,12 @@ test-pythons: $(STAMP) ## Run the tests of each part on other Pythons, as far as
 dist: $(STAMP) ## Make what is released, in dist/, and use the wheels in a new virtual environment, as a user would
 	$(BIN)/python tools/make_dist.py
 
+image: $(STAMP) ## Make the container image without Docker, in build/image/ (as root; needs Debian's mmdebstrap and umoci)
+	$(BIN)/python tools/make_image.py
+
+test-image: image kube ## Make the image, and run its sharder as a container on a real kube-apiserver (as root)
+	$(BIN)/python tools/try_image.py
+
 test-kube: $(STAMP) kube ## Run the tests against a real kube-apiserver
 	$(BIN)/pytest -m "$(OUTSIDE)" $(ARGS)
 
@@ -104,4 +110,4 @@ $(RUNS): requirements-run.txt
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) $(addprefix .venv-,$(PYTHONS)) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
-.PHONY: help demo test test-system test-all test-pythons dist test-kube kube cluster manifests types lint docs bench lock install clean
+.PHONY: help demo test test-system test-all test-pythons dist image test-image test-kube kube cluster manifests types lint docs bench lock install clean

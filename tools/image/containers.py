@@ -1,0 +1,112 @@
+"""The image as a container, without Docker: unpacked, and run as a pod of the level *restricted* would be.
+
+What a kubelet and its runtime make different: a network of its own, a seccomp profile, cgroups with limits, and
+/dev/shm, which is writable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from image import confined
+from image.content import USER
+from image.layout import Described, describe, umoci
+from kubeshard.testing.child import Child
+
+TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
+_NAMESPACES = ("--mount", "--pid", "--ipc", "--uts")
+
+
+class Unpacked:
+    """The image's files in `rootfs` of a new folder, and how it says that it is started."""
+
+    def __init__(self, layout: Path, tag: str, bundle: Path) -> None:
+        """Raises CalledProcessError, also for an image whose files are not what its digests say."""
+        umoci("unpack", "--image", f"{layout}:{tag}", str(bundle))
+        self.root = bundle / "rootfs"
+        self.image: Described = describe(layout)
+
+
+class Container:
+    """Of an unpacked image. It ends with this process at the latest."""
+
+    def __init__(
+        self,
+        name: str,
+        unpacked: Unpacked,
+        arguments: Sequence[str],
+        *,
+        folder: Path,
+        variables: Mapping[str, str],
+        mounts: Mapping[str, Path],
+    ) -> None:
+        """`mounts`: what is seen there, read-only, by the path in the container. `folder` gets settings and log."""
+        config = unpacked.image.config["config"]
+        user, _, group = config["User"].partition(":")
+        settings = {
+            "name": name,
+            "root": str(unpacked.root),
+            "mounts": {path: str(source) for path, source in mounts.items()},
+            "user": int(user),
+            "command": [*config["Entrypoint"], *(arguments or config["Cmd"])],
+            "variables": {
+                **dict(each.split("=", 1) for each in config["Env"]),
+                "HOSTNAME": name,
+                **variables,
+            },
+        }
+        if user != group or int(user) != USER:
+            raise AssertionError(f"the image runs as {config['User']}")
+        file = folder / f"{name}.json"
+        file.write_text(json.dumps(settings))
+        inside = (sys.executable, "-I", str(confined.__file__), str(file))
+        command = ["unshare", *_NAMESPACES, "--fork", "--kill-child", *inside]
+        self.name = name
+        self._program = Child(name, command, folder / f"{name}.log")
+
+    @property
+    def running(self) -> bool:
+        return self._program.running
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._program.exit_code
+
+    def said(self) -> str:
+        """The end of what it printed."""
+        return self._program.tail(40)
+
+    @property
+    def first(self) -> int:
+        """The number of its process 1, as this machine counts."""
+        (child,) = children(self._program.pid)
+        return child
+
+    def stop(self) -> None:
+        """SIGTERM to its process 1, as a kubelet sends it."""
+        os.kill(self.first, signal.SIGTERM)
+
+    def asks(self, program: str) -> str:
+        """What a Python program in the container prints, which runs as the container's user."""
+        place = ("--target", str(self.first), *_NAMESPACES, "--root", "--wd")
+        user = ("--setuid", str(USER), "--setgid", str(USER))
+        python = ("/usr/bin/python3", "-I", "-c", program)
+        return subprocess.run(  # noqa: S603 - util-linux and the image's Python
+            ["nsenter", *place, *user, *python],  # noqa: S607
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        ).stdout
+
+    def remove(self) -> None:
+        self._program.kill()
+
+
+def children(process: int) -> list[int]:
+    return [int(number) for number in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
