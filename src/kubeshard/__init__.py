@@ -14,6 +14,7 @@ from importlib import import_module
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same to the interpreter
+    from kubeshard import errors
     from kubeshard.cache.waiting import wait_for
     from kubeshard.cache.watchers import watcher
     from kubeshard.client.client import Client
@@ -38,7 +39,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.controller.reconciler import BlockingReconciler, Reconciler, Result
     from kubeshard.controller.relations import related
     from kubeshard.controller.watch import Index, Watch
-    from kubeshard.core import errors, until
+    from kubeshard.core import until
     from kubeshard.core.builtin import ConfigMap
     from kubeshard.core.clusters import EVERY_CLUSTER, HOME, OTHER_CLUSTERS
     from kubeshard.core.conditions import Condition
@@ -128,7 +129,8 @@ _HOMES = {
     "controller.reconciler": ("BlockingReconciler", "Reconciler", "Result"),
     "controller.relations": ("related",),
     "controller.watch": ("Index", "Watch"),
-    "core": ("errors", "until"),
+    "": ("errors",),
+    "core": ("until",),
     "core.builtin": ("ConfigMap",),
     "core.clusters": ("EVERY_CLUSTER", "HOME", "OTHER_CLUSTERS"),
     "core.conditions": ("Condition",),
@@ -151,7 +153,8 @@ if (
     def __getattr__(name: str) -> object:
         for home, names in _HOMES.items():
             if name in names:
-                value: object = getattr(import_module(f"{__name__}.{home}"), name)
+                place = import_module(f"{__name__}.{home}" if home else f"{__name__}.{name}")
+                value: object = getattr(place, name) if home else place
                 globals()[name] = value
                 return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

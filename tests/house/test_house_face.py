@@ -64,9 +64,29 @@ def test_type_checkers_and_the_interpreter_are_told_the_same() -> None:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    loaded = {(f"kubeshard.{home}", public) for home, names in kubeshard._HOMES.items() for public in names}
+    loaded = {
+        (f"kubeshard.{home}".rstrip("."), public)
+        for home, names in kubeshard._HOMES.items()
+        for public in names
+    }
     assert shown == loaded
     assert sorted(public for _, public in loaded) == sorted(kubeshard.__all__)
+
+
+def test_every_public_error_is_found_in_one_place() -> None:
+    """Of those that an operator's code meets."""
+    classes = {
+        each
+        for package in map("kubeshard.{}".format, ("core", "client", "cache", "controller", "manager"))
+        for name in import_module(package).__all__
+        if isinstance(each := getattr(import_module(package), name), type) and issubclass(each, Exception)
+    }
+    assert kubeshard.errors.ApplyFailed in classes
+    lacking = {
+        each.__name__ for each in classes if getattr(kubeshard.errors, each.__name__, None) is not each
+    }
+    assert not lacking
+    assert not [name for name in kubeshard.errors.__all__ if not hasattr(kubeshard.errors, name)]
 
 
 def test_everything_public_says_what_it_is() -> None:
