@@ -26,6 +26,7 @@ async def build(client: Client) -> None:
         left_behind = next(each for each in SHARDS if each != shard)
         child_on = left_behind if number == 3 else shard
         await cluster.child(f"{name}-last", await cluster.secret(name, shard), child_on)
+    await client.apply(pod(SHARDS[2]))
     drained = await cluster.secret("moving", SHARDS[1])
     assert owner_of("moving", *SHARDS) == SHARDS[0]
     await cluster.child("moving-last", drained, SHARDS[1])
@@ -51,4 +52,15 @@ def webhook() -> dict[str, object]:
                 "admissionReviewVersions": ["v1"],
             }
         ],
+    }
+
+
+def pod(name: str) -> dict[str, object]:
+    """Of a StatefulSet."""
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": RING, "uid": "u", "controller": True}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "team", "ownerReferences": [owner]},
+        "spec": {"containers": [{"name": "operator", "image": "operator"}]},
     }

@@ -45,7 +45,14 @@ def timeless(text: str) -> str:
 
 
 def test_the_page_has_answers() -> None:
-    assert {shlex.split(command)[0] for command, _ in BLOCKS} >= {"status", "where", "why", "plan"}
+    assert {shlex.split(command)[0] for command, _ in BLOCKS} >= {
+        "status",
+        "where",
+        "why",
+        "plan",
+        "top",
+        "drain",
+    }
 
 
 @pytest.mark.parametrize(("command", "output"), BLOCKS, ids=[command for command, _ in BLOCKS])

@@ -1,4 +1,4 @@
-"""Watches what the API server shows of a ring: Leases, and the metadata of sharded objects."""
+"""Watches what the API server shows of a ring, and who leads."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from kubeshard.cache.cache import Cache
-from kubeshard.cache.deltas import Delta, Updated
 from kubeshard.cache.scope import Scope
-from kubeshard.cli.demo.picture import Picture, Sharded, picture
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import Kind
-from kubeshard.core.namespaces import ALL
-from kubeshard.core.objects import Form, Key, PartialObject, metadata_only
-from kubeshard.core.selectors import Selector
+from kubeshard.core.objects import Key
 from kubeshard.examples.webhosting.api import RING
 from kubeshard.examples.webhosting.manifests import NAMESPACE
-from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACE, drain_label, shard_label
+from kubeshard.sharding.classification import RingEntry, RingResources
+from kubeshard.sharding.names import SYSTEM_NAMESPACE
+from kubeshard.sharding.planner import RingView
+from kubeshard.sharding.ring import ring_of
+from kubeshard.survey.live import LiveRing
+from kubeshard.survey.picture import Picture
 
 SHARDER_ELECTION = Key(SYSTEM_NAMESPACE, "sharder")
 IN_MANAGER_ELECTION = Key(NAMESPACE, f"sharder-{RING}")
@@ -31,36 +32,30 @@ class Observer:
     def __init__(
         self, client: Client, ring: str, election: Key, main: Sequence[Kind], controlled: Sequence[Kind]
     ) -> None:
-        self._ring = ring
+        owners = frozenset(kind.group_resource for kind in main)
+        entries = [(RingEntry(kind.group_resource), kind) for kind in main]
+        entries += [(RingEntry(kind.group_resource, owners), kind) for kind in controlled]
+        view = RingView(ring, RingResources(()), ring_of(()))
+        self._live = LiveRing(client, view, entries, selector=None, wall=client.world.clock.wall)
         self._election = election
-        self._mains: dict[Kind, Form[PartialObject]] = {kind: metadata_only(kind) for kind in main}
-        self._controlled = [metadata_only(kind) for kind in controlled]
         self._cache = Cache(client)
-        self._changed = asyncio.Event()
-        self._view: Picture | None = None
-        self._leases = self._cache.declare(Lease, Scope(labels=Selector.equals(RING_LABEL, ring)))
         self._elections = self._cache.declare(
             Lease, Scope(frozenset({election.namespace or client.namespace}))
         )
-        self.moves = 0
-        """How often an object's shard label changed from one shard to another."""
-        self.drains = 0
-        """How often a shard was asked to let go of an object."""
-        self._leases.add_handler(self._notice)
-        self._elections.add_handler(self._notice)
-        for form in (*self._mains.values(), *self._controlled):
-            self._cache.declare(form).add_handler(self._count)
+        self._elections.add_handler(lambda _: self._live.tell())
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Observer]:
         async with self._cache.running():
             await self._cache.synced()
-            yield self
+            async with asyncio.TaskGroup() as group:
+                following = group.create_task(self._live.run(), name="follows the ring")
+                await self._live.read()
+                yield self
+                following.cancel()
 
     def picture(self) -> Picture:
-        if self._view is None:
-            self._view = self._look()
-        return self._view
+        return self._live.picture()
 
     @property
     def leader(self) -> str:
@@ -69,35 +64,10 @@ class Observer:
         identity = (election and election.spec.holder_identity) or ""
         return identity.rpartition("_")[0]
 
-    def _look(self) -> Picture:
-        objects = [
-            Sharded(obj.metadata, (kind.api_version, kind.kind))
-            for kind, form in self._mains.items()
-            for obj in self._cache.list(form, ALL)
-        ]
-        objects += [
-            Sharded(obj.metadata, None) for form in self._controlled for obj in self._cache.list(form, ALL)
-        ]
-        return picture(self._ring, self._leases.store.list(), objects)
-
     async def until(self, condition: Callable[[Picture], bool], within: float) -> None:
         """Returns when the condition holds. Raises TimeoutError."""
         async with asyncio.timeout(within):
             while not condition(self.picture()):
-                self._changed.clear()
-                await self._changed.wait()
-                # Changes come in bursts, and a picture looks at every object.
+                await self._live.changed()
+                # Changes come in bursts.
                 await asyncio.sleep(_BURST)
-
-    def _notice(self, _: object) -> None:
-        self._view = None
-        self._changed.set()
-
-    def _count(self, delta: Delta[PartialObject]) -> None:
-        self._notice(delta)
-        if not isinstance(delta, Updated):
-            return
-        old, new = delta.old.metadata, delta.new.metadata
-        shard_key, drain_key = shard_label(self._ring), drain_label(self._ring)
-        self.moves += bool(old.label(shard_key)) and old.label(shard_key) != new.label(shard_key)
-        self.drains += new.has_label(drain_key) and not old.has_label(drain_key)

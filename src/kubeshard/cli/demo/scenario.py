@@ -10,10 +10,10 @@ from typing import NamedTuple
 from kubeshard.cli.demo.cluster import websites
 from kubeshard.cli.demo.fleet import Fleet
 from kubeshard.cli.demo.observer import Observer
-from kubeshard.cli.demo.picture import Picture
 from kubeshard.client.client import Client
 from kubeshard.core.errors import KubeshardError
 from kubeshard.examples.webhosting.generator import create_all
+from kubeshard.survey.picture import Picture
 
 SHARDERS = ("sharder-1", "sharder-2")
 SHARDS = ("shard-1", "shard-2", "shard-3")
@@ -77,11 +77,12 @@ class Scenario:
     async def steps(self) -> AsyncIterator[Step]:
         """Runs them. Raises NotSettled, ProcessEnded."""
         for title, act in self._acts:
-            moves, drains = self._observer.moves, self._observer.drains
+            before = self._observer.picture()
             began = self._clock.monotonic()
             await self._settled(title, act)
             seconds = self._clock.monotonic() - began
-            yield Step(title, seconds, self._observer.moves - moves, self._observer.drains - drains)
+            after = self._observer.picture()
+            yield Step(title, seconds, after.moves - before.moves, after.drains - before.drains)
 
     async def _start(self) -> None:
         for name in SHARDERS:

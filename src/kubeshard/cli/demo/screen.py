@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.padding import Padding
 
 from kubeshard.cli.demo import table
 from kubeshard.cli.demo.observer import Observer
 from kubeshard.cli.demo.scenario import Step
+from kubeshard.cli.kubectl import screen
 from kubeshard.runtime.clock import Clock
 
 _REFRESH = 0.1
@@ -31,7 +33,7 @@ class Screen:
     @asynccontextmanager
     async def showing(self) -> AsyncIterator[None]:
         if not self._console.is_terminal:
-            self._console.print(f"{self._titles[0]} ... {table.LEGEND}", soft_wrap=True)
+            self._console.print(f"{self._titles[0]} ... {screen.LEGEND}", soft_wrap=True)
             yield
             return
         with Live(console=self._console, auto_refresh=False) as live:
@@ -48,7 +50,7 @@ class Screen:
         self._since = self._clock.monotonic()
         if not self._console.is_terminal:
             self._console.print(f"✓ {step.title}: {step.seconds:.1f} s", soft_wrap=True)
-            self._console.print(f"  {table.line(self._observer.picture())}", soft_wrap=True)
+            self._console.print(f"  {screen.line(self._observer.picture())}", soft_wrap=True)
             for title in self._titles[len(self._done) : len(self._done) + 1]:
                 self._console.print(f"{title} ...", soft_wrap=True)
 
@@ -58,8 +60,8 @@ class Screen:
             await asyncio.sleep(_REFRESH)
 
     def _frame(self) -> Group:
-        seen = self._observer
+        leader = f"leading: {self._observer.leader or 'nobody'}"
         return Group(
             table.checklist(self._titles, self._done, self._clock.monotonic() - self._since),
-            table.ring(seen.picture(), seen.leader, seen.moves, seen.drains),
+            Padding(screen.ring(self._observer.picture(), "websites", leader), (0, 2), expand=False),
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import signal
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -52,6 +53,24 @@ def ask(kubeconfig: str | None, context: str | None, question: Callable[[Client]
             return await question(client.with_user_agent("kubectl-shard"))
 
     return asyncio.run(answer())
+
+
+def stop_in_order() -> None:
+    """SIGTERM ends the command as Ctrl-C does, so that the terminal is left as it was."""
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+
+
+async def first_of(**works: Coroutine[Any, Any, None]) -> None:
+    """Runs them until the first one ends, and raises what it raises."""
+    tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in done:
+        task.result()
 
 
 async def only_ring(client: Client, name: str | None) -> SeenRing:

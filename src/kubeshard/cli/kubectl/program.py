@@ -9,8 +9,10 @@ import click
 from click.shell_completion import ShellComplete
 
 from kubeshard.cli.ending import run_program
+from kubeshard.cli.kubectl.drain import drain
 from kubeshard.cli.kubectl.planning import plan
 from kubeshard.cli.kubectl.questions import status, where, why
+from kubeshard.cli.kubectl.top import top
 from kubeshard.cli.options import version_option
 
 COMPLETE = "_KUBECTL_SHARD_COMPLETE"
@@ -34,7 +36,7 @@ def shard() -> None:
     """
 
 
-for _command in (status, where, why, plan):
+for _command in (status, where, why, plan, top, drain):
     shard.add_command(_command)
 
 

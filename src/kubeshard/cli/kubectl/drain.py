@@ -1,0 +1,135 @@
+"""The command `drain`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from kubeshard.cli.kubectl.asking import ask, print_table
+from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options
+
+if TYPE_CHECKING:
+    from kubeshard.client.client import Client
+    from kubeshard.survey.leaving import Departure
+    from kubeshard.survey.ring import SeenRing
+
+
+@click.command(
+    cls=Command,
+    short_help="Have a shard leave its ring, in order.",
+    environment=CLUSTER_VARIABLE,
+    examples=(
+        "# what would happen",
+        "kubectl shard drain webhosting-operator-2 --dry-run",
+        "kubectl shard drain webhosting-operator-2 --yes",
+    ),
+)
+@click.argument("shard")
+@click.option("--ring", metavar="RING", help="Of the shard, where several rings have one of this name.")
+@click.option("--dry-run", is_flag=True, help="Say what would happen, and do nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.IntRange(0),
+    default=300,
+    show_default=True,
+    help="How long to wait until its objects have other shards; 0 does not wait.",
+)
+@cluster_options
+def drain(
+    shard: str,
+    ring: str | None,
+    dry_run: bool,
+    yes: bool,
+    timeout: int,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """Take everything away from a shard: its pod is evicted, so it ends its work, releases its Lease, and the sharder
+    moves its objects to the other shards.
+
+    This is what the protocol offers: a shard that runs and holds its Lease is a member of the hash ring, and gets every
+    object back that it is made to let go of. PodDisruptionBudgets are respected. Whatever runs the pod starts another
+    one; to keep a shard away, scale that down.
+    """
+    seen, leaving = ask(kubeconfig, context, lambda client: _prepared(client, shard, ring))
+    _tell(leaving)
+    if dry_run:
+        click.echo("nothing was done (--dry-run)")
+        return
+    if not yes:  # asked outside of an event loop, where the first Ctrl-C ends it
+        click.confirm("Evict the pod?", abort=True)
+    ask(kubeconfig, context, lambda client: _leave(client, seen, leaving, timeout))
+
+
+async def _prepared(client: Client, shard: str, ring: str | None) -> tuple[SeenRing, Departure]:
+    from kubeshard.survey.leaving import departure
+
+    seen = await _ring_of(client, shard, ring)
+    return seen, await departure(client, seen, shard)
+
+
+async def _leave(client: Client, seen: SeenRing, leaving: Departure, timeout: int) -> None:
+    from kubeshard.survey.errors import Unanswerable
+    from kubeshard.survey.leaving import begin, progress
+
+    await begin(client, leaving)
+    click.echo(f"the pod {leaving.namespace}/{leaving.shard} is evicted")
+    if not timeout:
+        return
+    try:
+        async with asyncio.timeout(timeout):
+            async for line in progress(client, seen, leaving):
+                click.echo(line)
+    except TimeoutError:
+        raise Unanswerable(
+            f"{leaving.shard} has not left within {timeout} s; what was begun goes on:"
+            f" see `kubectl shard status {seen.name}`"
+        ) from None
+
+
+async def _ring_of(client: Client, shard: str, ring: str | None) -> SeenRing:
+    """Raises ConfigurationError where that is not clear, Unanswerable."""
+    from kubeshard.core.errors import ConfigurationError
+    from kubeshard.sharding.names import RING_LABEL
+    from kubeshard.survey.cluster import read_cluster
+    from kubeshard.survey.errors import unknown
+    from kubeshard.survey.ring import see
+
+    cluster = await read_cluster(client)
+    if ring is None:
+        rings = {lease.metadata.label(RING_LABEL) for lease in cluster.leases if lease.metadata.name == shard}
+        found = sorted(rings & cluster.rings.keys())
+        if not found:
+            raise unknown("shard", shard, {lease.metadata.name for lease in cluster.leases})
+        if len(found) > 1:
+            raise ConfigurationError(
+                f"{shard} is a shard of several rings: say which with --ring: {', '.join(found)}"
+            )
+        (ring,) = found
+    return await see(client, cluster, ring)
+
+
+def _tell(leaving: Departure) -> None:
+    pod = f"{leaving.namespace}/{leaving.shard}"
+    click.echo(
+        f"{leaving.shard} leaves the ring {leaving.ring}: its pod {pod} is evicted, has {leaving.grace} s to end the"
+        " reconciles under way,\nand releases its Lease. Then these objects move:\n"
+    )
+    flows = [each for each in leaving.plan.flows if each.source == leaving.shard]
+    rows = [(each.resource, each.target, each.objects) for each in flows]
+    print_table([("RESOURCE", "TO", "OBJECTS"), *rows], indent="  ")
+    click.echo()
+    if leaving.comes_back:
+        click.echo(
+            f"{leaving.runs_it} starts a pod of the same name, which gets its objects back. Scaled down by one, it\n"
+            "takes the pod with the highest number away, for good.\n"
+        )
+    elif leaving.runs_it:
+        click.echo(
+            f"{leaving.runs_it} starts another pod: a new shard, to which objects of every shard move. To have one\n"
+            "shard less instead, annotate the pod with controller.kubernetes.io/pod-deletion-cost=-1, and scale down.\n"
+        )

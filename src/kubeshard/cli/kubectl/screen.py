@@ -1,0 +1,100 @@
+"""A picture of a ring on a terminal, and in one line for a pipe. Pure."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kubeshard.survey.picture import Picture, ShardRow
+
+COLOURS = {"ready": "green", "expired": "yellow", "uncertain": "yellow", "dead": "red", "orphaned": "red"}
+BAR = 30
+_MAIN, _FOLLOWER, _DRAINING, _DEAD = "cyan", "blue", "yellow", "red"
+
+LEGEND = "(each shard: the state of its Lease, objects + children)"
+
+
+def ring(view: Picture, objects: str = "objects", note: str = "") -> RenderableType:
+    """The ring at this moment. `objects`: what its main objects are called."""
+    most = scale(max((row.objects + row.followers for row in view.rows), default=0))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("shard")
+    table.add_column("lease", min_width=9)
+    for name in (objects, "children", "draining", "moved"):
+        table.add_column(name, justify="right")
+    table.add_column(_ruler(most), min_width=BAR, no_wrap=True)
+    for row in view.rows:
+        state = row.state or "new"
+        table.add_row(
+            row.shard,
+            Text(state, COLOURS.get(state, "dim")),
+            str(row.objects),
+            str(row.followers),
+            Text(_draining(row), _DRAINING),
+            _moved(row),
+            _bar(row, most),
+        )
+    counts = f"{view.total} objects, {view.moves} moves, {view.drains} drains"
+    return Group(
+        table,
+        Text(view.verdict, "green" if view.settled else "yellow"),
+        Text(f"{counts}{f'; {note}' if note else ''}", "dim"),
+    )
+
+
+def line(view: Picture) -> str:
+    """The ring in one line."""
+    shards = ", ".join(f"{row.shard} {row.state or 'new'} {row.objects}+{row.followers}" for row in view.rows)
+    return f"{shards}; {view.verdict}"
+
+
+def scale(most: int) -> int:
+    """What a full bar stands for: a round number that no shard exceeds."""
+    size = 1
+    while size < most:
+        for factor in (2, 5, 10):
+            if size * factor >= most:
+                return size * factor
+        size *= 10
+    return size
+
+
+def _ruler(most: int) -> str:
+    """0, half and all of the scale, where they are on it."""
+    middle, end = f"{most / 2:g}", str(most)
+    left = f"0{middle:>{BAR // 2 - 1 + len(middle) // 2}}"
+    return f"{left}{end:>{BAR - len(left)}}"
+
+
+def _bar(row: ShardRow, most: int) -> Text:
+    """Main objects, then children; of both the part at the end that is being drained in another colour."""
+    whole = _cells(row.objects + row.followers, most)
+    draining = _cells(row.draining, most)
+    main = min(_cells(row.objects, most), whole - draining)
+    bar = Text()
+    bar.append("█" * main, _MAIN if row.live else _DEAD)
+    bar.append("█" * (whole - draining - main), _FOLLOWER if row.live else _DEAD)
+    bar.append("▒" * draining, _DRAINING)
+    return bar
+
+
+def _cells(count: int, most: int) -> int:
+    """What there is can be seen, however little."""
+    return max(1, count * BAR // most) if count else 0
+
+
+def _draining(row: ShardRow) -> str:
+    if not row.draining:
+        return ""
+    return f"{row.draining} for {row.draining_for:.0f}s" if row.draining_for >= 1 else str(row.draining)
+
+
+def _moved(row: ShardRow) -> Text:
+    text = Text()
+    if row.arrived:
+        text.append(f"+{row.arrived}", "green")
+    if row.left:
+        text.append(f"{' ' if row.arrived else ''}-{row.left}", "magenta")
+    return text

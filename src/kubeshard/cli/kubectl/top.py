@@ -1,0 +1,99 @@
+"""The command `top`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from kubeshard.cli.kubectl.asking import ask, first_of, only_ring, stop_in_order
+from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.version import how_to_install
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kubeshard.client.client import Client
+    from kubeshard.survey.lookout import Lookout
+
+REFRESH = 0.25
+"""Seconds between two pictures."""
+
+
+@click.command(
+    cls=Command,
+    short_help="A ring as it changes.",
+    environment=CLUSTER_VARIABLE,
+    examples=(
+        "kubectl shard top",
+        "# one picture, as a line",
+        "kubectl shard top webhosting-operator --once | cat",
+    ),
+)
+@click.argument("ring", metavar="[RING]", required=False)
+@click.option("--once", is_flag=True, help="One picture, once everything was read, and no more.")
+@cluster_options
+def top(ring: str | None, once: bool, kubeconfig: str | None, context: str | None) -> None:
+    """Watch a ring: objects of each shard on a scale, what moves, what is being drained, whether all is in its place.
+
+    Until Ctrl-C. It follows the metadata of every object of the ring and keeps one number of each, so it can be left
+    open at a large ring. Where the output is no terminal, a line is written whenever something has changed.
+    """
+    try:
+        from rich.console import Console
+    except ModuleNotFoundError:
+        raise ConfigurationError(f"top needs the package rich: {how_to_install('kubectl')}") from None
+    console = Console()
+    stop_in_order()
+    ask(kubeconfig, context, lambda client: _look(client, console, ring, once=once))
+
+
+async def _look(client: Client, console: Console, name: str | None, *, once: bool) -> None:
+    from kubeshard.survey.lookout import Lookout
+
+    lookout = Lookout(client, await only_ring(client, name))
+    await first_of(following=lookout.run(), showing=_show(lookout, console, once=once))
+
+
+async def _show(lookout: Lookout, console: Console, *, once: bool) -> None:
+    from rich.live import Live
+
+    from kubeshard.cli.kubectl import screen
+
+    await lookout.live.read()
+    if once:
+        _print(lookout, console)
+    elif not console.is_terminal:
+        await _lines(lookout)
+    else:
+        with Live(console=console, auto_refresh=False, screen=True) as live:
+            while True:
+                live.update(
+                    screen.ring(lookout.picture(), note=f"ring {lookout.name}, Ctrl-C ends"), refresh=True
+                )
+                await asyncio.sleep(REFRESH)
+
+
+def _print(lookout: Lookout, console: Console) -> None:
+    from kubeshard.cli.kubectl import screen
+
+    if console.is_terminal:
+        console.print(screen.ring(lookout.picture(), note=f"ring {lookout.name}"))
+    else:
+        click.echo(screen.line(lookout.picture()))
+
+
+async def _lines(lookout: Lookout) -> None:
+    from kubeshard.cli.kubectl import screen
+
+    last = ""
+    while True:
+        line = screen.line(lookout.picture())
+        if line != last:
+            click.echo(line)
+            sys.stdout.flush()
+        last = line
+        await asyncio.sleep(1.0)

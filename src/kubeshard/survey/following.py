@@ -1,0 +1,105 @@
+"""A kind, followed without a cache: everything that there is, then every change, told as it comes.
+
+Lists are read page by page and nothing is kept, so memory does not grow with the number of objects. Guaranteed: what
+is told is told in the server's order; after a gap everything is told anew, between `begin` and `end`, however often
+the watch fails; failures are told, and followed by another attempt. RBAC: list and watch; without the second, all is
+read anew once a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import NoReturn, Protocol, TypeVar
+
+from kubeshard.cache.backoff import Backoff, BackoffPolicy
+from kubeshard.cache.pace import Pace
+from kubeshard.client.client import Client
+from kubeshard.client.watching import Bookmark, Changed
+from kubeshard.core.errors import ApiError, Forbidden, Gone
+from kubeshard.core.namespaces import ALL
+from kubeshard.core.objects import Form, KubeObject
+from kubeshard.core.selectors import Selector
+
+T = TypeVar("T", bound=KubeObject)
+T_contra = TypeVar("T_contra", bound=KubeObject, contravariant=True)
+
+FORBIDDEN_PAUSE = 60.0
+SHORT_WATCH = 1.0
+"""Seconds: a watch that ends sooner, without having said anything, counts as failed."""
+
+
+class Listener(Protocol[T_contra]):
+    """Who is told."""
+
+    def begin(self) -> None:
+        """All objects come now."""
+
+    def put(self, obj: T_contra, /) -> None: ...
+
+    def drop(self, obj: T_contra, /) -> None:
+        """It is gone, or the selector does not select it any more."""
+
+    def end(self) -> None:
+        """That were all."""
+
+    def failed(self, error: ApiError | None) -> None:
+        """Nothing is heard until the next attempt; None: it works again."""
+
+
+async def follow(
+    client: Client, form: Form[T], listener: Listener[T], *, labels: Selector | None = None
+) -> NoReturn:
+    """Until cancelled, in all namespaces."""
+    clock, at = client.world.clock, _Position()
+    backoff = Backoff(BackoffPolicy(), client.world.rng)
+    while True:
+        pause = 0.0
+        try:
+            if not at.version:
+                at.version = await _read(client, form, listener, labels)
+            opened, version = clock.monotonic(), at.version
+            await _watch(client, form, listener, labels, at)
+            if at.version != version or clock.monotonic() - opened >= SHORT_WATCH:
+                continue
+        except Gone:
+            at.version = ""
+        except ApiError as error:
+            listener.failed(error)
+            if isinstance(error, Forbidden):
+                at.version, pause = "", FORBIDDEN_PAUSE
+            pause = max(pause, error.retry_after or 0.0)
+        await asyncio.sleep(max(pause, backoff.failed(clock.monotonic())))
+
+
+@dataclass(slots=True)
+class _Position:
+    """Up to where everything has been told; "" where nothing has. What was told is not told again after a failure."""
+
+    version: str = ""
+
+
+async def _read(client: Client, form: Form[T], listener: Listener[T], labels: Selector | None) -> str:
+    pace = Pace(client.world.clock)
+    listener.begin()
+    stream = client.list(form, ALL, label_selector=labels, on_restart=listener.begin)
+    async for obj in stream:
+        listener.put(obj)
+        await pace.step()
+    listener.end()
+    return stream.resource_version
+
+
+async def _watch(
+    client: Client, form: Form[T], listener: Listener[T], labels: Selector | None, at: _Position
+) -> None:
+    """Until it ends by itself."""
+    async with client.watch(form, ALL, label_selector=labels, resource_version=at.version) as events:
+        listener.failed(None)
+        async for event in events:
+            match event:
+                case Bookmark(version):
+                    at.version = version
+                case Changed(change, obj):
+                    at.version = obj.metadata.resource_version
+                    (listener.drop if change == "DELETED" else listener.put)(obj)

@@ -1,0 +1,277 @@
+"""A ring as it changes: who its shards are, what each has, what moves.
+
+Guaranteed: `picture` is what the API server has shown by now; memory grows by one integer for each object (`tally`).
+Not guaranteed: that every movement is seen; of those while a watch was down only the last is.
+
+RBAC: list and watch on leases, on namespaces, and on every main and controlled resource of the ring.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import NoReturn
+
+from kubeshard.client.client import Client
+from kubeshard.core.builtin import Lease, Namespace
+from kubeshard.core.errors import ApiError, Forbidden
+from kubeshard.core.kinds import Kind
+from kubeshard.core.names import is_label_value
+from kubeshard.core.objects import Key, PartialObject, form_of, metadata_only
+from kubeshard.core.selectors import Selector
+from kubeshard.sharder.waiting import Namespaces
+from kubeshard.sharding.classification import RingEntry
+from kubeshard.sharding.keys import KeyRefused
+from kubeshard.sharding.leases import written_state
+from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
+from kubeshard.sharding.planner import RingView, hash_key
+from kubeshard.sharding.states import ShardState
+from kubeshard.survey.following import follow
+from kubeshard.survey.picture import Picture
+from kubeshard.survey.ring import type_of
+from kubeshard.survey.tally import Standing, Tally
+
+TOGETHER = 5.0
+"""Seconds for which changes of the selected namespaces are collected before everything is read again."""
+
+Resources = Sequence[tuple[RingEntry, Kind]]
+
+
+_LEASES, _NAMESPACES = "leases.coordination.k8s.io", "namespaces"
+
+
+class LiveRing:
+    """See the module. `view` says what belongs to the ring, but for its namespaces: these are what `selector` selects
+    now; None selects all. `wall`: seconds since the epoch by the clock of the cluster.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        view: RingView,
+        resources: Resources,
+        *,
+        selector: Selector | None,
+        wall: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._resources = resources
+        self._clock = client.world.clock
+        self._wall = wall
+        self._selection = _Selection(selector) if selector else None
+        self.view = view if self._selection is None else replace(view, namespaces=self._selection)
+        self.tally = Tally({str(entry.resource): entry.main for entry, _ in resources})
+        self._leases: dict[Key, Lease] = {}
+        self._told = asyncio.Event()
+        self._unread = {_LEASES, *(str(entry.resource) for entry, _ in resources)}
+        self._read = asyncio.Event()
+
+    async def run(self) -> NoReturn:
+        """Follows the ring until cancelled."""
+        labels = Selector.equals(RING_LABEL, self.view.name)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(
+                follow(self._client, form_of(Lease), _Leases(self), labels=labels), name=f"follows {_LEASES}"
+            )
+            if self._selection is not None:
+                namespaces = _Namespaces(self, self._selection)
+                group.create_task(
+                    follow(self._client, metadata_only(Namespace), namespaces), name=f"follows {_NAMESPACES}"
+                )
+                await self._selection.known.wait()
+            while True:
+                await self._follow_objects()
+        raise AssertionError("unreachable")
+
+    async def read(self) -> None:
+        """Returns once everything that may be read has been read."""
+        await self._read.wait()
+
+    async def changed(self) -> None:
+        """Returns when something was told since the last call returned."""
+        await self._told.wait()
+        self._told.clear()
+
+    def picture(self) -> Picture:
+        """The ring at this moment."""
+        self.tally.shards(self._standings())
+        return self.tally.picture(self._clock.monotonic())
+
+    def now(self) -> float:
+        return self._clock.monotonic()
+
+    # What listeners tell
+
+    def tell(self) -> None:
+        self._told.set()
+
+    def heard(self, what: str, error: ApiError | None) -> None:
+        """Whether something can be read at the moment."""
+        if error is None:
+            self.tally.unread.pop(what, None)
+        elif isinstance(error, Forbidden):
+            self.tally.unread[what] = "you may not list and watch them"
+        else:
+            self.tally.unread[what] = str(error)
+        if error is None or isinstance(error, Forbidden):
+            self._unread.discard(what)
+            if not self._unread:
+                self._read.set()
+        self.tell()
+
+    def lease(self, lease: Lease, *, gone: bool = False) -> None:
+        if gone:
+            self._leases.pop(lease.key, None)
+        else:
+            self._leases[lease.key] = lease
+        self.tell()
+
+    def no_leases(self) -> None:
+        self._leases.clear()
+
+    async def _follow_objects(self) -> None:
+        """Until the ring selects other namespaces."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(
+                    follow(self._client, metadata_only(kind), _Objects(self, entry, kind)),
+                    name=f"follows {entry.resource}",
+                )
+                for entry, kind in self._resources
+            ]
+            if self._selection is None:
+                await asyncio.wait(tasks)
+                return
+            await self._selection.changed.wait()
+            await asyncio.sleep(TOGETHER)
+            self._selection.changed.clear()
+            for task in tasks:
+                task.cancel()
+
+    def _standings(self) -> Mapping[str, Standing]:
+        wall, found = self._wall(), dict[str, Standing]()
+        for lease in self._leases.values():
+            name = lease.metadata.name
+            live = lease.spec.holder_identity == name and is_label_value(name)
+            if name not in found or live:
+                found[name] = Standing(_shown_state(lease, wall), live)
+        return found
+
+
+class _Leases:
+    """Tells of the ring's Leases."""
+
+    def __init__(self, ring: LiveRing) -> None:
+        self._ring = ring
+
+    def begin(self) -> None:
+        self._ring.no_leases()
+
+    def put(self, lease: Lease, /) -> None:
+        self._ring.lease(lease)
+
+    def drop(self, lease: Lease, /) -> None:
+        self._ring.lease(lease, gone=True)
+
+    def end(self) -> None: ...
+
+    def failed(self, error: ApiError | None) -> None:
+        self._ring.heard(_LEASES, error)
+
+
+class _Objects:
+    """Tells of the objects of one resource."""
+
+    def __init__(self, ring: LiveRing, entry: RingEntry, kind: Kind) -> None:
+        self._ring = ring
+        self._entry = entry
+        self._type = type_of(kind)
+        self._name = str(entry.resource)
+
+    def begin(self) -> None:
+        self._ring.tally.begin(self._name)
+
+    def put(self, obj: PartialObject, /) -> None:
+        ring, meta = self._ring, obj.metadata
+        view = ring.view
+        key = ""
+        if view.selects(meta.namespace):
+            with suppress(KeyRefused):
+                key = hash_key(view, self._entry, self._type, meta)
+        if not key:
+            return self.drop(obj)
+        shard, draining = meta.label(view.shard_label), meta.has_label(view.drain_label)
+        ring.tally.put(self._name, meta.uid, key, shard, draining, ring.now())
+        return ring.tell()
+
+    def drop(self, obj: PartialObject, /) -> None:
+        self._ring.tally.drop(self._name, obj.metadata.uid, self._ring.now())
+        self._ring.tell()
+
+    def end(self) -> None:
+        self._ring.tally.end(self._name, self._ring.now())
+
+    def failed(self, error: ApiError | None) -> None:
+        self._ring.heard(self._name, error)
+
+
+class _Selection:
+    """The namespaces that the ring selects, as they are now. Who may not read namespaces takes all for selected."""
+
+    def __init__(self, selector: Selector) -> None:
+        self._selector = selector
+        self._selected: dict[str, bool] = {}
+        self._passed_over = Namespaces()
+        self.known = asyncio.Event()
+        self.changed = asyncio.Event()
+        """An object was judged by another selection."""
+        self.hidden = False
+
+    def __contains__(self, name: object) -> bool:
+        selected = self._selected.get(str(name))
+        if selected is None and not self.hidden:
+            self._passed_over.add(str(name))
+        return self.hidden if selected is None else selected
+
+    def put(self, name: str, labels: Mapping[str, str] | None) -> None:
+        before, now = self._selected.get(name), self._selector.matches(labels)
+        self._selected[name] = now
+        late = before is None and self._passed_over.take(name)
+        if (late and now) or (before is not None and before != now):
+            self.changed.set()
+
+    def drop(self, name: str) -> None:
+        self._selected.pop(name, None)
+
+
+class _Namespaces:
+    """Tells of namespaces."""
+
+    def __init__(self, ring: LiveRing, selection: _Selection) -> None:
+        self._ring = ring
+        self._selection = selection
+
+    def begin(self) -> None: ...
+
+    def put(self, namespace: PartialObject, /) -> None:
+        self._selection.put(namespace.metadata.name, namespace.metadata.labels)
+
+    def drop(self, namespace: PartialObject, /) -> None:
+        self._selection.drop(namespace.metadata.name)
+
+    def end(self) -> None:
+        self._selection.known.set()
+
+    def failed(self, error: ApiError | None) -> None:
+        self._selection.hidden = isinstance(error, Forbidden) and not self._selection.known.is_set()
+        if self._selection.hidden:
+            self._selection.known.set()
+        self._ring.heard(_NAMESPACES, error)
+
+
+def _shown_state(lease: Lease, wall: float) -> str:
+    """The sharder's word, "" before there is one; unless the Lease itself says worse, as where no sharder runs."""
+    told = lease.metadata.label(STATE_LABEL)
+    return str(min(ShardState.parse(told), written_state(lease, wall))) if told else ""

@@ -1,0 +1,121 @@
+"""A live ring for as long as somebody looks, also when the ring is edited meanwhile.
+
+RBAC: what `cluster`, `ring` and `live` need, and watch on controllerrings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import NoReturn
+
+from kubeshard.client.client import Client
+from kubeshard.core.errors import ApiError
+from kubeshard.core.objects import form_of
+from kubeshard.core.selectors import Selector
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.survey.cluster import default_selector, read_cluster
+from kubeshard.survey.following import follow
+from kubeshard.survey.live import LiveRing
+from kubeshard.survey.picture import Picture
+from kubeshard.survey.ring import SeenRing, see
+
+LOOK_AGAIN = 60.0
+"""Seconds after which resources that were not served are looked for again."""
+PAUSE = 2.0
+"""Seconds after which a cluster that does not answer is asked again."""
+
+
+def live_ring(client: Client, ring: SeenRing) -> LiveRing:
+    """The ring as it goes on from there."""
+    spec, clock = ring.resource.spec, client.world.clock
+    given = default_selector(ring.webhook) if spec.namespace_selector is None else spec.namespace_selector
+    ahead = ring.cluster.now - clock.wall()
+    live = LiveRing(
+        client,
+        ring.view,
+        ring.entries,
+        selector=Selector.from_label_selector(given),
+        wall=lambda: clock.wall() + ahead,
+    )
+    live.tally.unread.update({str(resource): why for resource, why in ring.unresolved.items()})
+    return live
+
+
+class Lookout:
+    """The live ring of a name. `live` is the present one; what it has counted begins anew with each."""
+
+    def __init__(self, client: Client, ring: SeenRing) -> None:
+        self._client = client
+        self._ring = ring
+        self.live = live_ring(client, ring)
+
+    @property
+    def name(self) -> str:
+        return self._ring.name
+
+    def picture(self) -> Picture:
+        return self.live.picture()
+
+    async def run(self) -> NoReturn:
+        """Until cancelled. Raises Unanswerable once the ring is gone."""
+        while True:
+            await self._look()
+            self._ring = await self._seen_again()
+            self.live = live_ring(self._client, self._ring)
+
+    async def _look(self) -> None:
+        """Until there is another ring to look at."""
+        edits = _Edits(self._ring.resource)
+        tasks = [
+            asyncio.create_task(self.live.run(), name=f"follows {self.name}"),
+            asyncio.create_task(
+                follow(self._client, form_of(ControllerRing), edits), name=f"edits of {self.name}"
+            ),
+            asyncio.create_task(edits.edited.wait(), name=f"edit of {self.name}"),
+        ]
+        try:
+            patience = LOOK_AGAIN if self._ring.unresolved else None
+            done, _ = await asyncio.wait(tasks, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def _seen_again(self) -> SeenRing:
+        while True:
+            with suppress(ApiError):
+                return await see(self._client, await read_cluster(self._client), self.name)
+            await asyncio.sleep(PAUSE)
+
+
+class _Edits:
+    """Notices when a ring is not the one that it was."""
+
+    def __init__(self, ring: ControllerRing) -> None:
+        self._ring = ring
+        self._there = False
+        self.edited = asyncio.Event()
+
+    def begin(self) -> None:
+        self._there = False
+
+    def put(self, ring: ControllerRing, /) -> None:
+        if ring.name != self._ring.name:
+            return
+        self._there = True
+        before, now = self._ring.metadata, ring.metadata
+        if (before.uid, before.generation) != (now.uid, now.generation):
+            self.edited.set()
+
+    def drop(self, ring: ControllerRing, /) -> None:
+        if ring.name == self._ring.name:
+            self.edited.set()
+
+    def end(self) -> None:
+        if not self._there:
+            self.edited.set()
+
+    def failed(self, error: ApiError | None) -> None: ...

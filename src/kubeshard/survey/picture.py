@@ -1,0 +1,67 @@
+"""What a ring looks like at one moment, as a value: for a terminal, a page, a pipe."""
+
+from __future__ import annotations
+
+import msgspec
+
+LOOSE = ("expired", "uncertain")
+"""States of a Lease that nobody has renewed in time, and nobody has taken."""
+
+
+class ShardRow(msgspec.Struct, frozen=True, rename="camel"):
+    """One shard, or a name that objects carry and no Lease has (state `gone`)."""
+
+    shard: str
+    state: str
+    """Of its Lease: as the sharder labelled it, `""` before it did."""
+    live: bool
+    """The shard holds its Lease."""
+    objects: int
+    """Of main resources."""
+    followers: int
+    """That they control."""
+    draining: int
+    draining_for: float = 0.0
+    """Seconds since there was no drain on it."""
+    arrived: int = 0
+    left: int = 0
+    """Objects that came from other shards and went to others, of late (`Tally.RECENT`)."""
+
+
+class Picture(msgspec.Struct, frozen=True, rename="camel"):
+    rows: tuple[ShardRow, ...]
+    unassigned: int = 0
+    stranded: int = 0
+    """Objects labelled with a shard that does not hold its Lease."""
+    misplaced: int = 0
+    """Objects on a live shard that is not where the hash ring puts them."""
+    draining: int = 0
+    total: int = 0
+    moves: int = 0
+    """How often an object was seen to go from one shard to another."""
+    drains: int = 0
+    """How often a shard was seen to be asked to let go of an object."""
+    unread: tuple[str, ...] = ()
+    """What is missing in the numbers, and why."""
+
+    @property
+    def settled(self) -> bool:
+        """Every object is owned by the live shard that the ring gives it."""
+        return not (self.unassigned or self.stranded or self.misplaced or self.draining or self.unread)
+
+    @property
+    def verdict(self) -> str:
+        """The ring in one sentence."""
+        if self.unread:
+            return f"not everything is seen: {'; '.join(self.unread)}"
+        if self.settled and any(row.live and row.state in LOOSE for row in self.rows):
+            return "every object is where the Leases say, and a Lease is about to run out"
+        if self.settled:
+            return "every object is where it belongs"
+        troubles = {
+            "unassigned": self.unassigned,
+            "on dead shards": self.stranded,
+            "to be moved": self.misplaced,
+            "draining": self.draining,
+        }
+        return ", ".join(f"{count} {what}" for what, count in troubles.items() if count)

@@ -1,0 +1,220 @@
+"""Counts of a ring that follow its objects as they change; sans I/O.
+
+Of an object one integer is kept, under the hash of its uid: where on the ring its key is, on which shard it is, and
+whether it is being drained. That is what it takes to tell where it came from when it moves, and which objects are out
+of place when the shards change. So memory grows by some 130 bytes for each object, whatever its size.
+
+Guaranteed: the counts are those of the last state that was told of each object. Not guaranteed: that two uids never
+have one hash (for a million objects, one chance in 30 million); more names of shards than `MOST_NAMES` are one name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kubeshard.sharding.ring import HashRing, point_of, ring_of
+from kubeshard.survey.picture import Picture, ShardRow
+
+RECENT = 10.0
+"""Seconds for which a movement is shown."""
+
+MOST_NAMES = 4096
+"""Of shards, in labels, which anybody may write."""
+
+
+class Standing(NamedTuple):
+    """A shard's Lease. `state`: as it is shown; `live`: the shard holds it."""
+
+    state: str
+    live: bool
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Of one resource, by shard ("" is none)."""
+
+    objects: Counter[str] = field(default_factory=Counter)
+    draining: Counter[str] = field(default_factory=Counter)
+
+
+class _Second(NamedTuple):
+    """What moved since then, until the next second."""
+
+    began: float
+    arrived: Counter[str]
+    left: Counter[str]
+
+
+class Tally:
+    """See the module. `mains`: by resource, whether its objects are main ones. Times are monotonic seconds."""
+
+    def __init__(self, mains: Mapping[str, bool]) -> None:
+        self._mains = dict(mains)
+        self._objects: dict[str, dict[int, int]] = {resource: {} for resource in mains}
+        self._former: dict[str, dict[int, int]] = {resource: {} for resource in mains}
+        """While a resource is read anew, what has not been seen again."""
+        self._sums = {resource: _Sums() for resource in mains}
+        self._names: list[str] = ["", _OTHERS]
+        self._numbers: dict[str, int] = {"": 0}
+        self._shards: dict[str, Standing] = {}
+        self._hashring: HashRing = ring_of(())
+        self._misplaced = 0
+        self._recent: deque[_Second] = deque()
+        self._drained_since: dict[str, float] = {}
+        self.unread: dict[str, str] = {}
+        """Resources that cannot be read, and why."""
+        self.moves = 0
+        self.drains = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, (*self._objects.values(), *self._former.values())))
+
+    # What is told
+
+    def shards(self, shards: Mapping[str, Standing]) -> None:
+        """All Leases of the ring."""
+        before, self._shards = self._hashring, dict(shards)
+        self._hashring = ring_of(tuple(sorted(name for name, shard in shards.items() if shard.live)))
+        if self._hashring is not before:
+            every = (*self._objects.values(), *self._former.values())
+            self._misplaced = sum(self._is_misplaced(value) for known in every for value in known.values())
+
+    def begin(self, resource: str) -> None:
+        """All objects of a resource are about to be told."""
+        self._former[resource] |= self._objects[resource]
+        self._objects[resource] = {}
+
+    def end(self, resource: str, now: float) -> None:
+        """They have been; what was not told again has gone."""
+        former, self._former[resource] = self._former[resource], {}
+        for value in former.values():
+            self._take(resource, value, now)
+
+    def put(self, resource: str, uid: str, key: str, shard: str, draining: bool, now: float) -> None:
+        """An object as it is now. `key`: its hash key."""
+        known, id_ = self._objects[resource], hash(uid)
+        old = known.get(id_)
+        if old is None:
+            old = self._former[resource].pop(id_, None)
+        known[id_] = new = (point_of(key) << _NAME_BITS | self._number(shard)) << 1 | draining
+        if old == new:
+            return
+        if old is not None:
+            self._take(resource, old, now)
+            self._moved(old, new, now)
+        self._give(resource, new, now)
+
+    def drop(self, resource: str, uid: str, now: float) -> None:
+        """The object is gone, or the ring has nothing to do with it any more."""
+        id_ = hash(uid)
+        old = self._objects[resource].pop(id_, None)
+        if old is None:
+            old = self._former[resource].pop(id_, None)
+        if old is not None:
+            self._take(resource, old, now)
+
+    # What it comes to
+
+    def picture(self, now: float) -> Picture:
+        """The ring at this moment."""
+        while self._recent and self._recent[0].began < now - RECENT:
+            self._recent.popleft()
+        arrived, left = Counter[str](), Counter[str]()
+        for second in self._recent:
+            arrived.update(second.arrived)
+            left.update(second.left)
+        mains, followers, draining = self._by_role(main=True), self._by_role(main=False), Counter[str]()
+        for sums in self._sums.values():
+            draining.update(sums.draining)
+        unassigned = mains.pop("", 0) + followers.pop("", 0)
+        names = sorted({*self._shards, *(+mains), *(+followers)})
+        rows = tuple(
+            ShardRow(
+                name,
+                self._shards[name].state if name in self._shards else "gone",
+                name in self._hashring.shards,
+                mains[name],
+                followers[name],
+                draining[name],
+                now - self._drained_since[name] if name in self._drained_since else 0.0,
+                arrived[name],
+                left[name],
+            )
+            for name in names
+        )
+        return Picture(
+            rows,
+            unassigned,
+            sum(row.objects + row.followers for row in rows if not row.live),
+            self._misplaced,
+            draining.total(),
+            len(self),
+            self.moves,
+            self.drains,
+            tuple(f"{resource}: {why}" for resource, why in sorted(self.unread.items())),
+        )
+
+    def _by_role(self, *, main: bool) -> Counter[str]:
+        found = Counter[str]()
+        for resource, sums in self._sums.items():
+            if self._mains[resource] is main:
+                found.update(sums.objects)
+        return found
+
+    # How it is kept
+
+    def _give(self, resource: str, value: int, now: float) -> None:
+        self._count(resource, value, 1, now)
+
+    def _take(self, resource: str, value: int, now: float) -> None:
+        self._count(resource, value, -1, now)
+
+    def _count(self, resource: str, value: int, by: int, now: float) -> None:
+        shard, sums = self._shard_of(value), self._sums[resource]
+        sums.objects[shard] += by
+        self._misplaced += by * self._is_misplaced(value)
+        if value & 1:
+            sums.draining[shard] += by
+            if not any(each.draining[shard] for each in self._sums.values()):
+                self._drained_since.pop(shard, None)
+            elif by > 0:
+                self._drained_since.setdefault(shard, now)
+
+    def _moved(self, old: int, new: int, now: float) -> None:
+        source, target = self._shard_of(old), self._shard_of(new)
+        self.drains += new & ~old & 1
+        if source == target:
+            return
+        self.moves += bool(source)
+        if not self._recent or now - self._recent[-1].began >= 1:
+            self._recent.append(_Second(now, Counter(), Counter()))
+        if source:
+            self._recent[-1].left[source] += 1
+        if target:
+            self._recent[-1].arrived[target] += 1
+
+    def _is_misplaced(self, value: int) -> bool:
+        shard = self._shard_of(value)
+        if not shard or shard not in self._shards or not self._shards[shard].live:
+            return False
+        return self._hashring.owner_at(value >> _NAME_BITS + 1) != shard
+
+    def _shard_of(self, value: int) -> str:
+        return self._names[value >> 1 & _NAME_MASK]
+
+    def _number(self, shard: str) -> int:
+        number = self._numbers.get(shard)
+        if number is None:
+            if len(self._names) >= MOST_NAMES:
+                return self._names.index(_OTHERS)
+            number = self._numbers[shard] = len(self._names)
+            self._names.append(shard)
+        return number
+
+
+_NAME_BITS = 13
+_NAME_MASK = (1 << _NAME_BITS) - 1
+_OTHERS = "(others)"

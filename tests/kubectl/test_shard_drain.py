@@ -1,0 +1,187 @@
+"""`kubectl shard drain` says what it will do, asks, and writes nothing but an eviction."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from commands import KubectlShard
+from ring_cluster import RING, RingCluster, name_on
+
+from kubeshard.client import Client
+from kubeshard.core import NotFound
+from kubeshard.survey import leaving
+from kubeshard.survey.cluster import read_cluster
+from kubeshard.survey.errors import Unanswerable
+from kubeshard.survey.leaving import Pod
+from kubeshard.survey.ring import see
+from kubeshard_apiserver.testing import EmbeddedApi, MemoryApi
+
+NAME = name_on("b", "a", "b")
+
+
+def pod(name: str, **metadata: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "team", **metadata},
+        "spec": {
+            "terminationGracePeriodSeconds": 7,
+            "containers": [{"name": "operator", "image": "operator"}],
+        },
+    }
+
+
+def owned_by(kind: str) -> dict[str, Any]:
+    reference = {"apiVersion": "apps/v1", "kind": kind, "name": "backups", "uid": "u", "controller": True}
+    return {"ownerReferences": [reference]}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedApi]:
+    """Where nobody ends pods, and nobody misses their owners."""
+    api = EmbeddedApi(controllers=False, pods=False)
+
+    async def begin(client: Client) -> None:
+        cluster = RingCluster(client)
+        await cluster.install()
+        for name in ("a", "b"):
+            await cluster.shard(name)
+        await cluster.shard("dead", holder="")
+        await cluster.secret(NAME, "b")
+
+    api.call(begin)
+    yield api
+    api.stop()
+
+
+@pytest.fixture
+def manned(server: EmbeddedApi, kubectl_shard: KubectlShard) -> Iterator[Callable[..., None]]:
+    """Makes the pod of the shard b; it ends with the test."""
+
+    def make(**metadata: Any) -> None:
+        server.install(pod("b", **metadata))
+
+    async def end(client: Client) -> None:
+        with suppress(NotFound):
+            await client.delete(Pod, "b", "team", grace_period=0)
+
+    kubectl_shard.at(server.kubeconfig)
+    yield make
+    server.call(end)
+
+
+def there(server: EmbeddedApi) -> bool:
+    async def look(client: Client) -> bool:
+        try:
+            return not (await client.get(Pod, "b", "team")).metadata.deleting
+        except NotFound:
+            return False
+
+    return server.call(look)
+
+
+def test_it_says_what_it_will_do_and_does_nothing_in_a_dry_run(
+    server: EmbeddedApi, manned: Callable[..., None], kubectl_shard: KubectlShard
+) -> None:
+    manned()
+    done = kubectl_shard("drain", "b", "--dry-run")
+    assert (done.code, done.err) == (0, "")
+    assert "its pod team/b is evicted, has 7 s to end the reconciles under way" in done.out
+    assert ["secrets", "a", "1"] in [line.split() for line in done.out.splitlines()]
+    assert done.out.endswith("nothing was done (--dry-run)\n")
+    assert there(server)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [("StatefulSet", "which gets its objects back"), ("ReplicaSet", "pod-deletion-cost=-1")]
+)
+def test_it_says_what_comes_after(
+    manned: Callable[..., None], kubectl_shard: KubectlShard, kind: str, said: str
+) -> None:
+    manned(**owned_by(kind))
+    assert said in kubectl_shard("drain", "b", "--dry-run").out
+
+
+def test_it_asks_before_it_does_anything(
+    server: EmbeddedApi,
+    manned: Callable[..., None],
+    kubectl_shard: KubectlShard,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    manned()
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert kubectl_shard("drain", "b").code == 130
+    assert there(server)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    done = kubectl_shard("drain", "b", "--timeout", "0")
+    assert (done.code, done.out.splitlines()[-1]) == (0, "Evict the pod? [y/N]: the pod team/b is evicted")
+    assert not there(server)
+
+
+def test_a_shard_that_does_not_leave_in_time(
+    manned: Callable[..., None], kubectl_shard: KubectlShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody moves its object here."""
+    monkeypatch.setattr(leaving, "LOOK", 0.1)
+    manned()
+    done = kubectl_shard("drain", "b", "--yes", "--timeout", "1")
+    assert done.code == 1
+    assert done.out.splitlines()[-2:] == ["1 objects are still on it"] * 2
+    assert (
+        done.err == "Error: b has not left within 1 s; what was begun goes on: see `kubectl shard status r`\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bb"], "there is no shard bb; did you mean b?"),
+        (["dead"], "dead is dead: the sharder moves its objects already"),
+        (["b", "--ring", "rr"], "there is no ControllerRing rr; did you mean r?"),
+        (["a"], "there is no pod team/a: stop the shard's process with SIGTERM; it releases its Lease"),
+    ],
+)
+def test_a_shard_that_cannot_be_drained(
+    manned: Callable[..., None], kubectl_shard: KubectlShard, arguments: list[str], message: str
+) -> None:
+    done = kubectl_shard("drain", *arguments, "--yes")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith(f"Error: {message}")
+
+
+def test_a_budget_may_refuse_it(
+    server: EmbeddedApi, manned: Callable[..., None], kubectl_shard: KubectlShard
+) -> None:
+    manned(labels={"app": "backups"})
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "budget", "namespace": "team"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "backups"}}},
+    }
+    server.install(budget)
+    running = json.dumps(
+        {"status": {"phase": "Running"}}
+    ).encode()  # what has not begun may always be evicted
+    path, merge = "/api/v1/namespaces/team/pods/b/status", "application/merge-patch+json"
+    server.call(lambda client: client.raw("PATCH", path, running, content_type=merge))
+    done = kubectl_shard("drain", "b", "--yes", "--timeout", "1")
+    assert done.code == 1
+    assert done.err.startswith("Error: the pod may not be evicted now: ")
+    assert there(server)
+
+
+async def test_the_last_shard_stays(kube_memory: MemoryApi) -> None:
+    async with kube_memory.client() as client:
+        cluster = RingCluster(client)
+        await cluster.install()
+        await cluster.shard("a")
+        await client.apply(pod("a"))
+        ring = await see(client, await read_cluster(client), RING)
+        with pytest.raises(Unanswerable, match="a is the only available shard of r"):
+            await leaving.departure(client, ring, "a")

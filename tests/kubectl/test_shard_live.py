@@ -1,0 +1,192 @@
+"""A live picture follows the API server, through every gap, and says what it cannot see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from ring_cluster import RING, RingCluster, name_on
+
+from kubeshard.core import ConfigMap, Lease, MergePatch, Namespace, Secret
+from kubeshard.sharding import ControllerRing, drain_label, shard_label
+from kubeshard.survey import live
+from kubeshard.survey.cluster import read_cluster
+from kubeshard.survey.errors import Unanswerable
+from kubeshard.survey.lookout import Lookout
+from kubeshard.survey.picture import Picture
+from kubeshard.survey.ring import see
+from kubeshard_apiserver.testing import MemoryApi
+
+SHARD, DRAIN = shard_label(RING), drain_label(RING)
+ON_A, ON_B = name_on("a", "a", "b"), name_on("b", "a", "b")
+
+
+@pytest.fixture
+async def cluster(kube_memory: MemoryApi) -> AsyncIterator[RingCluster]:
+    async with kube_memory.client() as client:
+        cluster = RingCluster(client)
+        await cluster.install()
+        for shard in ("a", "b"):
+            await cluster.shard(shard, told="ready")
+        yield cluster
+
+
+class Looking:
+    def __init__(self, lookout: Lookout) -> None:
+        self._lookout = lookout
+
+    @property
+    def view(self) -> Picture:
+        return self._lookout.picture()
+
+    async def until(self, condition: Callable[[Picture], object]) -> Picture:
+        try:
+            async with asyncio.timeout(10):
+                while not condition(self.view):  # noqa: ASYNC110 - a picture is asked for, it does not tell
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(self.view) from None
+        return self.view
+
+
+@asynccontextmanager
+async def looking(cluster: RingCluster) -> AsyncIterator[Looking]:
+    ring = await see(cluster.client, await read_cluster(cluster.client), RING)
+    lookout = Lookout(cluster.client, ring)
+    task = asyncio.create_task(lookout.run())
+    try:
+        async with asyncio.timeout(10):
+            await lookout.live.read()
+        yield Looking(lookout)
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def relabel(cluster: RingCluster, name: str, **labels: str | None) -> None:
+    keys = {"shard": SHARD, "drain": DRAIN}
+    patch = MergePatch({"metadata": {"labels": {keys[key]: value for key, value in labels.items()}}})
+    await cluster.client.patch(Secret, name, "team", patch)
+
+
+def columns(view: Picture) -> dict[str, tuple[str, int, int, int]]:
+    return {row.shard: (row.state, row.objects, row.followers, row.draining) for row in view.rows}
+
+
+async def test_what_is_there_and_what_comes_and_goes(cluster: RingCluster) -> None:
+    owner = await cluster.secret(ON_A, "a")
+    await cluster.child("child", owner, "a")
+    await cluster.child("plain", None)
+    await cluster.secret("elsewhere", "a", namespace="other")
+    async with looking(cluster) as look:
+        view = await look.until(lambda view: view.total == 2)
+        assert columns(view) == {"a": ("ready", 1, 1, 0), "b": ("ready", 0, 0, 0)}
+        assert view.settled
+        await cluster.secret("new")
+        assert not (await look.until(lambda view: view.unassigned == 1)).settled
+        await relabel(cluster, "new", shard="ghost")
+        view = await look.until(lambda view: view.stranded == 1)
+        assert columns(view)["ghost"] == ("gone", 1, 0, 0)
+        await cluster.client.delete(Secret, "new", "team")
+        await look.until(lambda view: view.settled)
+
+
+async def test_a_drain_and_the_movement_that_follows(cluster: RingCluster) -> None:
+    await cluster.secret(ON_B, "a")
+    async with looking(cluster) as look:
+        assert look.view.misplaced == 1
+        await relabel(cluster, ON_B, drain="true")
+        await look.until(lambda view: view.draining == 1 and view.drains == 1)
+        await relabel(cluster, ON_B, drain=None, shard="b")
+        view = await look.until(lambda view: view.settled)
+        assert [(row.arrived, row.left) for row in view.rows] == [(0, 1), (1, 0)]
+        assert (view.moves, view.drains) == (1, 1)
+
+
+async def test_a_shard_that_dies_and_one_that_joins(cluster: RingCluster) -> None:
+    await cluster.secret(ON_B, "b")
+    async with looking(cluster) as look:
+        patch = MergePatch({"spec": {"holderIdentity": ""}})
+        await cluster.client.patch(Lease, "b", "team", patch)
+        assert columns(await look.until(lambda view: view.stranded == 1))["b"][0] == "dead"
+        await cluster.shard("c", told="ready")
+        await look.until(lambda view: "c" in columns(view))
+        await cluster.client.delete(Lease, "c", "team")
+        await look.until(lambda view: "c" not in columns(view))
+
+
+@pytest.mark.parametrize("gap", ["cut", "forgotten"])
+async def test_after_a_gap_everything_is_as_it_is(
+    cluster: RingCluster, kube_memory: MemoryApi, gap: str
+) -> None:
+    await cluster.secret(ON_A, "a")
+    await cluster.secret(ON_B, "b")
+    async with looking(cluster) as look:
+        await look.until(lambda view: view.total == 2)
+        kube_memory.cut()
+        await cluster.client.delete(Secret, ON_A, "team")
+        await relabel(cluster, ON_B, shard="a")
+        if gap == "forgotten":
+            kube_memory.forget()
+        view = await look.until(lambda view: view.total == 1 and view.misplaced == 1)
+        assert view.moves == 1
+
+
+async def test_namespaces_that_the_ring_begins_and_ceases_to_select(
+    cluster: RingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "TOGETHER", 0.0)
+    await cluster.ring(namespaceSelector={"matchLabels": {"sharded": "yes"}})
+    await cluster.secret(ON_A, "a")
+
+    async def label(value: str | None) -> None:
+        patch = MergePatch({"metadata": {"labels": {"sharded": value}}})
+        await cluster.client.patch(Namespace, "team", None, patch)
+
+    async with looking(cluster) as look:
+        assert look.view.total == 0
+        await label("yes")
+        await look.until(lambda view: view.total == 1)
+        await label(None)
+        await look.until(lambda view: view.total == 0)
+
+
+async def test_a_ring_that_is_edited_meanwhile(cluster: RingCluster) -> None:
+    await cluster.child("child", await cluster.secret(ON_A, "a"), "a")
+    async with looking(cluster) as look:
+        assert look.view.total == 2
+        await cluster.ring(resources=[{"group": "", "resource": "secrets"}])
+        await look.until(lambda view: view.total == 1)
+
+
+async def test_a_ring_that_is_deleted_meanwhile_ends_the_picture(cluster: RingCluster) -> None:
+    ring = await see(cluster.client, await read_cluster(cluster.client), RING)
+    lookout = Lookout(cluster.client, ring)
+    task = asyncio.create_task(lookout.run())
+    await lookout.live.read()
+    await cluster.client.delete(ControllerRing, RING)
+    with pytest.raises(Unanswerable, match="there is no ControllerRing r"):
+        async with asyncio.timeout(10):
+            await task
+
+
+async def test_a_resource_that_is_not_served_is_told(cluster: RingCluster) -> None:
+    await cluster.ring(
+        resources=[{"group": "", "resource": "secrets"}, {"group": "no.example", "resource": "things"}]
+    )
+    async with looking(cluster) as look:
+        (unread,) = look.view.unread
+        assert unread.startswith("things.no.example: the server does not serve")
+        assert not look.view.settled
+
+
+async def test_objects_of_a_controller_that_no_ring_has_are_none_of_it(cluster: RingCluster) -> None:
+    owner = await cluster.secret(ON_A, "a")
+    await cluster.child("child", owner, "a")
+    async with looking(cluster) as look:
+        assert look.view.total == 2
+        patch = MergePatch({"metadata": {"ownerReferences": None}})
+        await cluster.client.patch(ConfigMap, "child", "team", patch)
+        await look.until(lambda view: view.total == 1)

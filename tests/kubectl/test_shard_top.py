@@ -1,0 +1,83 @@
+"""`kubectl shard top`: one line where nobody watches, a picture on a terminal, and a quiet end."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from commands import KubectlShard
+from ring_cluster import RING, RingCluster, name_on
+
+from kubeshard.client import Client
+from kubeshard_apiserver.testing import KubeApi
+
+PROGRAM = [sys.executable, "-c", "from kubeshard.cli import shard_main; shard_main()"]
+
+
+@pytest.fixture
+def filled(written: KubeApi) -> KubeApi:
+    async def fill(client: Client) -> None:
+        cluster = RingCluster(client)
+        name = name_on("a", "a", "b")
+        await cluster.child("child", await cluster.secret(name, "a"), "a")
+
+    written.call(fill)
+    return written
+
+
+def test_one_picture_in_a_pipe_is_a_line(filled: KubeApi, kubectl_shard: KubectlShard) -> None:
+    done = kubectl_shard("top", RING, "--once")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == "a new 1+1, b new 0+0; every object is where it belongs\n"
+
+
+def test_a_ring_that_does_not_exist(written: KubeApi, kubectl_shard: KubectlShard) -> None:
+    done = kubectl_shard("top", "rr", "--once")
+    assert (done.code, done.err) == (1, "Error: there is no ControllerRing rr; did you mean r?\n")
+
+
+def test_without_rich_it_says_what_to_install(
+    written: KubeApi, kubectl_shard: KubectlShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    done = kubectl_shard("top", RING)
+    assert (done.code, done.err) == (
+        2,
+        "Error: top needs the package rich: in a clone of kubeshard, pip install '.[kubectl]' ./apiserver\n",
+    )
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_picture_on_a_terminal_until_it_is_interrupted(filled: KubeApi, stop: signal.Signals) -> None:
+    master, terminal = pty.openpty()
+    environment = {**os.environ, "KUBECONFIG": str(filled.kubeconfig), "TERM": "xterm", "COLUMNS": "120"}
+    process = subprocess.Popen(
+        [*PROGRAM, "top", RING], stdin=terminal, stdout=terminal, stderr=terminal, env=environment
+    )
+    os.close(terminal)
+    try:
+        seen = read_until(master, "every object is where it belongs")
+        assert "█" in seen
+        process.send_signal(stop)
+        rest = read_until(master, "\x1b[?1049l")  # the screen that was there before
+        assert process.wait(timeout=10) == 130
+        assert "Traceback" not in seen + rest
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+def read_until(master: int, text: str) -> str:
+    seen, deadline = "", time.monotonic() + 20
+    while text not in seen:
+        assert select.select([master], [], [], max(0.0, deadline - time.monotonic()))[0], seen
+        seen += os.read(master, 65536).decode(errors="replace")
+    return seen

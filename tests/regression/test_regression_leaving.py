@@ -1,0 +1,135 @@
+"""What takes a shard's objects away from it, and what does not, with the production sharder and shards: why
+`kubectl shard drain` evicts a pod, and writes no label.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+from world import Thing, Touch, World
+
+from kubeshard.client import Client
+from kubeshard.core import Lease, MergePatch
+from kubeshard.sharding import RING_LABEL, HashRing, drain_label
+from kubeshard.survey.cluster import read_cluster
+from kubeshard.survey.leaving import Departure, Pod, begin, departure, progress
+from kubeshard.survey.ring import see
+from kubeshard.testing.virtual_time import virtual_time
+
+pytestmark = pytest.mark.regression
+
+SHARDS = ("s0", "s1", "s2")
+
+
+def at_home(world: World, shards: Iterable[str]) -> bool:
+    ring = HashRing(shards)
+    return not world.draining() and all(
+        shard == ring.owner(f"sim.example/Thing/team/{name}") for name, shard in world.owners().items()
+    )
+
+
+async def start(world: World) -> None:
+    await world.install()
+    await world.make_ring()
+    world.sharder("x0")
+    for name in SHARDS:
+        world.shard(name, Touch())
+    await world.make_things(30)
+    await world.until(lambda: at_home(world, SHARDS), within=60)
+
+
+@virtual_time
+async def test_an_object_that_only_gets_the_drain_label_comes_back() -> None:
+    async with World(1) as world:
+        await start(world)
+        before = world.owners()
+        async with world.admin() as client:
+            for name, shard in before.items():
+                if shard == "s0":
+                    patch = MergePatch({"metadata": {"labels": {drain_label(world.ring): "true"}}})
+                    await client.patch(Thing, name, "team", patch)
+        await world.until(lambda: not world.draining(), within=30)
+        await world.until(lambda: at_home(world, SHARDS), within=60)
+        assert world.owners() == before
+
+
+@virtual_time
+async def test_a_lease_without_the_rings_label_has_it_again_before_anything_moves() -> None:
+    async with World(1) as world:
+        await start(world)
+        before = world.owners()
+        async with world.admin() as client:
+            patch = MergePatch({"metadata": {"labels": {RING_LABEL: None}}})
+            await client.patch(Lease, "s0", "ops", patch)
+            await asyncio.sleep(20)
+            assert (await client.get(Lease, "s0", "ops")).metadata.label(RING_LABEL) == world.ring
+        await asyncio.sleep(400)
+        assert world.owners() == before
+
+
+async def make_pod(client: Client, name: str) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "ops"},
+        "spec": {"containers": [{"name": "operator", "image": "operator"}], "nodeName": "node"},
+        "status": {"phase": "Running"},
+    }
+    await client.apply(pod)
+
+
+async def kubelet(world: World, client: Client, name: str) -> None:
+    """What ends a pod: SIGTERM once it is being deleted, and nothing of it is left after its process has ended."""
+    while not (await client.get(Pod, name, "ops")).metadata.deleting:  # noqa: ASYNC110 - as a kubelet's watch
+        await asyncio.sleep(0.5)
+    await world.processes[name].stop()
+    await client.raw("DELETE", f"/api/v1/namespaces/ops/pods/{name}", b'{"gracePeriodSeconds": 0}')
+
+
+@virtual_time
+async def test_a_shard_whose_pod_is_evicted_leaves_and_its_objects_have_other_shards() -> None:
+    async with World(1) as world:
+        await start(world)
+        before = world.owners()
+        async with world.admin() as client:
+            await make_pod(client, "s0")
+            ending = asyncio.create_task(kubelet(world, client, "s0"))
+            ring = await see(client, await read_cluster(client), world.ring)
+            leaving = await departure(client, ring, "s0")
+            assert leaving.objects["things.sim.example"] == sum(shard == "s0" for shard in before.values())
+            await begin(client, leaving)
+            lines = [line async for line in progress(client, ring, leaving)]
+            await ending
+        assert lines[0] == "s0 ends its work"
+        assert lines[-1] == "no object is on s0"
+        assert at_home(world, ("s1", "s2"))
+        assert {name for name, shard in world.owners().items() if shard != before[name]} == {
+            name for name, shard in before.items() if shard == "s0"
+        }
+
+
+@virtual_time
+async def test_a_shard_that_is_started_again_under_its_name_has_its_objects_again() -> None:
+    async with World(1) as world:
+        await start(world)
+        before = world.owners()
+        async with world.admin() as client:
+            await make_pod(client, "s0")
+            ring = await see(client, await read_cluster(client), world.ring)
+            leaving: Departure = await departure(client, ring, "s0")
+            await begin(client, leaving)
+            ending = asyncio.create_task(kubelet(world, client, "s0"))
+
+            async def restart() -> None:
+                await ending
+                await make_pod(client, "s0")
+                world.shard("s0", Touch())
+
+            restarting = asyncio.create_task(restart())
+            lines = [line async for line in progress(client, ring, leaving)]
+            await restarting
+        await world.until(lambda: at_home(world, SHARDS), within=120)
+        assert lines[-1].startswith(("s0 is back", "no object is on s0"))
+        assert world.owners() == before
