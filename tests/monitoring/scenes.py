@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from processes import Network, Process, refusal
+from test_regression_reference_role import LEADER_ELECTION, SHARDER, SHARDER_ROLE, Rule, grant
 from world import MAIN, Thing, Touch, World
 
 from kubeshard.controller import Context, Result
@@ -19,9 +20,33 @@ MINUTE = 60.0
 Scene = Callable[[World], Awaitable[None]]
 
 
+SHARDERS = dict.fromkeys(("x0", "x1", "x2"), SHARDER)
+"""Users of the worlds in which sharders have the rights that they need, and no more."""
+
+REST: Sequence[Rule] = (
+    ("events.k8s.io", "events", "create patch"),
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "get list watch"),
+    ("coordination.k8s.io", "leases", "create"),
+    ("", "secrets", "get create update"),
+)
+"""What kubeshard's sharder uses beyond the Go project's role."""
+
+READ_THINGS: Rule = ("sim.example", "things", "get list watch")
+PATCH_THINGS: Rule = ("sim.example", "things", "patch")
+CHILDREN: Rule = ("", "configmaps", "get list watch patch")
+
+
+async def grant_rights(world: World, *ring: Rule) -> None:
+    """Those of the sharders, and these on the resources of the ring; what they had before is gone."""
+    await grant(world, "sharder", (*SHARDER_ROLE, *REST))
+    await grant(world, "election", LEADER_ELECTION, "sharding-system")
+    await grant(world, "ring", ring)
+
+
 async def begin(world: World) -> None:
     """Two sharders, two shards, ten objects, at rest."""
     await world.install()
+    await grant_rights(world, READ_THINGS, PATCH_THINGS, CHILDREN)
     await world.make_ring()
     world.sharder("x0")
     world.sharder("x1")
@@ -102,15 +127,13 @@ async def a_drain_is_held(world: World) -> None:
 
 
 async def a_right_to_move_is_revoked(world: World) -> None:
-    for name in ("x0", "x1"):
-        refuse(world.processes[name], "PATCH", "/things/")
+    await grant_rights(world, READ_THINGS, CHILDREN)
     world.processes["s0"].kill()
     await asyncio.sleep(20 * MINUTE)
 
 
 async def nobody_may_assign(world: World) -> None:
-    for name in ("x0", "x1"):
-        refuse(world.processes[name], "PATCH", "/things/")
+    await grant_rights(world, READ_THINGS, CHILDREN)
     world.caller.reachable = False
     await world.make_things(3, prefix="new")
     await asyncio.sleep(16 * MINUTE)  # the second periodic look sees for how long they have waited

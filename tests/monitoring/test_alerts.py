@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
-from scenes import FAULTS, Scene, begin, nothing
+from scenes import FAULTS, SHARDERS, Scene, begin, nothing
 from scraping import INTERVAL, Prometheus, evaluated, named, promtool, unlike
 from world import World
 
@@ -33,7 +33,7 @@ CERTIFICATE = "KubeshardCertificateExpires"
 
 def scrapes_of(scene: Scene, samples: Collection[str] = USED) -> Prometheus:
     async def run() -> Prometheus:
-        async with World(1) as world:
+        async with World(1, users=SHARDERS) as world:
             prometheus = Prometheus(world, samples)
             scraping = asyncio.create_task(prometheus.run())
             await begin(world)

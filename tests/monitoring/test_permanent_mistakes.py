@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import pytest
 from processes import Network, Process
-from scenes import refuse
-from test_regression_reference_role import LEADER_ELECTION, SHARDER, SHARDER_ROLE, Rule, grant
+from scenes import CHILDREN, READ_THINGS, grant_rights, refuse
+from test_regression_reference_role import SHARDER, Rule
 from world import Thing, Touch, World, definition
 
 from kubeshard.controller import Controller
@@ -142,18 +142,10 @@ async def sharder_without_leases(world: World) -> Process:
     return process
 
 
-async def with_rules(world: World, ring: Sequence[Rule]) -> Process:
+async def with_rules(world: World, *ring: Rule) -> Process:
     """A sharder with the rights that its manifests grant, and these on the resources of its ring."""
     await whole(world)
-    rest = (
-        ("events.k8s.io", "events", "create patch"),
-        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "get list watch"),
-        ("coordination.k8s.io", "leases", "create"),
-        ("", "secrets", "get create update"),
-    )
-    await grant(world, "sharder", (*SHARDER_ROLE, *rest))
-    await grant(world, "election", LEADER_ELECTION, "sharding-system")
-    await grant(world, "ring", ring)
+    await grant_rights(world, *ring)
     process = world.sharder(LIMITED)
     world.caller.reachable = False
     world.shard("s0", Touch())
@@ -161,16 +153,12 @@ async def with_rules(world: World, ring: Sequence[Rule]) -> Process:
     return process
 
 
-THINGS = ("sim.example", "things")
-MAPS = ("", "configmaps", "get list watch patch")
-
-
 async def sharder_without_patch(world: World) -> Process:
-    return await with_rules(world, [(*THINGS, "get list watch"), MAPS])
+    return await with_rules(world, READ_THINGS, CHILDREN)
 
 
 async def sharder_without_list(world: World) -> Process:
-    return await with_rules(world, [(*THINGS, "get patch watch"), MAPS])
+    return await with_rules(world, ("sim.example", "things", "get patch watch"), CHILDREN)
 
 
 async def sharder_that_a_policy_refuses(world: World) -> Process:
