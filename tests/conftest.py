@@ -58,6 +58,17 @@ def go_checksum() -> Path:
     return _reference_program("KUBESHARD_GO_CHECKSUM", "checksum-controller")
 
 
+@pytest.fixture(scope="session")
+def go_manifests() -> Path:
+    """`kubectl kustomize config/default` of the Go reference, in a file."""
+    named = os.environ.get("KUBESHARD_GO_MANIFESTS")
+    if not named:
+        pytest.skip(
+            "did not run: set KUBESHARD_GO_MANIFESTS to a file with the Go reference's rendered manifests"
+        )
+    return Path(named)
+
+
 def _reference_program(variable: str, name: str) -> Path:
     """A program of the Go reference. A variable that is set but wrong is a failure, not a reason to skip."""
     named = os.environ.get(variable)

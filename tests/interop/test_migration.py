@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +13,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+import yaml
 from objects import create_objects, placed, shards
 from programs import ELECTION, LEASE_SECONDS, Programs
 from ring import Ring, eventually
@@ -18,7 +21,7 @@ from service import Service, service
 
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, Lease, NotFound, ObjectMeta, Secret
-from kubeshard.testing import Child
+from kubeshard.testing import Child, find_assets
 
 pytestmark = pytest.mark.interop
 
@@ -149,3 +152,40 @@ async def leader_of(ring: Ring) -> str:
 
 async def is_led_by_another(ring: Ring, before: str) -> bool:
     return await leader_of(ring) not in ("", before)
+
+
+async def test_the_manifests_of_either_take_the_place_of_the_others_in_one_apply(
+    kubeconfig: Path, go_manifests: Path, tmp_path: Path
+) -> None:
+    """Under the same names: no selector, role binding or other field that cannot change is in the way. Without the
+    objects of cert-manager, which is not there.
+    """
+    command = [sys.executable, "-m", "kubeshard", "manifests", "sharder", "--set=certManager.enabled=true"]
+    ours = await run(*command, "--set=image=kubeshard:test")
+    theirs = await asyncio.to_thread(go_manifests.read_text)
+    for turn, manifests in enumerate([theirs, ours, theirs]):
+        file = tmp_path / f"{turn}.yaml"
+        documents = [
+            each for each in yaml.safe_load_all(manifests) if "cert-manager.io" not in each["apiVersion"]
+        ]
+        file.write_text(yaml.safe_dump_all(documents))
+        kubectl = [str(find_assets(["kubectl"]) / "kubectl"), f"--kubeconfig={kubeconfig}"]
+        applied = await run(*kubectl, "apply", "--server-side", "--force-conflicts", f"--filename={file}")
+        assert applied.count("serverside-applied") == len(documents)
+        deployment = json.loads(
+            await run(*kubectl, "get", "deployment", "sharder", "-nsharding-system", "-ojson")
+        )
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        assert ("kubeshard" in container["image"]) is (manifests is ours)
+        (mount,) = [each for each in container["volumeMounts"] if "cert" in each["mountPath"]]
+        names = [each["name"] for each in deployment["spec"]["template"]["spec"]["volumes"]]
+        assert sorted(names) == sorted({mount["name"], "config"})
+
+
+async def run(*command: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return out.decode()
