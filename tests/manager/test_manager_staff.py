@@ -17,6 +17,7 @@ from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, EveryKind, Index, TimerSource
 from kubeshard.core import ConfigMap, Kind, ObjectMeta, PartialObject, Secret, Unavailable, metadata_only
 from kubeshard.manager import LeaderElection, Manager
+from kubeshard.manager.dynamic import is_unknown
 from kubeshard.testing.virtual_time import settle, virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, InMemoryTransport
@@ -146,6 +147,25 @@ async def test_every_task_of_a_running_manager_has_a_name_of_its_own() -> None:
         names = {task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}}
         assert len(names) > 10
         assert {name for name in names if re.fullmatch(r"Task-\d+", name)} <= {managers_own_task(manager)}
+
+
+@pytest.mark.parametrize(
+    ("served", "silent", "unknown"),
+    [
+        (None, ["other.example/v1"], False),
+        (None, ["example.com/v2"], True),
+        ("v2", ["example.com/v1"], True),
+        ("v2", ["example.com/v1alpha1"], False),
+        ("v2", [], False),
+    ],
+)
+def test_a_silent_version_holds_back_only_what_it_may_have(
+    served: str, silent: list[str], unknown: bool
+) -> None:
+    def widget(version: str) -> Kind:
+        return Kind("example.com", version, "Widget", "widgets", True)
+
+    assert is_unknown(widget("v1"), widget(served) if served else None, silent) is unknown
 
 
 def managers_own_task(manager: Manager) -> str:

@@ -7,7 +7,7 @@ after its definition was accepted), once more after things have settled, and eve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from kubeshard.cache.cache import Cache
@@ -69,7 +69,7 @@ class DynamicControllers:
         served = {kind.group_resource: kind for kind in kinds}
         for resource, known in list(self._known.items()):
             kind = served.get(resource)
-            if kind != known.kind and not _among(known.kind, silent):
+            if kind != known.kind and not is_unknown(known.kind, kind, silent):
                 del self._known[resource]
                 self._leaving[resource] = removing.create_task(
                     self._remove(resource, known), name=f"removing {resource}"
@@ -104,9 +104,13 @@ class DynamicControllers:
         self._changed.set()
 
 
-def _among(kind: Kind, silent: Iterable[str]) -> bool:
-    """Whether the kind may be among those that the server did not report."""
-    return any(place.partition("/")[0] == kind.group for place in silent)
+def is_unknown(known: Kind, served: Kind | None, silent: Collection[str]) -> bool:
+    """Whether the versions that the server does not report may still have the kind: its own version, or, if no other
+    version has it, any version of its group. `served`: the kind as it is reported now.
+    """
+    if f"{known.group}/{known.version}" in silent:
+        return True
+    return served is None and any(place.partition("/")[0] == known.group for place in silent)
 
 
 async def _within(seconds: float, event: asyncio.Event) -> bool:
