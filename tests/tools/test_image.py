@@ -16,6 +16,7 @@ import pytest
 
 from image import content, rootfs
 from image.layout import write_layer
+from kubeshard.manifests import pods
 from make_image import missing
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +36,14 @@ def test_the_containerfile_starts_the_same_program_as_the_same_user() -> None:
     assert tuple(json.loads(told("CMD"))) == content.ARGUMENTS
     assert told("USER") == f"{content.USER}:{content.USER}"
     assert dict(pair.split("=") for pair in told("ENV").split()) == dict(content.ENVIRONMENT)
+
+
+def test_rendered_pods_run_as_the_images_user_and_start_its_program() -> None:
+    assert pods.USER == content.USER
+    (program,) = content.ENTRY_POINT
+    folder, _, name = program.rpartition("/")
+    assert name == pods.PROGRAM
+    assert folder in content.ENVIRONMENT["PATH"].split(":")
 
 
 def test_the_containerfile_has_the_files_that_make_image_makes_and_no_others() -> None:
@@ -95,6 +104,13 @@ def test_wheels_are_those_that_run_on_the_images_c_library() -> None:
     assert tags[0] == "manylinux_2_36_x86_64"
     assert "manylinux2014_x86_64" in tags
     assert not [tag for tag in tags if "musl" in tag]
+
+
+def test_no_list_of_files_depends_on_where_the_installing_python_was(tmp_path: Path) -> None:
+    record = tmp_path / "RECORD"
+    record.write_text("../../bin/program,sha256=here,9\nprogram/bin/it.py,sha256=there,9\n")
+    rootfs.forget_commands(record)
+    assert record.read_text() == "program/bin/it.py,sha256=there,9\n"
 
 
 def test_what_is_not_installed_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,14 @@ def _install(folder: Path, wheel: Path) -> None:
         # Commands: their first line names the Python that installed them.
         shutil.rmtree(folder / "bin", ignore_errors=True)
     ours.unlink()
+    for record in folder.glob("*.dist-info/RECORD"):
+        forget_commands(record)
+
+
+def forget_commands(record: Path) -> None:
+    """Takes the commands, which are not there any more, from the list of what a wheel installed."""
+    lines = record.read_text().splitlines(keepends=True)
+    record.write_text("".join(line for line in lines if not line.startswith("../../bin/")))
 
 
 def platforms(machine: str) -> list[str]:
