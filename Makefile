@@ -51,6 +51,9 @@ test-image: image kube ## Make the image, and run its sharder as a container on 
 test-kube: $(STAMP) kube ## Run the tests against a real kube-apiserver
 	$(BIN)/pytest -m "$(OUTSIDE)" $(ARGS)
 
+test-install: $(STAMP) kube ## Install the sharder by kustomize and Helm, run it as installed, upgrade it and go back (part of test-kube)
+	$(BIN)/pytest -m "$(OUTSIDE)" tests/install tests/manifests tests/kube/test_policies_kube.py -s $(ARGS)
+
 kube: $(STAMP) ## Build etcd, kube-apiserver and friends once (skipped where KUBEBUILDER_ASSETS is set)
 	@if [ -n "$$KUBEBUILDER_ASSETS" ]; then echo "using the control plane in $$KUBEBUILDER_ASSETS"; \
 	else $(BIN)/python tools/build_control_plane.py; fi
@@ -110,4 +113,4 @@ $(RUNS): requirements-run.txt
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) $(addprefix .venv-,$(PYTHONS)) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
-.PHONY: help demo test test-system test-all test-pythons dist image test-image test-kube kube cluster manifests types lint docs bench lock install clean
+.PHONY: help demo test test-system test-all test-pythons dist image test-image test-kube test-install kube cluster manifests types lint docs bench lock install clean

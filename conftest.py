@@ -46,7 +46,14 @@ PROGRAMS = frozenset(
 OUTSIDE = frozenset({"system", "main_job", "kube", "interop", "go"})
 """Markers of tests that may start programs."""
 
-SYSTEM = ("tests/e2e", "tests/kube", "tests/interop", "apiserver/tests/kubectl", "apiserver/tests/peers")
+SYSTEM = (
+    "tests/e2e",
+    "tests/install",
+    "tests/kube",
+    "tests/interop",
+    "apiserver/tests/kubectl",
+    "apiserver/tests/peers",
+)
 """Folders of which every test carries the marker `system`."""
 
 _may_start_programs = True

@@ -16,6 +16,11 @@ MUTATING = GroupResource(GROUP, "mutatingwebhookconfigurations")
 VALIDATING = GroupResource(GROUP, "validatingwebhookconfigurations")
 POLICIES = GroupResource(GROUP, "validatingadmissionpolicies")
 BINDINGS = GroupResource(GROUP, "validatingadmissionpolicybindings")
+BEYOND_POLICIES = frozenset(
+    {POLICIES, BINDINGS}
+    | {GroupResource(GROUP, f"mutatingadmission{each}") for each in ("policies", "policybindings")}
+)
+"""Never judged by policies, which would lock everybody out of them."""
 
 Rule = Mapping[str, Any]
 NamespaceOf = Callable[[str], Object | None]

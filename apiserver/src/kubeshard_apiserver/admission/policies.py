@@ -15,7 +15,7 @@ from kubeshard.core.selectors import Selector
 from kubeshard_apiserver.admission.attributes import Attributes
 from kubeshard_apiserver.admission.expressions import NAMES, Scope, conditions_hold, evaluated
 from kubeshard_apiserver.admission.matching import (
-    GROUP,
+    BEYOND_POLICIES,
     NamespaceOf,
     any_matches,
     namespace_selected,
@@ -94,7 +94,7 @@ class Policies:
 
     def judge(self, policies: tuple[Policy, ...], attributes: Attributes) -> None:
         """Raises ApiError: the first refusal of a binding that denies."""
-        if attributes.resource.group == GROUP:
+        if attributes.resource in BEYOND_POLICIES:
             return
         refusals = []
         for policy in policies:

@@ -1,0 +1,35 @@
+"""A cluster whose Deployments get pods, embedded and real, with kubectl and Helm beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from installed_cluster import Cluster
+
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.testing import ControlPlane, find_assets
+from kubeshard_apiserver.testing.embedded import EmbeddedApi
+
+
+@pytest.fixture(scope="session")
+def programs() -> Path:
+    try:
+        return find_assets(["kubectl", "helm"])
+    except ConfigurationError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(
+    scope="session",
+    params=[pytest.param(name, marks=pytest.mark.kube) for name in ("embedded", "real")],
+)
+def cluster(request: pytest.FixtureRequest, programs: Path) -> Iterator[Cluster]:
+    if request.param == "real":
+        with ControlPlane(pods=True) as control_plane:
+            yield Cluster(control_plane.kubeconfig, programs)
+        return
+    api = EmbeddedApi()
+    yield Cluster(api.kubeconfig, programs)
+    api.stop()

@@ -1,0 +1,37 @@
+"""A cluster as somebody sees it who installs: through kubectl and Helm."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+
+
+class Cluster(NamedTuple):
+    """As somebody sees it who installs."""
+
+    kubeconfig: Path
+    programs: Path
+
+    def kubectl(self, *arguments: str | Path, given: str | None = None) -> str:
+        command = [self.programs / "kubectl", f"--kubeconfig={self.kubeconfig}", *arguments]
+        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, f"kubectl {' '.join(map(str, arguments))}: {done.stderr}"
+        return done.stdout
+
+    def apply(self, *arguments: str | Path, given: str | None = None) -> str:
+        """As the documentation says it."""
+        return self.kubectl("apply", "--server-side", "--validate=strict", *arguments, given=given)
+
+    def helm(self, *arguments: str | Path) -> str:
+        """What `helm template` prints."""
+        command = [self.programs / "helm", "template", "sharder", DEPLOY / "helm", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def get(self, *arguments: str) -> Any:
+        return json.loads(self.kubectl("get", *arguments, "-o", "json"))
