@@ -80,7 +80,7 @@ class Informer(Figures, Generic[T]):
         self.optional = True
         """Whether every user can do without it, so that nobody is warned if the kind is not served."""
         self.quiet = False
-        """Whether somebody else reports lists and watches that fail."""
+        """Whether somebody else reports why it cannot be filled."""
         self._name = located(str(form), cluster)
         super().__init__(Tally(), Troubles(self._name, clock))
         self.store: Store[T] = Store(parts, index_failed=self._troubles.index_failed)
@@ -357,7 +357,8 @@ class Informer(Figures, Generic[T]):
 
     async def interrupted(self, interruption: Interrupted, part: str, *, again: bool) -> None:
         """Called by the reflector: a list or watch failed."""
-        self._troubles.interrupted(interruption, part, again=again or self.quiet, optional=self.optional)
+        told = again or (self.quiet and not self.has_synced)
+        self._troubles.interrupted(interruption, part, again=told, optional=self.optional)
         if self._on_error is not None:
             try:
                 self._on_error(self, interruption)
