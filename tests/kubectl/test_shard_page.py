@@ -140,6 +140,26 @@ def test_the_role_of_the_page_is_enough(
 def test_no_verb_of_it_is_too_much(
     api: EmbeddedApi, kubectl_shard: KubectlShard, reader: Reader, number: int, verb: str
 ) -> None:
-    """What only a live picture needs is taken away where that is tested."""
     reader.may(without(bound(), number, verb))
     assert answers(kubectl_shard, reader.kubeconfig) != answers(kubectl_shard, api.kubeconfig)
+
+
+@pytest.mark.parametrize("resource", ["secrets", "configmaps", "namespaces", "leases"])
+def test_a_live_picture_says_what_it_may_not_watch(
+    api: EmbeddedApi, kubectl_shard: KubectlShard, reader: Reader, resource: str
+) -> None:
+    rules = bound()
+    for role in rules:
+        changed = []
+        for rule in role.get("rules", ()):
+            others = [each for each in rule["resources"] if each != resource]
+            changed += [{**rule, "resources": others}] if others else []
+            if len(others) < len(rule["resources"]):
+                changed.append({**rule, "resources": [resource], "verbs": ["list"]})
+        if changed:
+            role["rules"] = changed
+    reader.may(rules)
+    done = kubectl_shard.at(reader.kubeconfig)("top", "--once")
+    assert done.code == 0
+    assert "not everything is seen: " in done.out
+    assert re.search(rf"{resource}[\w.]*: you may not list and watch them", done.out)

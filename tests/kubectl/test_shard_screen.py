@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from kubeshard.cli.kubectl import screen
-from kubeshard.survey.picture import Picture, ShardRow
+from kubeshard.survey.picture import Picture, ShardRow, scale
 
 ROWS = (
     ShardRow("shard-1", "ready", True, 10, 40, 0),
@@ -48,7 +48,7 @@ def test_the_scale_stands_above_the_bars() -> None:
     [(0, 1), (1, 1), (2, 2), (3, 5), (7, 10), (50, 50), (51, 100), (101, 200), (99_999, 100_000)],
 )
 def test_a_full_bar_is_a_round_number(most: int, full: int) -> None:
-    assert screen.scale(most) == full
+    assert scale(picture((ShardRow("a", "ready", True, most, 0, 0),))) == full
 
 
 def test_what_is_being_drained_is_a_part_of_the_bar_and_has_an_age() -> None:

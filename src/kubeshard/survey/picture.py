@@ -65,3 +65,15 @@ class Picture(msgspec.Struct, frozen=True, rename="camel"):
             "draining": self.draining,
         }
         return ", ".join(f"{count} {what}" for what, count in troubles.items() if count)
+
+
+def scale(view: Picture) -> int:
+    """What a full bar stands for: a round number that no shard exceeds."""
+    most = max((row.objects + row.followers for row in view.rows), default=0)
+    size = 1
+    while size < most:
+        for factor in (2, 5, 10):
+            if size * factor >= most:
+                return size * factor
+        size *= 10
+    return size

@@ -13,6 +13,7 @@ from kubeshard.cli.kubectl.drain import drain
 from kubeshard.cli.kubectl.planning import plan
 from kubeshard.cli.kubectl.questions import status, where, why
 from kubeshard.cli.kubectl.top import top
+from kubeshard.cli.kubectl.web import web
 from kubeshard.cli.options import version_option
 
 COMPLETE = "_KUBECTL_SHARD_COMPLETE"
@@ -36,7 +37,7 @@ def shard() -> None:
     """
 
 
-for _command in (status, where, why, plan, top, drain):
+for _command in (status, where, why, plan, top, web, drain):
     shard.add_command(_command)
 
 

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kubeshard.survey.picture import Picture, ShardRow
+from kubeshard.survey.picture import Picture, ShardRow, scale
 
 COLOURS = {"ready": "green", "expired": "yellow", "uncertain": "yellow", "dead": "red", "orphaned": "red"}
 BAR = 30
@@ -18,7 +18,7 @@ LEGEND = "(each shard: the state of its Lease, objects + children)"
 
 def ring(view: Picture, objects: str = "objects", note: str = "") -> RenderableType:
     """The ring at this moment. `objects`: what its main objects are called."""
-    most = scale(max((row.objects + row.followers for row in view.rows), default=0))
+    most = scale(view)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("shard")
     table.add_column("lease", min_width=9)
@@ -50,17 +50,6 @@ def line(view: Picture) -> str:
     return f"{shards}; {view.verdict}"
 
 
-def scale(most: int) -> int:
-    """What a full bar stands for: a round number that no shard exceeds."""
-    size = 1
-    while size < most:
-        for factor in (2, 5, 10):
-            if size * factor >= most:
-                return size * factor
-        size *= 10
-    return size
-
-
 def _ruler(most: int) -> str:
     """0, half and all of the scale, where they are on it."""
     middle, end = f"{most / 2:g}", str(most)
@@ -69,14 +58,13 @@ def _ruler(most: int) -> str:
 
 
 def _bar(row: ShardRow, most: int) -> Text:
-    """Main objects, then children; of both the part at the end that is being drained in another colour."""
-    whole = _cells(row.objects + row.followers, most)
-    draining = _cells(row.draining, most)
-    main = min(_cells(row.objects, most), whole - draining)
+    """Main objects, in another colour those that are being drained, then children."""
+    whole, main = _cells(row.objects + row.followers, most), _cells(row.objects, most)
+    draining = _cells(min(row.draining, row.objects), most)
     bar = Text()
-    bar.append("█" * main, _MAIN if row.live else _DEAD)
-    bar.append("█" * (whole - draining - main), _FOLLOWER if row.live else _DEAD)
+    bar.append("█" * (main - draining), _MAIN if row.live else _DEAD)
     bar.append("▒" * draining, _DRAINING)
+    bar.append("█" * (whole - main), _FOLLOWER if row.live else _DEAD)
     return bar
 
 

@@ -1,0 +1,69 @@
+"""The command `web`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from kubeshard.cli.kubectl.asking import ask, first_of, only_ring, stop_in_order
+from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options
+
+if TYPE_CHECKING:
+    from kubeshard.client.client import Client
+
+HOST = "127.0.0.1"
+
+
+@click.command(
+    cls=Command,
+    short_help="A ring as it changes, in a browser.",
+    environment=CLUSTER_VARIABLE,
+    examples=("kubectl shard web", "kubectl shard web webhosting-operator --port 8088"),
+)
+@click.argument("ring", metavar="[RING]", required=False)
+@click.option(
+    "--port",
+    metavar="NUMBER",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default="a free one",
+    help="Of the page, on the loopback interface.",
+)
+@cluster_options
+def web(ring: str | None, port: int, kubeconfig: str | None, context: str | None) -> None:
+    """Watch a ring in a browser: what `top` shows, as a page of this machine.
+
+    Prints the address of the page and serves it until Ctrl-C, on the loopback interface only. Nothing is loaded from
+    elsewhere, and nothing can be changed there.
+    """
+    stop_in_order()
+    ask(kubeconfig, context, lambda client: _serve(client, ring, port))
+
+
+async def _serve(client: Client, name: str | None, port: int) -> None:
+    from kubeshard.core.errors import ConfigurationError
+    from kubeshard.runtime.asgi import Limits
+    from kubeshard.runtime.http_server import AsgiServer, ListenError
+    from kubeshard.survey.lookout import Lookout
+    from kubeshard.survey.page.app import LivePage
+
+    lookout = Lookout(client, await only_ring(client, name))
+    page = LivePage(
+        lookout.name,
+        lambda: lookout.picture(),
+        lambda: frozenset(f"{host}:{server.port}" for host in (HOST, "localhost")),
+    )
+    server = AsgiServer(page, HOST, port, limits=Limits(stop_grace=0.0, max_connections=64))
+
+    async def serve() -> None:
+        await lookout.live.read()
+        try:
+            async with server:
+                click.echo(f"http://{HOST}:{server.port}/")
+                await asyncio.get_running_loop().create_future()
+        except ListenError as error:
+            raise ConfigurationError(f"--port {port}: {error.strerror}") from None
+
+    await first_of(following=lookout.run(), serving=serve())

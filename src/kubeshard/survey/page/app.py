@@ -1,0 +1,118 @@
+"""The page as an ASGI application.
+
+| path | answer |
+|---|---|
+| `/` | the page |
+| `/page.css`, `/page.js` | of it |
+| `/events` | server-sent events: a picture as JSON at once, and again whenever it has changed |
+| anything else | 404 |
+
+A browser that reads slowly misses pictures and holds nothing up: the next one that it gets is the present one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+
+import msgspec
+
+from kubeshard.runtime.asgi import Receive, Scope, Send
+from kubeshard.survey.picture import Picture, scale
+
+REFRESH = 0.5
+"""Seconds between two pictures."""
+HEARTBEAT = 15.0
+"""Seconds after which a comment is sent where nothing changes, so that a connection that is gone is noticed."""
+
+_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+_FILES = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
+_SAFE = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+
+class LivePage:
+    """See the module. `picture` gives the present one; `hosts` are the names under which a browser may ask."""
+
+    def __init__(
+        self, ring: str, picture: Callable[[], Picture], hosts: Callable[[], frozenset[str]]
+    ) -> None:
+        self._ring = ring
+        self._picture = picture
+        self._hosts = hosts
+        self._files = {path: _file(name) for path, name in _FILES.items()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        path: str = scope["path"]
+        if headers.get("host", "") not in self._hosts():
+            await _answer(send, 403, "text/plain", b"ask for this page by the address that was printed\n")
+        elif scope["method"] not in ("GET", "HEAD"):
+            await _answer(send, 405, "text/plain", b"this page can only be read\n", {"allow": "GET, HEAD"})
+        elif path in self._files:
+            type_, body = self._files[path]
+            await _answer(send, 200, type_, b"" if scope["method"] == "HEAD" else body)
+        elif path == "/events":
+            await self._events(receive, send)
+        else:
+            await _answer(send, 404, "text/plain", b"there is no such page\n")
+
+    async def _events(self, receive: Receive, send: Send) -> None:
+        await send(_start(200, "text/event-stream", {}))
+        leaving = asyncio.create_task(_left(receive), name="a browser leaves")
+        try:
+            last, quiet = b"", 0.0
+            while not leaving.done():
+                told = _encoded(self._ring, self._picture())
+                if told != last:
+                    await send(
+                        {"type": "http.response.body", "body": b"data: " + told + b"\n\n", "more_body": True}
+                    )
+                    last, quiet = told, 0.0
+                elif quiet >= HEARTBEAT:
+                    await send({"type": "http.response.body", "body": b":\n\n", "more_body": True})
+                    quiet = 0.0
+                await asyncio.wait([leaving], timeout=REFRESH)
+                quiet += REFRESH
+        finally:
+            leaving.cancel()
+
+
+def _encoded(ring: str, picture: Picture) -> bytes:
+    return msgspec.json.encode(
+        {
+            "ring": ring,
+            "settled": picture.settled,
+            "verdict": picture.verdict,
+            "scale": scale(picture),
+            "picture": picture,
+        }
+    )
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _answer(
+    send: Send, status: int, type_: str, body: bytes, more: Mapping[str, str] | None = None
+) -> None:
+    await send(_start(status, type_, {"content-length": str(len(body)), **(more or {})}))
+    await send({"type": "http.response.body", "body": body})
+
+
+def _start(status: int, type_: str, more: Mapping[str, str]) -> dict[str, object]:
+    headers = {"content-type": f"{type_}; charset=utf-8", **_SAFE, **more}
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    return {"type": "http.response.start", "status": status, "headers": encoded}
+
+
+def _file(name: str) -> tuple[str, bytes]:
+    return _TYPES[name.rpartition(".")[2]], files(__package__).joinpath(name).read_bytes()

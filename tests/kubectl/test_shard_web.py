@@ -1,0 +1,136 @@
+"""`kubectl shard web`: a page that follows the ring, can only be read, and by no page of somebody else's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from commands import KubectlShard
+
+from kubeshard.survey.page.app import LivePage
+from kubeshard.survey.picture import Picture, ShardRow
+from kubeshard_apiserver.testing import KubeApi
+
+HOSTS = frozenset({"127.0.0.1:80", "localhost:80"})
+
+
+class Ring:
+    def __init__(self) -> None:
+        self.picture = Picture((ShardRow("a", "ready", True, 3, 1, 0),), total=4)
+
+
+class Answer:
+    """What the application sends."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.body = b""
+        self.grown = asyncio.Event()
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+        else:
+            self.body += message["body"]
+            self.grown.set()
+
+    async def pictures(self, count: int) -> list[Any]:
+        async with asyncio.timeout(10):
+            while self.body.count(b"data: ") < count:
+                self.grown.clear()
+                await self.grown.wait()
+        return [json.loads(line[6:]) for line in self.body.decode().splitlines() if line.startswith("data: ")]
+
+
+@asynccontextmanager
+async def asking(
+    ring: Ring, path: str, *, method: str = "GET", host: str = "127.0.0.1:80"
+) -> AsyncIterator[tuple[Answer, asyncio.Event, asyncio.Task[None]]]:
+    """The answer as it comes, what has the browser leave, and the application's task."""
+    answer, leave = Answer(), asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        await leave.wait()
+        return {"type": "http.disconnect"}
+
+    page = LivePage("r", lambda: ring.picture, lambda: HOSTS)
+    scope = {"type": "http", "method": method, "path": path, "headers": [(b"host", host.encode())]}
+    task = asyncio.create_task(page(scope, receive, answer.send))
+    try:
+        yield answer, leave, task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def answered(path: str, **how: Any) -> Answer:
+    async with asking(Ring(), path, **how) as (answer, _, task):
+        await asyncio.wait_for(task, 10)
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("path", "type_"), [("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "text/javascript")]
+)
+async def test_the_page_is_of_this_machine_alone(path: str, type_: str) -> None:
+    answer = await answered(path)
+    assert (answer.status, answer.headers["content-type"]) == (200, f"{type_}; charset=utf-8")
+    assert "://" not in answer.body.decode()
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+
+
+@pytest.mark.parametrize("path", ["/secret", "/../app.py", "/index.html"])
+async def test_there_is_nothing_else(path: str) -> None:
+    assert (await answered(path)).status == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+async def test_nothing_can_be_changed(method: str) -> None:
+    answer = await answered("/", method=method)
+    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize("host", ["evil.example:80", "127.0.0.1:81", ""])
+@pytest.mark.parametrize("path", ["/", "/events"])
+async def test_a_name_of_somebody_elses_that_points_here_is_refused(path: str, host: str) -> None:
+    assert (await answered(path, host=host)).status == 403
+
+
+async def test_events_are_pictures_at_once_and_on_every_change() -> None:
+    ring = Ring()
+    async with asking(ring, "/events") as (answer, _, _):
+        (first,) = await answer.pictures(1)
+        assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert (first["ring"], first["settled"], first["scale"]) == ("r", True, 5)
+        assert first["picture"]["rows"][0]["objects"] == 3
+        ring.picture = Picture((ShardRow("a", "dead", False, 3, 1, 0),), stranded=4, total=4)
+        _, second = await answer.pictures(2)
+        assert (second["settled"], second["verdict"]) == (False, "4 on dead shards")
+
+
+async def test_a_browser_that_leaves_leaves_nothing_behind() -> None:
+    async with asking(Ring(), "/events") as (answer, leave, task):
+        await answer.pictures(1)
+        before = asyncio.all_tasks()
+        leave.set()
+        await asyncio.wait_for(task, 10)
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() < before
+
+
+def test_a_port_that_is_taken(written: KubeApi, kubectl_shard: KubectlShard) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = kubectl_shard("web", "r", "--port", str(port))
+    assert (done.code, done.err) == (
+        2,
+        f"Error: --port {port}: cannot listen on 127.0.0.1:{port}: another process listens there\n",
+    )
