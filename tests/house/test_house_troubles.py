@@ -1,0 +1,134 @@
+"""docs/troubleshooting.md has what the programs warn of: each text in the code, and no other."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+from source_tree import PACKAGE, ROOT, parsed, sources
+
+LEVELS = {"warning", "error", "crash", "exception", "critical"}
+LOGGERS = {"log", "_log", "_LOG", "logger", "_logger"}
+PAGE = ROOT / "docs" / "troubleshooting.md"
+COMPONENTS = {
+    "cache": "Informers",
+    "cli": "Configuration",
+    "client": "Client",
+    "controller": "Controllers",
+    "manager": "Manager",
+    "runtime": "Process",
+    "shard": "Shard",
+    "sharder": "Sharder",
+    "tenure": "Leases",
+    "webhook": "Webhooks",
+    "workqueue": "Work queue",
+}
+"""The section of the page for each package."""
+
+
+def described() -> dict[str, set[str]]:
+    """The texts of the page, by its sections."""
+    found: dict[str, set[str]] = {}
+    for section in re.split(r"^## ", PAGE.read_text(), flags=re.M)[1:]:
+        title, _, body = section.partition("\n")
+        found[title] = set(re.findall(r"^\*\*`(.+?)`\*\*", body, re.M))
+    return found
+
+
+def written(package: str) -> set[str]:
+    """The texts that a package logs as a warning or an error."""
+    found = set()
+    for path in sources(PACKAGE / package):
+        if path != PACKAGE / "runtime" / "logs.py":  # the logger itself
+            found |= set(texts_of(parsed(path)))
+    return found
+
+
+def texts_of(tree: ast.Module) -> Iterator[str]:
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Attribute) and node.attr in LEVELS and _is_logger(node.value)):
+            continue
+        while isinstance(parents[node], ast.IfExp):  # one of two levels
+            node = parents[node]
+        user = parents[node]
+        if isinstance(user, ast.Call) and user.func is node:
+            calls = [user]
+        else:  # the method gets a name, and is called by that
+            assert isinstance(user, ast.Assign), ast.unparse(user)
+            (target,) = user.targets
+            function = _function_around(user, parents)
+            calls = _calls_of(ast.unparse(target), function)
+        assert calls, ast.unparse(user)
+        for call in calls:
+            yield from _texts(call.args[0], call, parents, tree)
+
+
+def _is_logger(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        called = ast.unparse(node.func)
+        return called.endswith((".bind", "get_logger", "getLogger"))
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return name in LOGGERS
+
+
+def _texts(
+    node: ast.expr, call: ast.Call, parents: dict[ast.AST, ast.AST], tree: ast.Module
+) -> Iterator[str]:
+    match node:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.IfExp():
+            yield from _texts(node.body, call, parents, tree)
+            yield from _texts(node.orelse, call, parents, tree)
+        case ast.JoinedStr():
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+        case ast.Name():  # handed in by who calls the function
+            function = _function_around(call, parents)
+            names = [each.arg for each in function.args.args if each.arg != "self"]
+            place = names.index(node.id)
+            callers = [
+                each for name in (function.name, f"self.{function.name}") for each in _calls_of(name, tree)
+            ]
+            assert callers, function.name
+            for caller in callers:
+                yield from _texts(caller.args[place], caller, parents, tree)
+        case _:
+            raise AssertionError(f"a text that nobody can look up: {ast.unparse(call)}")
+
+
+def _function_around(
+    node: ast.AST, parents: dict[ast.AST, ast.AST]
+) -> ast.FunctionDef | ast.AsyncFunctionDef:
+    while not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        node = parents[node]
+    return node
+
+
+def _calls_of(name: str, tree: ast.AST) -> list[ast.Call]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == name]
+
+
+@pytest.mark.parametrize("package", COMPONENTS)
+def test_each_warning_and_error_has_an_entry_and_no_entry_is_of_the_past(package: str) -> None:
+    texts, entries = written(package), described().get(COMPONENTS[package], set())
+    assert texts, "nothing is logged here: remove the package from the list"
+    assert not texts - entries, "say in docs/troubleshooting.md what it means and what to do"
+    assert not entries - texts, "nothing logs this any more"
+
+
+def test_no_package_that_warns_is_left_out() -> None:
+    packages = {path.name for path in PACKAGE.iterdir() if path.is_dir()} - {"examples", "__pycache__"}
+    assert {package for package in packages if written(package)} == set(COMPONENTS)
+    assert not [
+        path.name for path in sources(PACKAGE) if path.parent == PACKAGE and set(texts_of(parsed(path)))
+    ]
+
+
+def test_each_entry_stands_once_in_its_section_and_says_something() -> None:
+    for section in re.split(r"^## ", PAGE.read_text(), flags=re.M)[1:]:
+        entries = re.findall(r"^\*\*`(.+?)`\*\*(.*(?:\n.+)*)", section, re.M)
+        assert len(entries) == len({entry for entry, _ in entries})
+        assert not [entry for entry, words in entries if len(words.split()) < 8]
