@@ -128,6 +128,13 @@ async def shard_without_watch(world: World) -> Process:
     return process
 
 
+async def sharder_that_may_only_list_rings(world: World) -> Process:
+    await whole(world)
+    process = world.sharder("x0")
+    refuse(process, "GET", "/controllerrings?", "watch=")
+    return process
+
+
 async def sharder_without_rings(world: World) -> Process:
     await whole(world)
     process = world.sharder("x0")
@@ -192,6 +199,10 @@ MISTAKES: dict[str, tuple[Start, str]] = {
     "shard: no definition of its kind": (shard_no_main_kind, "CustomResourceDefinition"),
     "shard: no right on leases": (shard_without_leases, "grant"),
     "shard: no right to read its kind": (shard_without_watch, "bind a ClusterRole with the rule"),
+    "sharder: no right to watch rings": (
+        sharder_that_may_only_list_rings,
+        "bind a ClusterRole with the rule",
+    ),
     "sharder: no right to read rings": (sharder_without_rings, "bind a ClusterRole with the rule"),
     "sharder: no right to read leases": (sharder_without_leases, "bind a ClusterRole with the rule"),
     "sharder: no right to patch": (sharder_without_patch, "the sharder needs the rule"),

@@ -58,7 +58,7 @@ def trouble(informer: Informer[Any], now: float) -> Trouble | None:
         heard = informer.last_heard
         if heard is None or now - heard <= SILENCE:
             return None
-    return _explained(informer, error)
+    return explained(informer, error)
 
 
 def is_served(informer: Informer[Any]) -> bool:
@@ -126,7 +126,8 @@ async def _next_look(unfilled: Sequence[Informer[Any]]) -> None:
             await unfilled[0].synced()
 
 
-def _explained(informer: Informer[Any], error: ApiError | None) -> Trouble:
+def explained(informer: Informer[Any], error: ApiError | None) -> Trouble:
+    """What the error means, if it lasts."""
     kind, scope = informer.form.kind, informer.scope
     match error:
         case NotFound():

@@ -1,9 +1,9 @@
 """Reports kinds that cannot be read: in the log, in metrics, and in the details of readiness.
 
-Guaranteed: one line with advice when a kind goes missing or the cause changes, and one when it is back, naming the
-controllers that wait; an API server that does not respond at all is one line for all kinds. A kind that only takes
-long to list is not reported for PATIENCE seconds. A handler that does not return for HANDLER_PATIENCE seconds is
-reported once per call. None of this affects liveness, because a restart would not help.
+Guaranteed: one line with advice when a kind goes missing, a right on it is missing or the cause changes, and one when
+it is back, naming the controllers that wait; an API server that does not respond at all is one line for all kinds. A
+kind that only takes long to list is not reported for PATIENCE seconds. A handler that does not return for
+HANDLER_PATIENCE seconds is reported once per call. None of this affects liveness, because a restart would not help.
 
 | metric | |
 |---|---|
@@ -31,6 +31,7 @@ from kubeshard.controller.syncing import (
     CHECK,
     Cause,
     Trouble,
+    explained,
     is_served,
     trouble,
     until_answered,
@@ -113,6 +114,8 @@ class Kinds:
         self._since: dict[Informer[Any], float] = {}
         """When each informer was first found not to be live."""
         self._told: dict[Informer[Any], Cause] = {}
+        self._well: set[Informer[Any]] = set()
+        """Nothing was wrong with these at the last look."""
         self._hanging: set[tuple[Registration[Any], float]] = set()
         """Calls of handlers that have been reported."""
         self._outage = False
@@ -168,12 +171,10 @@ class Kinds:
         self._tell_outage(troubles, now, everything=len(troubles) == len(informers))
         for informer, found in troubles.items():
             self._tell(informer, found, now)
-        for informer in [each for each in self._told if each not in troubles and not _refused(each)]:
-            del self._told[informer]
-            if not self._outage:
-                self._log.info(
-                    "A kind can be read again", kind=str(informer), controllers=self._users(informer)
-                )
+        for informer in [each for each in informers if each not in troubles and _forbidden(each)]:
+            self._tell_forbidden(informer)
+        self._tell_back([each for each in informers if each not in troubles and not _refused(each)])
+        self._told = {each: self._told[each] for each in informers if each in self._told}
 
     def _tell_outage(self, troubles: dict[Informer[Any], Trouble], now: float, *, everything: bool) -> None:
         outage = (
@@ -203,6 +204,34 @@ class Kinds:
             "A kind cannot be read; the controllers that need it wait",
             kind=str(informer),
             cause=found.cause,
+            controllers=self._users(informer),
+            error=found.error,
+            advice=found.advice,
+        )
+
+    def _tell_back(self, well: Sequence[Informer[Any]]) -> None:
+        """At the second look: where only watches are refused, each list that succeeds looks well until the next
+        watch.
+        """
+        for informer in well:
+            if informer not in self._well or informer not in self._told:
+                continue
+            del self._told[informer]
+            if not self._outage:
+                self._log.info(
+                    "A kind can be read again", kind=str(informer), controllers=self._users(informer)
+                )
+        self._well = set(well)
+
+    def _tell_forbidden(self, informer: Informer[Any]) -> None:
+        """Of a filled informer, as where lists succeed and watches are refused: its controllers do not wait yet."""
+        found = explained(informer, informer.last_error)
+        if self._told.get(informer) == found.cause:
+            return
+        self._told[informer] = found.cause
+        self._log.warning(
+            "A right on a kind is missing; changes of its objects are seen late, or not at all",
+            kind=str(informer),
             controllers=self._users(informer),
             error=found.error,
             advice=found.advice,
@@ -264,6 +293,10 @@ class KindMetrics(Collector):
         for kind, count in counts.items():
             undecodable.add_metric((kind,), count)
         yield undecodable
+
+
+def _forbidden(informer: Informer[Any]) -> bool:
+    return isinstance(informer.last_error, Forbidden)
 
 
 def _refused(informer: Informer[Any]) -> bool:
