@@ -1,0 +1,118 @@
+"""An operator's objects follow from what its manager declares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeshard import ConfigMap, Context, Controller, KubeObject, LeaderElection, Manager, Sharding
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.crd import CustomResource
+from kubeshard.manifests.operator import operator_objects
+from kubeshard.manifests.ring import ring_objects
+from kubeshard.manifests.values import OperatorValues, chosen
+from kubeshard.webhook import Webhooks, validates
+from kubeshard_apiserver.testing import MemoryApi
+
+
+@CustomResource()
+class Page(KubeObject, group="pages.example.com", version="v1"):
+    title: str = ""
+
+
+class Borrowed(KubeObject, group="others.example.com", version="v1"):
+    """Somebody else's kind: without the mark its definition is not the operator's."""
+
+
+async def reconcile(ctx: Context, page: Page) -> None: ...
+
+
+@validates(Page)
+def titled(page: Page) -> None: ...
+
+
+def manager(**more: Any) -> Manager:
+    controller = Controller(name="pages", reconciler=reconcile, primary=Page, owns=[ConfigMap, Borrowed])
+    return Manager([controller], **more)
+
+
+def made(manager: Manager, *settings: str) -> dict[tuple[str, str], Any]:
+    """By kind and name."""
+    values = chosen(OperatorValues, None, ["image=example.com/pages:v1", *settings])
+    objects = operator_objects(manager, "my_pages:manager", "pages", values)
+    return {(each["kind"], each["metadata"]["name"]): each for each in objects}
+
+
+def test_an_operator_has_its_own_definitions_rights_and_services() -> None:
+    webhooks = Webhooks("pages", [titled], port=9443)
+    found = made(manager(leader_election=LeaderElection(name="pages"), servers=[webhooks]))
+    assert {name for kind, name in found if kind == "CustomResourceDefinition"} == {"pages.pages.example.com"}
+    assert ("ClusterRole", "pages") in found
+    assert found["RoleBinding", "pages"]["subjects"] == [
+        {"kind": "ServiceAccount", "namespace": "pages", "name": "pages"}
+    ]
+    assert found["Service", "pages"]["spec"]["ports"][0] | {"protocol": "TCP"} == {
+        "name": "webhook",
+        "port": 443,
+        "protocol": "TCP",
+        "targetPort": "webhook",
+    }
+    spec = found["Deployment", "pages"]["spec"]
+    assert spec["replicas"] == 2
+    (container,) = spec["template"]["spec"]["containers"]
+    assert container["command"] + container["args"] == [
+        *("kubeshard", "run", "my_pages:manager", "--log-format=json", "--log-level=info")
+    ]
+    assert {each["name"]: each["containerPort"] for each in container["ports"]} == {
+        "health": 8081,
+        "metrics": 8080,
+        "webhook": 9443,
+    }
+
+
+def test_an_operator_that_takes_no_turns_runs_alone_and_never_twice() -> None:
+    found = made(manager())
+    spec = found["Deployment", "pages"]["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert not [kind for kind, _ in found if kind == "PodDisruptionBudget"]
+    with pytest.raises(ConfigurationError, match="leader_election= or sharding="):
+        made(manager(), "replicas=2")
+    assert (
+        made(manager(sharding=Sharding("pages")), "replicas=5")["Deployment", "pages"]["spec"]["replicas"]
+        == 5
+    )
+
+
+def test_an_operator_without_pages_has_no_probes_and_nothing_to_scrape() -> None:
+    silent = manager(health_address=None, metrics_address=None)
+    (container,) = made(silent)["Deployment", "pages"]["spec"]["template"]["spec"]["containers"]
+    assert not {"livenessProbe", "readinessProbe"} & container.keys()
+    with pytest.raises(ConfigurationError, match="metrics_address"):
+        made(silent, "serviceMonitor.enabled=true")
+
+
+async def test_an_api_server_takes_what_is_made_of_an_operator(kube_memory: MemoryApi) -> None:
+    found = made(manager(leader_election=LeaderElection(name="pages")), "networkPolicy.enabled=true")
+    await kube_memory.install(*found.values())
+    async with kube_memory.client() as client:
+        assert await client.raw("GET", "/apis/apps/v1/namespaces/pages/deployments/pages")
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({}, "shards nothing"),
+        ({"resources": [{"group": "", "resource": "events"}]}, "cannot be sharded"),
+        ({"resources": "all"}, "not a ControllerRing"),
+    ],
+)
+def test_a_ring_that_cannot_work_is_refused(spec: Any, says: str) -> None:
+    ring = {
+        "apiVersion": "sharding.timebertt.dev/v1alpha1",
+        "kind": "ControllerRing",
+        "metadata": {"name": "r"},
+        "spec": spec,
+    }
+    with pytest.raises(ConfigurationError, match=says):
+        list(ring_objects(ring, ("sharding-system", "sharder")))
