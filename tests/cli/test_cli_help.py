@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,9 +15,18 @@ from click.testing import CliRunner
 
 from kubeshard import __version__
 from kubeshard.cli import webhosting
+from kubeshard.cli.kubectl.program import shard
 from kubeshard.cli.logging import log_options
 from kubeshard.cli.options import Command
 from kubeshard.cli.program import cli
+
+
+def groups(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The group and those below it."""
+    yield path
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from groups(command, (*path, name))
 
 
 def commands(
@@ -40,6 +50,16 @@ def test_every_command_and_option_explains_itself(path: tuple[str, ...], command
             continue
         assert isinstance(option, click.Option)
         assert option.hidden or option.help, option.name
+
+
+@pytest.mark.parametrize("program", [cli, shard], ids=["kubeshard", "kubectl shard"])
+def test_help_points_to_nothing_that_an_installation_does_not_have(program: click.Group) -> None:
+    """Wheels have no documentation in them."""
+    pages = [*groups(program), *(path for path, _ in commands(program))]
+    texts = {path: CliRunner().invoke(program, [*path, "--help"]).output for path in pages}
+    assert all(text.startswith("Usage:") for text in texts.values())
+    repository = re.compile(r"\b(?:docs|deploy|tests|tools|benchmarks)/|\.md\b")
+    assert not {path for path, text in texts.items() if repository.search(text)}
 
 
 @pytest.mark.parametrize(

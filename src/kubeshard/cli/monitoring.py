@@ -28,7 +28,7 @@ def monitoring() -> None:
     help="As a PrometheusRule in that namespace, for the Prometheus operator (default: a file of Prometheus).",
 )
 def rules(namespace: str | None) -> None:
-    """Print the alerts as YAML. docs/alerts.md says of each what it means and what to do."""
+    """Print the alerts as YAML, each with a summary and where to read on."""
     import yaml
 
     from kubeshard.monitoring.alerting import prometheus_rule

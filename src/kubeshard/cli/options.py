@@ -50,7 +50,7 @@ def config_options(function: Function) -> Function:
         "path",
         metavar="FILE",
         type=click.Path(dir_okay=False),
-        help="Configuration file (docs/configuration.md); defaults without one.",
+        help="Configuration file in YAML, as of the Go program; defaults without one.",
     )
     strict = click.option(
         "--strict-config",

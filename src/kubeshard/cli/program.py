@@ -31,7 +31,7 @@ class _InOrder(click.Group):
 @click.group(
     cls=_InOrder,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Shell completion: docs/commands.md",
+    epilog='Shell completion, in ~/.bashrc: eval "$(_KUBESHARD_COMPLETE=bash_source kubeshard)"; zsh_source for zsh.',
 )
 @version_option
 def cli() -> None:

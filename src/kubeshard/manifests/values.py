@@ -84,9 +84,7 @@ class SharderValues(Values):
     log_level: LogLevel = "info"
     config: Annotated[
         Mapping[str, Any],
-        Meta(
-            description="Fields of SharderConfig (docs/configuration.md), merged over those that the manifests need."
-        ),
+        Meta(description="Fields of SharderConfig, merged over those that the manifests need."),
     ] = field(default_factory=dict)
     cert_manager: Annotated[
         Off,

@@ -97,7 +97,7 @@ def _specification(ring: SeenRing, counted: Sequence[Counts]) -> Iterator[Troubl
         if counts.error and counts.resource in ring.unresolved:
             yield Trouble(counts.error, "install its definition, or take the resource out of the ring")
         elif counts.error:
-            yield Trouble(f"not counted: {counts.error}", "ask for the role in docs/kubectl-shard.md")
+            yield Trouble(f"not counted: {counts.error}", "ask for the right to list it")
 
 
 def _shards(ring: SeenRing) -> Iterator[Trouble]:
@@ -122,7 +122,7 @@ def _webhook(ring: SeenRing) -> Iterator[Trouble]:
     if not webhook.known:
         yield Trouble(
             "you may not get mutatingwebhookconfigurations, so it is not known whether the ring has its webhook",
-            "ask for the role in docs/kubectl-shard.md",
+            "ask for the verb get on them",
         )
     if not webhook.known or ring.resource.status is None:
         return

@@ -21,10 +21,7 @@ class MissingRight(Unanswerable):
         self.rule = (
             f'{{apiGroups: ["{resource.group}"], resources: ["{resource.resource}"], verbs: ["{verb}"]}}'
         )
-        super().__init__(
-            f"{user or 'you'} may not {verb} {resource}: ask for the rule {self.rule}"
-            " (docs/kubectl-shard.md has the whole role)"
-        )
+        super().__init__(f"{user or 'you'} may not {verb} {resource}: ask for the rule {self.rule}")
 
 
 @contextmanager

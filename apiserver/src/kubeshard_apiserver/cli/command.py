@@ -90,7 +90,7 @@ def apiserver(
 ) -> None:
     """Run a Kubernetes API server: no etcd, no containers, ready at once.
 
-    It behaves as kube-apiserver does (docs/apiserver.md says how far), with the controllers of a cluster and
+    It behaves as kube-apiserver does, with the controllers of a cluster and
     pods that pretend to run, so that an operator, kubectl and tests find what they expect. Tokens and keys
     are random, new at every start unless there is a data folder. The first Ctrl-C stops it in order.
     """

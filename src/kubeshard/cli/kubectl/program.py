@@ -27,7 +27,7 @@ class _InOrder(click.Group):
 @click.group(
     cls=_InOrder,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Documentation: docs/kubectl-shard.md",
+    epilog="Completion comes with that of kubectl: kubectl_complete-shard is beside kubectl-shard.",
 )
 @version_option
 def shard() -> None:

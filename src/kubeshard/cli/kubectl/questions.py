@@ -91,7 +91,7 @@ def _print_status(rings: Sequence[RingStatus], without: Sequence[str]) -> None:
             click.echo(f"\n  ! {trouble.problem}\n    {trouble.remedy}")
     for name in without:
         click.echo(
-            f"{name}: shards hold Leases for it, and there is no ControllerRing: see docs/in-manager-sharding.md"
+            f"{name}: shards hold Leases for it, and there is no ControllerRing: its sharder is inside the operator"
         )
     if not rings and not without:
         click.echo("there is no ControllerRing")
