@@ -43,22 +43,18 @@ class TransformFailed(UndecodableObject):
 
 def arriving(form: Form[T], transform: Transform[T] | None) -> Callable[[T], T | UndecodableObject]:
     """The function that a reflector applies to each object."""
-    if transform is None:
-        return _arrived
 
     def arrive(obj: T) -> T | UndecodableObject:
-        obj = _arrived(obj)
-        try:
-            return _same(transform(obj), obj)
-        except Exception as error:
-            return TransformFailed(form, obj, error)
+        obj = without_last_applied(obj)
+        if transform is not None:
+            try:
+                obj = _same(transform(obj), obj)
+            except Exception as error:
+                return TransformFailed(form, obj, error)
+        share_parts(obj)
+        return obj
 
     return arrive
-
-
-def _arrived(obj: T) -> T:
-    share_parts(obj)
-    return without_last_applied(obj)
 
 
 def without_last_applied(obj: T) -> T:
