@@ -309,6 +309,25 @@ async def test_the_ecosystems_metrics_are_exposed() -> None:
     run.cancel()
 
 
+async def test_durations_of_requests_are_exposed_by_verb_and_host() -> None:
+    metrics = Metrics()
+    metrics.request("GET", "kube.test", 200, 0.02)
+    metrics.request("GET", "kube.test", 404, 0.3)
+    metrics.request("GET", "kube.test", 0, 90)
+    metrics.request("PATCH", "kube.test", 200, 0.001)
+    lines = (await get(pages_app(metrics.page), "/metrics")).body.splitlines()
+    name, read = "rest_client_request_duration_seconds", 'host="kube.test"'
+    for line in (
+        f'{name}_bucket{{{read},le="0.005",verb="GET"}} 0.0',
+        f'{name}_bucket{{{read},le="0.025",verb="GET"}} 1.0',
+        f'{name}_bucket{{{read},le="60.0",verb="GET"}} 2.0',
+        f'{name}_bucket{{{read},le="+Inf",verb="GET"}} 3.0',
+        f'{name}_sum{{{read},verb="GET"}} 90.32',
+        f'{name}_count{{{read},verb="PATCH"}} 1.0',
+    ):
+        assert line in lines
+
+
 @virtual_time
 async def test_of_many_priorities_twenty_five_have_a_series_and_the_rest_share_one() -> None:
     metrics = Metrics()

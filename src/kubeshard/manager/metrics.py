@@ -44,6 +44,9 @@ RECONCILE_BUCKETS = (
 )
 """As in controller-runtime."""
 
+REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+"""As Kubernetes' own components have them."""
+
 MAX_PRIORITIES = 25
 OTHER_PRIORITIES = "exceeded_cardinality_limit"
 """How many priorities of a queue have their own series, and the label of the others; as in controller-runtime."""
@@ -73,6 +76,13 @@ class Metrics:
             registry=self.registry,
         )
         self._answered: dict[tuple[int, str, str], Counter] = {}
+        self._durations = Durations(
+            "rest_client_request_duration_seconds",
+            "How long requests to the API server took until the response, or until there was none.",
+            ("verb", "host"),
+            REQUEST_BUCKETS,
+        )
+        self.registry.register(self._durations)
         self._leading = Gauge(
             "leader_election_master_status",
             "Whether this process leads, by name of the Lease.",
@@ -154,6 +164,7 @@ class Metrics:
             labels = self._requests.labels(str(code or "<error>"), method, host)
             counter = self._answered[answered] = labels
         counter.inc()
+        self._durations.series(method, host).observe(seconds)
 
     def holding(self, name: str, holds: bool) -> None:
         self._leading.labels(name).set(holds)

@@ -96,6 +96,7 @@ PROCESSES = (
         "Process",
         (
             "rest_client_requests_total",
+            "rest_client_request_duration_seconds_bucket",
             "leader_election_master_status",
             "kubeshard_event_loop_lag_seconds",
             "kubeshard_event_loop_blockages_total",

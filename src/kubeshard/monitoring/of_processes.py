@@ -170,6 +170,12 @@ PROCESSES = table(
         "code method host",
         "Requests to the API server, by code (<error>: no response), method and host.",
     ),
+    (
+        "rest_client_request_duration_seconds",
+        "histogram",
+        "verb host",
+        "How long requests to the API server took until the response, or until there was none.",
+    ),
     ("leader_election_master_status", "gauge", "name", "Whether this process leads, by name of the Lease."),
     ("leader_election_slowpath_total", "counter", "name", "Renewals that needed a read of the Lease first."),
     (
