@@ -426,7 +426,7 @@ async def test_a_look_at_which_nothing_goes_on_is_given_up_and_reported() -> Non
     w.resync._mover = SimpleNamespace(carry_out=lambda _: asyncio.wait([hanging]))  # type: ignore[assignment]
     async with asyncio.timeout(STALLED + 1.0):
         assert (await w.look("secrets")).failed
-    assert "nothing has gone on" in w.report.unresolved[GroupResource("", "secrets")]
+    assert "no progress" in w.report.unresolved[GroupResource("", "secrets")]
 
 
 @virtual_time

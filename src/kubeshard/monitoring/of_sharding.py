@@ -22,7 +22,7 @@ RINGS = table(
         "controller_sharding_late_assignments_total",
         "counter",
         "controllerring group resource",
-        "Objects that the sharder found without a shard and gave one, the webhook having not.",
+        "Objects missed by the webhook that the sharder found unassigned and assigned to a shard.",
     ),
     (
         "controller_sharding_takeovers_total",
@@ -59,7 +59,7 @@ RINGS = table(
         "controller_sharding_oldest_unassigned_seconds",
         "gauge",
         "controllerring",
-        "How long the first of these objects has been found so, at the last look.",
+        "Time since the first of these objects was found unassigned, at the last look.",
     ),
     (
         "controller_sharding_resync_duration_seconds",
@@ -83,7 +83,7 @@ RINGS = table(
         "controller_sharding_webhook_restored_total",
         "counter",
         "controllerring",
-        "Shard labels that the webhook put back.",
+        "Shard labels that the webhook restored.",
     ),
     (
         "controller_sharding_controllerring_metadata_generation",

@@ -1,11 +1,11 @@
 """Distinguishes a shard's acknowledgement of a drain from any other update.
 
 Guaranteed: an acknowledgement takes the shard label and the drain label away and changes nothing else. What the
-API server itself writes on the way does not count: resourceVersion, managedFields and the other metadata that it
-owns, and whether an empty map is there or absent.
+API server itself writes does not count: resourceVersion, managedFields and the other metadata that it
+owns, and whether a map is empty or absent.
 
-Not guaranteed: that an acknowledgement is recognised when another mutating webhook, asked before the sharder's,
-changes the object in every update (a time stamp, say). The labels are put back then, and the drain is reported as
+Not guaranteed: that an acknowledgement is recognised when another mutating webhook, called before the sharder's,
+changes the object in every update (a timestamp, say). The labels are restored then, and the drain is reported as
 stuck. Let that webhook skip updates of labels.
 """
 
@@ -28,15 +28,15 @@ _SERVERS = frozenset(
         "uid",
     }
 )
-"""Metadata that no update changes: the API server refuses it, or puts its own values in place."""
+"""Metadata that updates cannot change: the API server rejects the change or ignores it."""
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 """Compares as JSON does: in Python, true equals 1."""
 
 
 def acknowledges(old: Mapping[str, Any], new: Mapping[str, Any], shard_label: str, drain_label: str) -> bool:
-    """Whether the update from `old` to `new`, which are whole objects, does nothing but end a drain. Never
-    raises, whatever the objects hold.
+    """Whether the update from `old` to `new` (complete objects) only ends a drain. Never
+    raises, whatever the objects contain.
     """
     both = frozenset({shard_label, drain_label})
     had, has = _labels(old), _labels(new)

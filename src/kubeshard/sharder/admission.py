@@ -1,4 +1,4 @@
-"""The sharder's admission handler: assigns objects as they are created or let go.
+"""The sharder's admission handler: assigns objects when they are created or released.
 
 The first row that applies decides:
 
@@ -7,23 +7,23 @@ The first row that applies decides:
 | neither CREATE nor UPDATE, or no object | allowed |
 | ring not found, unexpected path | allowed, unassigned, warning |
 | object's metadata unreadable | allowed, unassigned, warning |
-| shard label there and not empty | allowed |
+| shard label present and not empty | allowed |
 | resource not in the ring | allowed, unassigned, warning |
-| UPDATE that takes the shard label away without right (below) | allowed, label put back, warning |
+| UPDATE that removes the shard label without permission (below) | allowed, label restored, warning |
 | generateName on a main resource, with strict parity | denied with 400 |
-| key refused | allowed, unassigned, warning |
+| key rejected | allowed, unassigned, warning |
 | no key (no controller, or a foreign one) | allowed |
 | no available shard | allowed |
 | view of the Leases stale | allowed, unassigned, warning |
 | else | allowed, label added |
 
-The shard label may be taken away by the shard itself once it was asked to let go, in an update that does
-nothing else (`acknowledgement`), by a sharder, and by anyone once the shard is not available in a fresh view
-of the Leases; also with strict parity, since the reference lets anyone.
+The shard label may be removed by the shard itself after a drain was requested, in an update that does
+nothing else (`acknowledgement`), by a sharder, and by anyone if the shard is not available in a fresh view
+of the Leases, or with strict parity, because the reference allows it.
 
-Guaranteed: nobody's request is denied, but for the one row above; an answer has at
-most two operations; what is left unassigned is counted, logged at most every 10 s per ring and reason, and
-told to the user. A dry run gets the same answer and counts nothing. Not guaranteed: that every object gets
+Guaranteed: no request is denied, except for the one row above; a response has at
+most two operations; objects left unassigned are counted, logged at most every 10 s per ring and reason, and
+reported to the user. A dry run gets the same response and counts nothing. Not guaranteed: that every object gets
 its label here; the watch on unassigned objects repairs what the webhook misses. Metrics: `metrics`.
 """
 
@@ -58,18 +58,18 @@ STALE = "the sharder's view of the shards is out of date"
 
 _LOG_INTERVAL = 10.0
 _MAX_TEXT = 250
-"""Characters of a message or warning: what the API server passes on, and a bound on what object authors put
-there.
+"""Characters of a message or warning: what the API server passes on, and a limit on text that authors of objects
+can inject.
 """
 
 _LOG = get_logger("kubeshard.sharder")
 
 
 class ShardAdmission:
-    """An `AdmissionHandler`, to be served at `names.WEBHOOK_PATH_PREFIX`.
+    """An `AdmissionHandler`, served at `names.WEBHOOK_PATH_PREFIX`.
 
-    `sharders` are user names of sharders: this one's, and others' during a migration. `shard_users` are, by
-    ring, the user names of its shards where they are listed; they count where shards are not named after
+    `sharders` are the user names of sharders: this one, and others during a migration. `shard_users` are the
+    configured user names of shards, by ring; they are used if shards are not named after
     their pods.
     """
 
@@ -88,7 +88,7 @@ class ShardAdmission:
         self._strict = rings.surroundings.strict
         self._nowhere = rings.surroundings.metrics.of("")
         self._logged: dict[str, float] = {}
-        """Of requests for rings that there are not."""
+        """For requests for rings that do not exist."""
 
     def __call__(self, request: AdmissionRequest) -> AdmissionAnswer:
         if request.operation not in ("CREATE", "UPDATE"):
@@ -126,8 +126,8 @@ class ShardAdmission:
         return _assigning(ring, view, decision.target, labelled=meta.labels is not None)
 
     def _ring(self, path: str) -> tuple[Ring, RingView]:
-        """The ring, and its view for objects whose namespace the API server found to be selected. Raises ValueError for
-        another path, LookupError for an unknown ring, both with the protocol's text.
+        """The ring, and its view for objects in a selected namespace (the API server checked that). Raises ValueError
+        for another path, LookupError for an unknown ring, both with the protocol's text.
         """
         name = ring_of_webhook_path(path)
         if (ring := self._rings.get(name)) is None or (view := ring.view_of_selected) is None:
@@ -137,7 +137,7 @@ class ShardAdmission:
         return ring, view
 
     def _must_keep(self, request: AdmissionRequest, view: RingView, old: ObjectMeta) -> bool:
-        """Whether the shard label of the old object may not be taken away by this update."""
+        """Whether this update must not remove the shard label of the old object."""
         shard = old.label(view.shard_label)
         if not shard or self._strict or request.user.username in self._sharders:
             return False
@@ -154,7 +154,7 @@ class ShardAdmission:
         if pod == shard:
             return True
         if pod in view.available:
-            return False  # this ring's shards are named after their pods, and this is another one of them
+            return False  # this ring's shards are named after their pods, and this is a different shard
         users = self._shard_users.get(view.name)
         return not users or user.username in users
 
@@ -174,8 +174,8 @@ class ShardAdmission:
             ring.metrics.restored()
             self._log(request, ring, "restored", f"{RESTORING} of {request.user.username}'s update")
         warning = (
-            f"label {view.shard_label} was put back: only the object's shard gives it up, "
-            "when it is drained, in an update of nothing else"
+            f"label {view.shard_label} was restored: only the object's shard may remove it, "
+            "when it is drained, in an update that changes nothing else"
         )
         return AdmissionAnswer(message=RESTORING, patch=tuple(operations), warnings=(warning[:_MAX_TEXT],))
 
@@ -213,7 +213,7 @@ class ShardAdmission:
 
 
 def _assigning(ring: Ring, view: RingView, shard: str, *, labelled: bool) -> PreparedAnswer:
-    """The answer that adds the label of a shard, to an object that has labels already or has none."""
+    """The response that adds the label of a shard, to an object with or without labels."""
     answer = ring.answers.get((shard, labelled))
     if answer is None:
         label = add(pointer("metadata", "labels", view.shard_label), shard)
@@ -227,5 +227,5 @@ def _is_acknowledgement(request: AdmissionRequest, view: RingView) -> bool:
     try:
         old, new = request.whole_old(dict), request.whole(dict)
     except UnexpectedObject:
-        return False  # a number that is out of range, say: no reason to lose the label
+        return False  # a number out of range, say: not a reason to lose the label
     return old is not None and new is not None and acknowledges(old, new, view.shard_label, view.drain_label)

@@ -1,10 +1,10 @@
-"""The sharder as a process: what it is made of.
+"""The sharder process and its components.
 
     every replica   caches (shard Leases, ControllerRings, Namespaces, own webhook configurations), lease
                     observer and its probe, webhook server, metrics and health pages
     the leader      shardlease, controllerring and sharder controllers
 
-Guaranteed: nothing that is kept grows with the number of sharded objects. RBAC: see the controllers; leader
+Guaranteed: memory does not grow with the number of sharded objects. RBAC: see the controllers; leader
 election needs get, create, update on leases in its namespace, metrics need create on tokenreviews and
 subjectaccessreviews.
 """
@@ -48,7 +48,7 @@ from kubeshard.webhook.shared_certificate import SharedCertificate
 
 
 def build_sharder(config: SharderConfig, client: Client) -> Manager:
-    """The sharder, ready to run. The client stays the caller's. Raises ConfigurationError."""
+    """The sharder, ready to run. The caller keeps the client and closes it. Raises ConfigurationError."""
     clock, rng, registry = client.world.clock, client.world.rng, CollectorRegistry()
     sharder = client.with_user_agent("sharder").with_field_manager("sharder")
     cache = Cache(sharder)
@@ -58,7 +58,7 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
         Surroundings(
             shards=observer,
             kinds=kinds,
-            # The store is asked for every object; the cache, about those it lacks, raises until it is filled.
+            # The store is read for every object; for objects it lacks the cache is read, which raises until synced.
             namespace=lambda name: namespaces.store.get(Key("", name)) or cache.get(Namespace, name),
             metrics=SharderMetrics(registry),
             clock=clock,
@@ -126,7 +126,7 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
         metrics_auth=secure,
         health_address=config.health_address,
         readiness={
-            "webhook": lambda: None if all(s.ready() for s in servers) else "the webhook does not listen"
+            "webhook": lambda: None if all(s.ready() for s in servers) else "the webhook is not listening"
         },
         graceful_timeout=config.graceful_shut_down,
         registry=registry,
@@ -137,8 +137,8 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
 async def connected_sharder(
     config: SharderConfig, kubeconfig: str | None, context: str | None, world: World
 ) -> AsyncIterator[Manager]:
-    """The sharder with a client of its own, found as `load_config` finds the cluster; closed when the block
-    is left. Raises ConfigurationError, Unauthorized.
+    """The sharder with its own client for the cluster that `load_config` finds; the client is closed when the block
+    exits. Raises ConfigurationError, Unauthorized.
     """
     limiter = config.client_connection.limiter(world.clock)
     async with connected(kubeconfig, context, world=world, limiter=limiter) as client:
@@ -157,8 +157,8 @@ def run_sharder(
 
 
 def _certificates(config: SharderConfig, client: Client) -> CertificateSource:
-    """The files of the configuration; where it names none and there are none, a certificate of the
-    sharder's own.
+    """The files of the configuration; if it names none and none exist, the sharder's own
+    certificate.
     """
     server = config.webhook.server
     certificate, key = server.directory / server.cert_name, server.directory / server.key_name

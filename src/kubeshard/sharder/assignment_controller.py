@@ -1,11 +1,11 @@
 """The sharder controller: keeps every object of every ring on the shard that the hash ring names.
 
-A reconcile of a ring takes a moment: it opens `lanes` for what is new to the ring, in which objects are looked at,
-watched and repaired. Only in the leader.
+A reconcile of a ring is short: it opens `lanes` for new resources of the ring, in which objects are listed,
+watched and retried. Runs only in the leader.
 
-Guaranteed: triggers that arrive during a look lead to one look afterwards, also when a shard left and came
-back in between; after a restore of etcd that shards' Leases show, all objects are looked at, since their labels may be
-old; one ring's failures do not affect another.
+Guaranteed: triggers that arrive during a look lead to one look afterwards, even if a shard left and
+returned in between; after a restore of etcd that is visible in the Leases, all objects are looked at, because their
+labels may be old; failures of one ring do not affect another.
 
 RBAC: get, list, watch on controllerrings and namespaces; list on leases; per ring list, watch, get, patch
 on its resources.
@@ -47,8 +47,8 @@ NAME = "sharder"
 
 
 def assignment_controller(assignments: Assignments, sync_period: float) -> Controller[ControllerRing]:
-    """The controller. Triggers: new or changed ControllerRings, shards gained or lost, Namespaces whose
-    labels change a ring's selection, time.
+    """The controller. Triggers: new or changed ControllerRings, shards gained or lost, Namespaces with
+    changed labels that affect a ring's selection, time.
     """
     return Controller(
         name=NAME,
@@ -72,7 +72,7 @@ def assignments(
     leases: Client | None = None,
 ) -> Assignments:
     """What a leader needs for one term. `client` writes only while this process leads, and `cache` has the Namespaces:
-    both of the cluster with the objects. `leases`: of the one with the Leases, if that is another.
+    both for the cluster with the objects. `leases`: for the cluster with the Leases, if it is another one.
     """
     clock, rng, moves = client.world.clock, client.world.rng, config.concurrent_moves
     permissions = Permissions(client, clock)
@@ -87,7 +87,7 @@ def assignments(
 
 
 class Assignments(Reconciler[ControllerRing]):
-    """Reconciler and event source in one: the source passes on to the lanes what it learns."""
+    """Reconciler and event source in one: the source passes events on to the lanes."""
 
     def __init__(
         self,
@@ -107,13 +107,13 @@ class Assignments(Reconciler[ControllerRing]):
 
     async def reconcile(self, ctx: Context, obj: ControllerRing, /) -> Result | None:
         if (ring := self._rings.get(obj.name)) is None:
-            return None  # it is about to be known, or gone
+            return None  # not known yet, or deleted
         wait = self.tend(ring)
         return Result(requeue_after=wait) if wait < math.inf else None
 
     def tend(self, ring: Ring) -> float:
-        """Follows the ring as it is now. Returns the seconds until it may lose its next shard, if nothing is heard of
-        that; infinite without any.
+        """Applies the current state of the ring. Returns the seconds until it may lose its next shard without an
+        event; infinite if there is none to lose.
         """
         self._lanes.follow(ring)
         ring.members_changed()

@@ -5,7 +5,7 @@ logged, never fatal; a wrong value raises ConfigurationError naming the field. C
 variables: `manager.config_file`.
 
 kubeshard's own fields, which the reference ignores: `compat: strict` (strict parity with the
-reference), `sharders` (user names of other sharders whose moves the webhook lets pass during a
+reference), `sharders` (user names of other sharders that the webhook allows to move objects during a
 migration), `shardUsers` (user names of a ring's shards), `webhook.server.bindAddress` and
 `webhook.server.reusePort` (several sharders on one host).
 """
@@ -35,9 +35,9 @@ Compat = Literal["default", "strict"]
 
 class SharderControllerConfig(Struct):
     sync_period: Duration = Duration(300)
-    """How often all objects of a ring are looked at, whatever happens in between."""
+    """The interval between full resyncs of a ring, whatever happens in between."""
     concurrent_moves: int = 100
-    """How many objects are moved at once by one look at one resource of a ring."""
+    """How many objects one look at one resource of a ring moves concurrently."""
 
 
 class ControllersConfig(Struct):
@@ -49,13 +49,13 @@ class WebhookServerConfig(Struct):
     cert_name: str = "tls.crt"
     key_name: str = "tls.key"
     bind_address: str = f":{WEBHOOK_PORT}"
-    """`"0"`: this replica serves no webhook."""
+    """`"0"` disables the webhook in this replica."""
     reuse_port: bool = False
-    """Share the port with other processes of this host that say so too."""
+    """Share the port with other processes of this host that set this too."""
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Host and port; None where no webhook is served. Raises ConfigurationError."""
+        """Host and port; None if the webhook is disabled. Raises ConfigurationError."""
         if self.bind_address == "0":
             return None
         try:
@@ -65,7 +65,7 @@ class WebhookServerConfig(Struct):
 
     @property
     def directory(self) -> Path:
-        """As Go's os.TempDir says, which does not look whether there is such a folder."""
+        """As Go's os.TempDir, which does not check whether the folder exists."""
         temporary = environ.variable("TMPDIR") or "/tmp"  # noqa: S108 - nothing is written there
         return Path(self.cert_dir or Path(temporary, "k8s-webhook-server", "serving-certs"))
 
@@ -78,7 +78,7 @@ class ServiceReference(Struct):
 
 
 class WebhookClientConfig(Struct):
-    """How the API server reaches the webhook. Neither `url` nor `service` given: the service of the shipped
+    """How the API server reaches the webhook. Without `url` and `service`: the service of the shipped
     manifests.
     """
 
@@ -98,7 +98,7 @@ def _all_but_system_namespaces() -> LabelSelector:
 
 
 class WebhookConfig(Struct):
-    """What ring's webhook configurations are made of."""
+    """Settings for the webhook configurations of rings."""
 
     annotations: Mapping[str, str] = field(default_factory=dict)
     client_config: WebhookClientConfig = field(default_factory=WebhookClientConfig)
@@ -116,11 +116,11 @@ class SharderConfig(ComponentConfig):
     compat: Compat = "default"
     """The strict parity switch."""
     sharders: tuple[str, ...] = (f"system:serviceaccount:{SYSTEM_NAMESPACE}:sharder",)
-    """User names whose removal of a shard label is a move: this sharder's and others' during a migration."""
+    """User names that may move objects by removing the shard label: this sharder, and others during a migration."""
 
     shard_users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By ring, the user names of its shards, where shards are not named after their pods: only they may acknowledge a
-    drain. Rings without any trust the drain label alone.
+    """The user names of shards by ring, if shards are not named after their pods: only they may acknowledge a
+    drain. For rings without any, the drain label is enough.
     """
 
     @property
@@ -139,7 +139,7 @@ class SharderConfig(ComponentConfig):
 def load_sharder_config(
     path: str | Path | None = None, environ: Mapping[str, str] = os.environ
 ) -> tuple[SharderConfig, tuple[str, ...]]:
-    """The configuration of the file, or the defaults without one, and a sentence for each unknown field in
+    """The configuration of the file, or the defaults without one, and a warning for each unknown field in
     it. Raises ConfigurationError.
     """
     config, unknown = load_component(
@@ -149,7 +149,7 @@ def load_sharder_config(
 
 
 def validated(config: SharderConfig) -> SharderConfig:
-    """The configuration itself. Raises ConfigurationError for values that no sharder can work with."""
+    """The configuration. Raises ConfigurationError for invalid values."""
     sharder = config.controller.sharder
     problems: dict[str, Any] = {
         "controller.sharder.concurrentMoves: must be positive": sharder.concurrent_moves < 1,

@@ -1,12 +1,12 @@
-"""A bounded number of jobs at a time, started by one producer, cancelled together with it.
+"""A bounded number of concurrent jobs, started by one producer and cancelled together with it.
 
     async with Crew(100) as crew:
         async for item in items:
             await crew.start(work(item))     # waits while 100 run: back-pressure on the producer
 
 Guaranteed: leaving the block waits for all jobs; cancelling the block cancels them, so no producer is left
-waiting for workers that are gone (A20 in docs/defects.md). What the block itself raises cancels the jobs and comes
-out as it is; a job that raises cancels the others and the block, and comes out in an exception group.
+waiting for workers that are gone (A20 in docs/defects.md). An exception in the block cancels the jobs and
+propagates unchanged; an exception in a job cancels the others and the block, and propagates in an exception group.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Is this shard dead? Asked of the API server before objects are taken from it by force.
+"""Is this shard dead? Checked with the API server before objects are taken from it by force.
 
-Guaranteed: a proof is given only after a consistent read, begun after the moment that the caller names, showed
-that no Lease of the shard is held by it; it stands for at most 5 s from the beginning of that read, and only
-while nothing else is seen. A deleted Lease counts as held until its tombstone was settled by the lease
-controller (a re-create with which a living shard collides); where this process never saw one, there must be none
-in two reads some seconds apart, because a living shard re-creates what somebody deletes. Several questions at a
-time share one read; what the decision rests on is logged.
+Guaranteed: a proof is given only after a consistent read, started after the time that the caller passes, showed
+that the shard holds none of its Leases; it is valid for at most 5 s from the start of that read, and only
+until something contradicts it. A deleted Lease counts as held until the lease controller settled its
+tombstone (by re-creating it, which makes a live shard fail to); if this process never saw one, two reads some
+seconds apart must show none, because a live shard re-creates a deleted Lease. Concurrent questions
+share one read; the evidence for the decision is logged.
 
-Not guaranteed: that the shard stays dead. `docs/design/taking-from-the-dead.md` argues why that does no harm.
+Not guaranteed: that the shard stays dead. `docs/design/taking-from-the-dead.md` explains why that is safe.
 
 RBAC: list on leases.
 """
@@ -28,18 +28,18 @@ from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.ring import Ring
 
 REMEMBERED = 1000
-"""Names without a Lease: they come from labels, which anybody may write."""
+"""Names without a Lease: they are read from labels, which any user may write."""
 
 ABSENT_FOR = 4.0
-"""Seconds between the two reads of a Lease that nobody knows: more than a shard takes to notice that its Lease was
-deleted, at its next renewal, and to re-create it.
+"""Seconds between the two reads of an unknown Lease: longer than a shard needs to notice at its next renewal that
+its Lease was deleted, and to re-create it.
 """
 
 _log = get_logger("kubeshard.sharder")
 
 
 class DeadShards:
-    """Reads shards' Leases on demand, and judges by everything seen since."""
+    """Reads shards' Leases on demand, and takes everything observed since into account."""
 
     def __init__(self, client: Client, observer: LeaseObserver, clock: Clock) -> None:
         self._client = client.impatient()
@@ -48,8 +48,8 @@ class DeadShards:
 
     async def proven(self, ring: Ring, shard: str, since: float) -> Callable[[], bool] | None:
         """A proof that objects read before `since` (monotonic) may be taken from the shard; None if it may live.
-        Called, the proof says whether it still stands. Raises ApiError if the server does not say: nothing is
-        waited for, a server that throttles is the caller's to heed.
+        Calling the proof returns whether it is still valid. Raises ApiError if the read fails: it does not
+        wait or retry, so the caller has to back off from a server that throttles.
         """
         read = ring.deaths.reads.get(shard)
         if read is None or not read.answers(since, self._clock.monotonic()):
@@ -72,7 +72,7 @@ class DeadShards:
 
     async def _read(self, ring: Ring, shard: str, read: Read, before: Read | None) -> None:
         if before is not None and before.task is not None:
-            await asyncio.wait([before.task])  # one at a time: who comes meanwhile waits for this one
+            await asyncio.wait([before.task])  # one at a time: later callers wait for this one
         leases = await self._leases(ring, shard, read)
         absent = ring.deaths.absent
         if leases or self._observer.book.leases_of(ring.name, shard):
@@ -102,12 +102,12 @@ class DeadShards:
             raise Timeout(f"the leases of shard {shard} could not be read within {STANDS_FOR:g}s") from None
 
     def _dead(self, ring: Ring, shard: str, read: Read) -> bool:
-        """By the read itself, too: a book that believes in newer versions, of before a restore, ignores it."""
+        """Also uses the read itself: a book with newer versions, from before a restore, ignores it."""
         return not read.held and not self._observer.book.may_live(ring.name, shard, self._clock.monotonic())
 
 
 def _heed(task: asyncio.Task[None]) -> None:
-    """Retrieves the exception, which nobody else does if the caller was cancelled."""
+    """Retrieves the exception, which would not be retrieved if the caller was cancelled."""
     if not task.cancelled():
         task.exception()
 

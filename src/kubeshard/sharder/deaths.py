@@ -1,4 +1,4 @@
-"""What one ring remembers of the reads that prove deaths (`dead_shards`)."""
+"""A ring's recent reads that prove deaths of shards (`dead_shards`)."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import math
 from dataclasses import dataclass, field
 
 SHARED_FOR = 2.0
-"""Seconds from its beginning for which a read answers further questions."""
+"""Seconds from its start for which a read is shared with further callers."""
 
 STANDS_FOR = 5.0
-"""Seconds from its beginning for which a read proves anything; also its deadline."""
+"""Seconds from its start for which a read is a valid proof; also its deadline."""
 
 
 @dataclass(slots=True)
 class Deaths:
-    """What is known of deaths in one ring."""
+    """The known deaths in one ring."""
 
     reads: dict[str, Read] = field(default_factory=dict)
     absent: set[str] = field(default_factory=set)
     """Shards that are known to have no Lease."""
 
     def end(self) -> None:
-        """Nobody asks any more."""
+        """Stops answering: the ring has ended."""
         for read in self.reads.values():
             if read.task is not None:
                 read.task.cancel()
@@ -32,14 +32,14 @@ class Deaths:
 
 @dataclass(slots=True, eq=False)
 class Read:
-    """One read of a shard's Leases. `began` is infinite while its request has not left yet."""
+    """One read of a shard's Leases. `began` is infinite until its request is sent."""
 
     began: float = math.inf
     task: asyncio.Task[None] | None = None
     held: bool = False
-    """Whether it showed a Lease that the shard holds."""
+    """Whether it showed a Lease held by the shard."""
     told: str = ""
-    """What was logged last: again only when something changed."""
+    """What was logged last; logged again only after a change."""
 
     def answers(self, since: float, now: float) -> bool:
         return self.began >= since and now - self.began <= SHARED_FOR and not self._failed()

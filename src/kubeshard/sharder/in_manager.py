@@ -1,18 +1,18 @@
-"""The sharder of one ring inside the ring's own controllers: every instance is a candidate, the elected one is it.
+"""The sharder of one ring inside the ring's own controllers: all instances are candidates for leader election.
 
     every candidate   caches (shard Leases, Namespaces, the ring's ControllerRing if there is one), lease observer
     the leader        what the leader of the sharder service runs: shardlease controller, lanes of the ring
 
-There is no webhook: objects are assigned by the watch on unassigned ones, soon after they were created. Nothing that
-is kept grows with the number of objects.
+There is no webhook: objects are assigned by the watch on unassigned ones, soon after they were created. Memory does
+not grow with the number of objects.
 
 The ring is what the ControllerRing says, where there is one, and else what the controllers declare; that is looked at
 all the time. So a sharder service that works on the same ring decides the same, and both may run at once, as two
 sharders may anyway: each write is a compare-and-swap on what was decided on.
 
-Who loses the leadership ends the sharder, not the process, and is a candidate again: what was under way is refused
-from that moment on, and what has left already takes effect only on an object that nobody has changed since. So is an
-instance whose sharder meets a bug; its leadership is left to expire, so that another one leads next.
+An instance that loses leadership stops the sharder, not the process, and becomes a candidate again: writes in progress
+are refused from that moment on, and a write that was sent already takes effect only on an unchanged object. The same
+holds for an instance with a crashed sharder; its leadership is left to expire, so that another instance leads next.
 
 RBAC: get, list, watch on namespaces, and on the ControllerRing unless the ring's resources are given; list, watch,
 create, update, patch, delete on leases in all namespaces; get, list, watch, patch on the ring's resources in all
@@ -62,21 +62,21 @@ from kubeshard.sharding.leases import MAX_SHARDS
 from kubeshard.tenure.tenure import Gate
 
 AFTER_FAILURE = 30.0
-"""Seconds until an instance whose sharder met a bug is a candidate again: others lead meanwhile."""
+"""Seconds until an instance is a candidate again after its sharder crashed: another one leads meanwhile."""
 
 _log = get_logger("kubeshard.sharder")
 
 
 def default_selector() -> LabelSelector:
-    """Of rings without a namespace selector: as the sharder service has it."""
+    """For rings without a namespace selector: the default of the sharder service."""
     return WebhookConfig().namespace_selector
 
 
 class InManagerSharder:
-    """A candidate (`kubeshard.manager.runnable.Work`), run once. `declared` is the ring while there is no
-    ControllerRing; None: then there is nothing to do. `looks_for_ring` False: `declared` counts, whatever there is.
-    `client` is of the cluster with Leases and ControllerRing, `objects` of the one with the ring's objects and their
-    Namespaces, which logs call `objects_in`.
+    """A candidate (`kubeshard.manager.runnable.Work`), run once. `declared` is the ring if there is no
+    ControllerRing; None: nothing to do then. `looks_for_ring` False: `declared` is used in any case.
+    `client` is for the cluster with Leases and ControllerRing, `objects` for the one with the ring's objects and their
+    Namespaces, called `objects_in` in logs.
     """
 
     name = "sharder"
@@ -125,7 +125,7 @@ class InManagerSharder:
         self._fence = LeaderFence()
         self._stopping = asyncio.Event()
         self._term: Stop | None = None
-        """Of the present leadership."""
+        """Of the current leadership."""
         self._ended = asyncio.Event()
 
     async def run(self, gates: Sequence[Gate] = ()) -> None:
@@ -154,7 +154,7 @@ class InManagerSharder:
         return ()
 
     async def _campaign(self, gates: Sequence[Gate]) -> None:
-        """Leads, each time that it is elected, until the stop."""
+        """Leads whenever it is elected, until it is stopped."""
         await self._source.known(self._clock.monotonic)
         await until_filled(self._needed)
         async with asyncio.TaskGroup() as tasks:
@@ -165,23 +165,21 @@ class InManagerSharder:
                 try:
                     await self._lead(gates)
                 except* RightLost as lost:
-                    _log.warning(
-                        "Not the sharder of the ring any more; a candidate again", error=lost.exceptions[0]
-                    )
+                    _log.warning("Lost leadership of the ring; a candidate again", error=lost.exceptions[0])
                 except* Exception as failure:
-                    _log.crash("The sharder of this instance failed; a candidate again soon", failure)
+                    _log.crash("The sharder of this instance crashed; a candidate again soon", failure)
                     pause = AFTER_FAILURE
                 if being_cancelled():
-                    raise asyncio.CancelledError  # it came when the term was ending, and the failure took its place
+                    raise asyncio.CancelledError  # cancelled while the term was ending; the failure replaced it
                 await asyncio.sleep(pause)
             learning.cancel()
 
     async def _lead(self, gates: Sequence[Gate]) -> None:
-        """One term, from the candidacy on. Raises RightLost, in a group, when the leadership was lost, and what a part
-        of the sharder raises.
+        """One term, including the candidacy. Raises RightLost, in a group, when leadership was lost, and any
+        exception of the sharder's components.
         """
         elector = LeaderElector(self._client, self._election, self._metrics)
-        stop = Stop(grace=-1)  # bounded by whoever waits for `drain`
+        stop = Stop(grace=-1)  # the caller of `drain` limits the time
         shift = self._shift(stop)
         try:
             held = elector.held(self._health, self._cache.distrust)
@@ -209,7 +207,7 @@ class InManagerSharder:
 
 
 class _RingSource:
-    """Reports the one ring, as it is now, to `rings`."""
+    """Reports the current state of the one ring to `rings`."""
 
     def __init__(self, name: str, declared: ControllerRing | None, rings: Rings, cache: Cache | None) -> None:
         self.name = name
@@ -222,7 +220,7 @@ class _RingSource:
             self._informer.add_handler(self._heard)
 
     async def known(self, now: Callable[[], float]) -> None:
-        """Returns when it is known whether there is a ControllerRing; forever if need be."""
+        """Returns when it is known whether there is a ControllerRing; waits without a limit."""
         informer, told = self._informer, ""
         while informer is not None and not informer.has_synced and is_served(informer):
             with suppress(TimeoutError):
@@ -231,7 +229,7 @@ class _RingSource:
             if (found := trouble(informer, now())) and found.cause not in (told, "not served"):
                 told = found.cause
                 _log.warning(
-                    "Cannot read the ControllerRing; nobody is assigned objects by this instance until then",
+                    "Cannot read the ControllerRing; this instance does not assign objects until it can",
                     ring=self.name,
                     error=found.error,
                     advice=found.advice,
@@ -245,8 +243,8 @@ class _RingSource:
             self._follow_declaration()
         elif (ring := self._rings.get(self.name)) and not self._as_declared(ring):
             _log.warning(
-                "The ControllerRing does not shard what the controllers declare; it counts, for new objects and at the "
-                "next start of each instance",
+                "The ControllerRing differs from what the controllers declare; the ControllerRing is used, for new "
+                "objects and at the next start of each instance",
                 ring=self.name,
             )
 
@@ -262,12 +260,12 @@ class _RingSource:
                 "There is no ControllerRing, and no controller declares a sharded kind", ring=self.name
             )
         else:
-            _log.info("The ring is what the controllers declare", ring=self.name)
+            _log.info("Using the ring that the controllers declare", ring=self.name)
             self._rings.heard(Added(self._declared))
 
 
 class _Assigning:
-    """The lanes of the ring as a Work, without a ControllerRing that could be reconciled."""
+    """The lanes of the ring as a Work, without a ControllerRing to reconcile."""
 
     name = "assignments"
 
@@ -295,7 +293,7 @@ class _Assigning:
             self._rings.listen(None)
 
     async def drain(self) -> None:
-        """Nothing: a patch that has left takes effect, or not, whoever leads."""
+        """Does nothing: a patch that was sent is safe whichever instance leads."""
 
     def under_way(self) -> Sequence[str]:
         return ()
@@ -318,7 +316,7 @@ class _Assigning:
         }
         for type_, message in found.items():
             if self._told.get(type_) != message:
-                _log.warning("Something is wrong with the ring", ring=ring.name, what=type_, problem=message)
+                _log.warning("The ring has a problem", ring=ring.name, what=type_, problem=message)
         for type_ in sorted(self._told.keys() - found.keys()):
-            _log.info("Something is right again with the ring", ring=ring.name, what=type_)
+            _log.info("A problem of the ring is resolved", ring=ring.name, what=type_)
         self._told = found

@@ -1,9 +1,9 @@
-"""Which kind a ring's resource is: group, preferred version, kind, scope. Learned from discovery, remembered as long
-as a ring has the resource.
+"""The kinds of a ring's resources: group, preferred version, kind, scope. Read from discovery, and cached as long
+as a ring lists the resource.
 
-Guaranteed: what was learned stays until the server denies it, or no ring needs it; asking never invents a kind; an
-API group that does not answer keeps no other group's kinds from being learned. Not guaranteed: that every resource
-is known at once; until its kind is known, a controlled resource accepts any controller, which is
+Guaranteed: a kind is cached until the server returns 404 for it, or no ring needs it; kinds are never guessed; an
+API group that does not respond does not delay discovery of other groups. Not guaranteed: that every resource
+is known immediately; until its kind is known, a controlled resource accepts any controller, which is
 why a webhook waits for `tried`. RBAC: none beyond what every authenticated user has.
 """
 
@@ -19,19 +19,19 @@ from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.classification import RingResources
 
 RETRY = 10.0
-"""Seconds until a resource that is not served is asked for again."""
+"""Seconds until a resource that is not served is looked up again."""
 PATIENCE = 5.0
-"""Seconds after which `tried` waits no longer for groups that do not answer."""
+"""Seconds after which `tried` stops waiting for groups that do not respond."""
 
 
 class ResourceKinds:
-    """`learned` grows with everything learned, so that what follows from it can be remembered."""
+    """`learned` increases with every kind learned, so that results derived from kinds can be cached."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._kinds: dict[GroupResource, Kind] = {}
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """By group: whoever asks second finds the answer remembered."""
+        """By group: the second caller finds the result cached."""
         self._untried: set[GroupResource] = set()
         self._tried = asyncio.Event()
         self.learned = 0
@@ -46,22 +46,22 @@ class ResourceKinds:
         return kind
 
     async def kind(self, resource: GroupResource) -> Kind:
-        """The kind, from memory or from the server. Raises as `learn`."""
+        """The kind, from the cache or from the server. Raises like `learn`."""
         return self._kinds.get(resource) or await self.learn(resource)
 
     def forget(self, resource: GroupResource) -> None:
-        """The server answered 404 to a request for the kind: it is looked up again."""
+        """The server returned 404 for a request of the kind: it is looked up again."""
         if self._kinds.pop(resource, None) is not None:
             self._client.discovery.forget(resource.group)
             self.learned += 1
 
     async def tried(self) -> None:
-        """Waits until `keep_learning` has asked for the kinds of all rings that there were when it began."""
+        """Waits until `keep_learning` has looked up the kinds of all rings that existed when it started."""
         await self._tried.wait()
 
     async def keep_learning(self, rings: Rings) -> None:
-        """Learns the kinds of all rings' resources, and of new ones as they come. Until cancelled; in every
-        replica. To be begun when the rings that there are are known.
+        """Learns the kinds of all rings' resources, including new ones. Runs until cancelled, in every
+        replica. Start it when the existing rings are known.
         """
         changed = asyncio.Event()
         timer = asyncio.get_running_loop().call_later(PATIENCE, self._tried.set)
@@ -116,7 +116,7 @@ class ResourceKinds:
             self._asking.pop(resource.group, None)
 
     def owner_kinds(self, resources: RingResources) -> dict[GroupResource, frozenset[GroupKind]]:
-        """Per controlled resource the kinds of the main resources that list it, where all of them are
+        """For each controlled resource the kinds of the main resources that list it, if all of them are
         known.
         """
         return {

@@ -1,19 +1,19 @@
-"""Every resource of every ring has a `Lane` of its own, in which its objects are looked at as its `Schedule` says.
+"""Every resource of every ring has a `Lane`, in which its objects are looked at on its `Schedule`.
 
-Bulkheads: a list that hangs, or a resource that cannot be read, holds up its own lane only, until its deadline.
+Isolation: a list that hangs, or a resource that cannot be read, blocks only its own lane, until its deadline.
 Other rings, and other resources of the same ring, do not wait for it. In a lane an urgent look (a shard was lost)
-does not wait for a thorough one that is under way, which may take minutes; they may run beside each other, since
+does not wait for a running thorough one, which may take minutes; they may run concurrently, because
 every change is a compare-and-swap.
 
-The one order that there is: a thorough look at a controlled resource comes after one at the resources that control
-it, so that drains are asked for, and known, before what they hold back is decided on. It waits for that look to
-end, not for it to succeed: after a failure nobody knows of drains, and `owners` holds back what must not move.
+There is one ordering rule: a thorough look at a controlled resource follows one at the resources that control
+it, so that drains are requested, and known, before decisions on the objects that wait for them. It waits for that
+look to end, not to succeed: after a failure drains are unknown, and `owners` blocks moves that depend on them.
 
-What bounds memory and requests: each track of a lane has one page of one list at a time in memory, and
-`concurrent_moves` patches under way. At most `AT_ONCE` looks of a track begin within `PATIENCE` seconds; those
-whose last look failed have `AT_ONCE_FAILING` places of their own, so that they do not stand in the way of others.
+Limits on memory and requests: each track of a lane has one page of one list at a time in memory, and
+`concurrent_moves` patches in flight. At most `AT_ONCE` looks of a track start within `PATIENCE` seconds; lanes
+that failed their last look have `AT_ONCE_FAILING` separate slots, so that they do not block others.
 
-Guaranteed: what a look raises ends that look, and it is tried again as after any failure.
+Guaranteed: an exception ends only the look that raised it, and the look is retried like after any failure.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _log = get_logger("kubeshard.sharder")
 
 
 class Lanes:
-    """The work in the lanes of all rings: looks, the watch on unassigned objects, repairs. `run` is the scope in
-    which they live.
+    """The work in the lanes of all rings: looks, the watch on unassigned objects, retries. They live as long as
+    `run` does.
     """
 
     def __init__(
@@ -73,19 +73,19 @@ class Lanes:
         self._relisting: asyncio.Task[ApiError | None] | None = None
 
     async def run(self) -> None:
-        """Until cancelled. Begins with a look at everything."""
+        """Runs until cancelled. Starts with a look at everything."""
         async with asyncio.TaskGroup() as self._group:
             try:
                 for ring in self._rings:
                     self.follow(ring)
                 await asyncio.get_running_loop().create_future()
-            finally:  # before the tasks have ended: what began now would not be cancelled with them
+            finally:  # before the tasks have ended: a task started now would not be cancelled with them
                 self._group = self._relisting = None
                 for ring in self._rings:
                     ring.rest()
 
     def follow(self, ring: Ring) -> None:
-        """Opens a lane for each resource that is new to the ring. Its objects are looked at in full."""
+        """Opens a lane for each new resource of the ring. All its objects are looked at."""
         if self._group is None or ring.view is None:
             return
         for entry in ring.resources.entries:
@@ -115,7 +115,7 @@ class Lanes:
                     await self._look(lane, track, work, now)
 
     async def _turn(self, lane: Lane) -> None:
-        """Waits for what a thorough look has to come after: urgent work in the same lane, and its owners."""
+        """Waits for the looks that a thorough one must follow: urgent work in the same lane, and its owners."""
         await lane.passed(Track.URGENT, self._clock)
         for owner in sorted(lane.entry.owners):
             other = lane.ring.lanes.get(owner)
@@ -125,7 +125,7 @@ class Lanes:
                 if view is not None and not other.pending.is_known(view.hashring):
                     other.request(
                         Reach.ALL, now
-                    )  # else what waits here would wait for the next periodic look there
+                    )  # otherwise this lane would wait for the next periodic look there
                 elif not other.due_soon(Track.THOROUGH, now):
                     other.request(Reach.CONTROLLED, now)
                 await other.passed(Track.THOROUGH, self._clock)
@@ -137,8 +137,8 @@ class Lanes:
             await self._up_to_date()
             outcome = await self._resync.look(lane, work.reach)
         except ApiError as error:
-            _log.debug("Cannot list shard Leases", error=error)  # for every lane; the observer says it once
-        except Exception as error:  # of one resource, which must not end the others
+            _log.debug("Cannot list shard Leases", error=error)  # for every lane; the observer logs it once
+        except Exception as error:  # in one resource; the others must go on
             _log.crash(
                 "looking at a ring's objects crashed",
                 error,
@@ -161,7 +161,7 @@ class Lanes:
         )
 
     async def _up_to_date(self) -> None:
-        """Reads the shards' Leases where the view of them may be old; once for all who ask. Raises ApiError."""
+        """Reads the shards' Leases if the view of them may be stale; once for all callers. Raises ApiError."""
         if self._observer.fresh() or self._group is None:
             return
         if self._relisting is None or self._relisting.done():
@@ -178,11 +178,11 @@ class Lanes:
 
 
 class Places:
-    """A bound on how many begin at a time, that nobody who hangs can use up.
+    """A limit on how many blocks start at a time, which blocks that hang cannot exhaust.
 
-    Guaranteed: at most `size` blocks are inside that entered less than `patience` seconds ago. One that stays longer
-    gives its place back and goes on without, so who waits for a place waits at most `patience` for each `size` who
-    came before. Not guaranteed: any bound on those who stay long; it has to come from elsewhere.
+    Guaranteed: at most `size` blocks are inside that entered less than `patience` seconds ago. A block that stays
+    longer returns its slot and goes on without one, so the wait for a slot is at most `patience` for each `size`
+    earlier waiters. Not guaranteed: any limit on blocks that stay longer; that needs another mechanism.
     """
 
     def __init__(self, size: int, patience: float) -> None:

@@ -1,17 +1,17 @@
 """The shardlease controller: state labels, take-over of expired Leases, garbage collection.
 
-| state | action | looks again after |
+| state | action | checks again after |
 |---|---|---|
 | ready | | to_expired |
 | expired | | to_uncertain |
-| uncertain | reads the Lease again; still uncertain: takes it (PUT) | the former duration |
+| uncertain | reads the Lease again; still uncertain: takes it over (PUT) | the previous duration |
 | dead | | to_orphaned |
 | orphaned | deletes it, with UID and resourceVersion as preconditions | |
-| deleted while held | waits for twice its duration, then re-creates it as taken | |
+| deleted while held | waits for twice its duration, then re-creates it as taken over | |
 
-Guaranteed: only a successful take-over (or release) of a Lease makes its shard unavailable; a shard that
-lives on collides with it. A Lease without ring label, or of a ring that does not
-exist, is left alone.
+Guaranteed: only a successful take-over (or release) of a Lease makes its shard unavailable; a shard that is
+still alive fails to renew then. A Lease without ring label, or of a ring that does not
+exist, is not touched.
 
 RBAC: get, list, watch, create, update, patch, delete on leases; create, patch on events.
 """
@@ -46,7 +46,7 @@ _MAX_INT32 = 2**31 - 1
 
 
 def lease_controller(rings: Rings, observer: LeaseObserver, clock: Clock) -> Controller[Lease]:
-    """The controller. Triggers: changes of state that the observer saw, new or changed rings."""
+    """The controller. Triggers: state changes that the observer saw, new or changed rings."""
     return Controller(
         name=NAME,
         reconciler=ShardLeases(rings, observer, clock),
@@ -57,8 +57,8 @@ def lease_controller(rings: Rings, observer: LeaseObserver, clock: Clock) -> Con
 
 
 class StateChanges:
-    """Triggers Leases that came, went, or changed their state by an observation, and those of a ring that came or
-    changed; all known ones at the start.
+    """Triggers Leases that were added, deleted, or observed to change their state, and those of a ring that was added
+    or changed; all known ones at the start.
     """
 
     def __init__(self, rings: Rings, observer: LeaseObserver) -> None:
@@ -81,7 +81,7 @@ class StateChanges:
 
 
 class ShardLeases(Reconciler[Lease]):
-    """Tends one Lease, or the tombstone of one."""
+    """Reconciles one Lease, or the tombstone of one."""
 
     def __init__(self, rings: Rings, observer: LeaseObserver, clock: Clock) -> None:
         self._rings = rings
@@ -116,7 +116,7 @@ class ShardLeases(Reconciler[Lease]):
                 return None
 
     async def _labelled(self, ctx: Context, shard: Shard) -> Shard:
-        """Keeps the state label up to date, which only people read."""
+        """Keeps the state label up to date; it is informational only."""
         meta = shard.lease.metadata
         before = ShardState.parse(meta.label(STATE_LABEL))
         if before is shard.state:
@@ -152,7 +152,7 @@ class ShardLeases(Reconciler[Lease]):
         return self._shard(shard.key) or shard
 
     def _tell_membership(self, ctx: Context, shard: Shard) -> None:
-        """Events on the ControllerRing, where there is one: that is where people look for its shards."""
+        """Records events on the ControllerRing, if there is one: users look for its shards there."""
         ring = self._rings.get(shard.ring)
         about: ControllerRing | Lease = shard.lease
         if ring is not None and ring.resource.metadata.uid:
@@ -162,19 +162,19 @@ class ShardLeases(Reconciler[Lease]):
                 about,
                 "Normal",
                 "ShardJoined",
-                f"{shard.key} takes part in the ring",
+                f"{shard.key} joined the ring",
                 action="Assign",
                 related=shard.lease,
             )
         elif shard.lease.spec.holder_identity:
-            note = f"{shard.key} did not renew its Lease, which was taken over; its objects go to the other shards"
+            note = f"{shard.key} did not renew its Lease, which was taken over; its objects move to the other shards"
             ctx.event(about, "Warning", "ShardTakenOver", note, action="TakeOver", related=shard.lease)
         else:
-            note = f"{shard.key} gave its Lease back; its objects go to the other shards"
+            note = f"{shard.key} released its Lease; its objects move to the other shards"
             ctx.event(about, "Normal", "ShardLeft", note, action="Assign", related=shard.lease)
 
     async def _seize(self, ctx: Context, shard: Shard) -> Result | None:
-        """Takes the Lease if the server, asked once more, shows the very record that was not renewed."""
+        """Takes the Lease over if another read returns exactly the record that was not renewed."""
         key, duration, asked = shard.key, shard.times.duration, self._clock.monotonic()
         try:
             self._observer.observe(await ctx.client.get(Lease, key.name, key.namespace), asked)
@@ -202,8 +202,8 @@ class ShardLeases(Reconciler[Lease]):
         ctx.log.info("Deleted orphaned shard Lease", ring=shard.ring)
 
     async def _settle_tombstone(self, ctx: Context, shard: Shard) -> Result | None:
-        """A Lease that was deleted while held: after the time in which its shard would have been given up,
-        the Lease is re-created as taken, so that a shard that still lives finds it so and stops.
+        """Handles a Lease that was deleted while held: after the time in which its shard would have been given up,
+        the Lease is re-created as taken over, so that a shard that is still alive sees it and stops.
         """
         if shard.times.to_uncertain > 0:
             return _after(shard.times.to_uncertain)
@@ -217,11 +217,11 @@ class ShardLeases(Reconciler[Lease]):
             self._observer.observe(await ctx.client.create(lease))
         except AlreadyExists:
             current = await ctx.client.get(Lease, meta.name, meta.namespace)
-            # Buried first: the Lease may be the very version that was taken for deleted.
+            # Settled first: the Lease may be the same version that was taken for deleted.
             self._observer.bury(shard.key)
             self._observer.observe(current)
         except (NotFound, Forbidden) as error:
-            # The namespace goes or is gone (or we may not create): the shard cannot hold this Lease again either.
+            # The namespace is terminating or gone (or create is forbidden): the shard cannot hold it again either.
             ctx.log.warning(
                 "Cannot create the deleted Lease of a shard again; giving the shard up",
                 ring=shard.ring,

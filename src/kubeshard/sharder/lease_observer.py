@@ -1,12 +1,12 @@
-"""How this replica learns of shard Leases: the informer's events, quorum reads, and a probe against a watch
-gone silent or slow.
+"""How this replica observes shard Leases: informer events, quorum reads, and a probe in case the watch
+is silent or slow.
 
 Guaranteed: the book (`sharding.leases`) is fed with everything this process sees of ring-labelled Leases,
-whichever way it came; subscribers hear of each change once, after the book has it. While the probe runs,
+whatever the source; subscribers are notified of each change once, after the book has it. While the probe runs,
 the book is fresh unless the API server cannot be reached: every 5 s (3 s when the watch is silent) all
-ring-labelled Leases are listed, which bounds the lag of a slow watch too. That is also how a restore of etcd is
-noticed: each of these lists is a consistent read, and shows Leases at earlier versions than were known when it was
-asked for. Runs in every replica.
+ring-labelled Leases are listed, which also bounds the lag of a slow watch. This also detects a restore of
+etcd: each of these lists is a consistent read, and shows Leases at earlier versions than were known when it was
+sent. Runs in every replica.
 
 RBAC: list, watch on leases.
 """
@@ -36,16 +36,16 @@ PROBE_INTERVAL_SILENT = 3.0
 PAUSE = 1.0
 """After a probe that failed."""
 _SHORTEST_WAIT = 0.01
-"""Less than this may not move the clock at all: it would be waited for over and over."""
+"""A shorter wait may not advance the clock at all, and would be repeated in a loop."""
 
 SHARD_LEASES = Scope(labels=Selector.exists(RING_LABEL))
-"""What is cached of Leases: those of shards, not the one per node."""
+"""The cached Leases: those of shards, not those of nodes."""
 
 _log = get_logger("kubeshard.sharder")
 
 
 class LeaseObserver:
-    """Feeds a LeaseBook. `declare` before the cache runs, then `run` beside it."""
+    """Feeds a LeaseBook. Call `declare` before the cache runs, then `run` concurrently with it."""
 
     def __init__(self, client: Client, clock: Clock, *, max_shards: int = MAX_SHARDS) -> None:
         self.book = LeaseBook(max_shards=max_shards)
@@ -71,7 +71,7 @@ class LeaseObserver:
         return self.book.available(ring, self._clock.monotonic())
 
     def shards(self, ring: str) -> list[Shard]:
-        """All that are known of the ring, also those whose Lease was deleted."""
+        """All known shards of the ring, including those with a deleted Lease."""
         return self.book.shards(ring, self._clock.monotonic())
 
     def fresh(self) -> bool:
@@ -81,22 +81,22 @@ class LeaseObserver:
     # Feeding
 
     def observe(self, lease: Lease, asked: float | None = None) -> None:
-        """A Lease as an answer of the API server showed it. `asked`: of a consistent read, when it was asked for."""
+        """Feeds a Lease from a response of the API server. `asked`: for a consistent read, when it was sent."""
         rewinds = self.book.rewinds
         self._tell(self.book.observe(lease, self._clock.monotonic(), asked))
         if self.book.rewinds != rewinds:
             _log.warning(
-                "A shard's Lease went back to an earlier version, as after a restore of etcd; judging it afresh",
+                "A shard's Lease reverted to an earlier version, as after a restore of etcd; judging it from now on",
                 lease=str(lease.key),
                 version=lease.metadata.resource_version,
             )
 
     def forget(self, key: Key, resource_version: str = "", asked: float | None = None) -> None:
-        """The API server said that the Lease does not exist."""
+        """The API server reported that the Lease does not exist."""
         self._tell(self.book.forget(key, self._clock.monotonic(), resource_version, asked))
 
     def bury(self, key: Key) -> None:
-        """Nobody can ever hold the deleted Lease again."""
+        """The deleted Lease can never be held again."""
         self._tell(self.book.bury(key, self._clock.monotonic()))
 
     async def relist(self) -> None:
@@ -111,7 +111,7 @@ class LeaseObserver:
         self.book.confirm(self._clock.monotonic())
 
     async def read_shard(self, ring: str, shard: str, client: Client) -> list[Lease]:
-        """All Leases of one shard, from the server, as `client` reads it. Raises ApiError."""
+        """All Leases of one shard, read from the server with `client`. Raises ApiError."""
         asked = self._clock.monotonic()
         stream = client.list(
             Lease,
@@ -127,7 +127,7 @@ class LeaseObserver:
         return leases
 
     async def run(self) -> None:
-        """Probes until cancelled. A failure that lasts is logged once."""
+        """Probes until cancelled. A persistent failure is logged once."""
         probed = self._clock.monotonic()
         failing: type[ApiError] | None = None
         while True:

@@ -19,11 +19,11 @@ with a star.
 | `controller_sharding_webhook_restored_total` * | counter | controllerring |
 | `controller_sharding_controllerring_*`, `controller_sharding_shard_*` | gauges of the caches | `StateCollector` |
 
-Reasons of what the webhook left unassigned: `ring`, `object`, `resource`, `key`, `generate_name`, `stale`. The
-webhook's metrics and the gauges of the caches are exported by every replica, all others mean something in the leader.
+Reasons for objects left unassigned by the webhook: `ring`, `object`, `resource`, `key`, `generate_name`, `stale`. The
+webhook's metrics and the gauges of the caches are exported by every replica; all others are meaningful in the leader.
 
-Guaranteed: a series goes with its ring, or with the resource that its ring does not list any more, and does not come
-back, whatever is counted late.
+Guaranteed: a series is removed with its ring, or when its ring no longer lists the resource, and late counts do not
+re-create it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SharderMetrics:
         self.late_assignments = make(
             Counter,
             "late_assignments",
-            "Objects that the sharder found without a shard and gave one, the webhook having not.",
+            "Objects missed by the webhook that the sharder found unassigned and assigned to a shard.",
             resource,
         )
         self.takeovers = make(
@@ -97,7 +97,7 @@ class SharderMetrics:
         self.oldest_unassigned = make(
             Gauge,
             "oldest_unassigned_seconds",
-            "How long the first of these objects has been found so, at the last look.",
+            "Time since the first of these objects was found unassigned, at the last look.",
             ring,
         )
         self.resyncs = make(
@@ -117,11 +117,11 @@ class SharderMetrics:
             [*ring, "reason"],
         )
         self.webhook_restored = make(
-            Counter, "webhook_restored", "Shard labels that the webhook put back.", ring
+            Counter, "webhook_restored", "Shard labels that the webhook restored.", ring
         )
 
     def of(self, ring: str) -> RingMetrics:
-        """The metrics of a ring. "" stands for all names that belong to no ring."""
+        """The metrics of a ring. "" is for all names that do not belong to a ring."""
         return RingMetrics(self, ring)
 
 
@@ -178,16 +178,16 @@ class RingMetrics:
         self._of(self._metrics.webhook_restored).inc()
 
     def keep(self, resources: Collection[GroupResource]) -> None:
-        """The ring has these resources: what was counted for others goes."""
+        """Sets the ring's resources: series of other resources are removed."""
         self._resources = resources
         self._remove([key for key in self._series if key[1] is not None and key[1] not in resources])
-        # A counter that begins with its first count hides that one from rates.
+        # A counter that first appears with its first count hides that count from rates.
         self._of(self._metrics.takeovers)
         for resource in resources:
             self._of(self._metrics.late_assignments, resource)
 
     def end(self) -> None:
-        """The ring is gone, and what was counted for it."""
+        """The ring was deleted: removes its series."""
         self._ended = True
         self._remove(list(self._series))
 
@@ -220,7 +220,7 @@ _NOWHERE: Any = _Nowhere()
 
 
 class StateCollector(Collector):
-    """ControllerRings and shards as the caches show them: none before these are filled."""
+    """ControllerRings and shards from the caches: none before the caches have synced."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
@@ -228,7 +228,7 @@ class StateCollector(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         rings: Sequence[ControllerRing] = ()
         leases: Sequence[Lease] = ()
-        # The page has more to tell, above all why they are not.
+        # The page has other metrics, above all those that show why the caches have not synced.
         with suppress(CacheBehind, UndeclaredKind):
             rings = self._cache.list(ControllerRing)
         with suppress(CacheBehind, UndeclaredKind):
@@ -237,7 +237,7 @@ class StateCollector(Collector):
         yield from _shard_metrics(leases)
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Gives a registry the names without asking the caches."""
+        """Returns the names without reading the caches."""
         yield from _ring_metrics(())
         yield from _shard_metrics(())
 

@@ -1,20 +1,20 @@
 """Carrying out decisions: one compare-and-swap patch per object (A17, A19 in docs/defects.md).
 
-Guaranteed: a decision is made anew for every attempt, with the ring, its entry for the resource, its shards and
-its namespaces as they are then, and it still stands when the bytes leave; a patch only takes effect on the object
-as it was read for that decision. So a shard that came back keeps its objects, what left the ring is left alone,
-and a label value that is written names a shard that is available. Nothing is waited for between the decision
-and the patch: a server that throttles is heeded here, and then everything is decided again.
+Guaranteed: every attempt makes a new decision, with the current ring, its entry for the resource, its shards and
+its namespaces, and the decision is still valid when the request is sent; a patch only takes effect on the object
+as it was read for that decision. So a shard that returned keeps its objects, resources that left the ring are not
+touched, and a label value that is written names an available shard. There is no wait between the decision
+and the patch: this module backs off from a server that throttles, and then decides again.
 
-Objects are taken from a dead shard only with a proof of its death that began after the object was read; why no such
-patch can take an object from a shard that is back at work: `docs/design/taking-from-the-dead.md`.
+Objects are taken from a dead shard only with a proof of its death that was started after the object was read.
+`docs/design/taking-from-the-dead.md` explains why such a patch cannot take an object from a shard that works again.
 
-A movement is counted only when the answer names the target; what happens to one object (gone, changed, refused)
-happens to no other. A conflict means: read again, decide again, at most 5 times, from the 4th on guarded by a
+A movement is counted only when the response names the target; a failure of one object (deleted, changed, rejected)
+does not affect others. After a conflict: read again, decide again, at most 5 times, from the 4th on guarded by a
 test of the shard label instead of the resourceVersion (an object written all the time).
 
-With the strict parity switch a move is the reference's patch of two nulls, which the webhook answers by a
-label; if the label is not there, a second patch sets it.
+With the strict parity switch a move is the reference's patch of two nulls, for which the webhook sets the
+label; if the label is missing then, a second patch sets it.
 
 RBAC: patch, and get or list, on every main and controlled resource of the ring.
 """
@@ -55,25 +55,25 @@ TRIES = 6
 TRIES_BY_VERSION = 3
 
 PATCH_TIMEOUT = 5.0
-"""Seconds for one patch, here and at the server."""
+"""Timeout of one patch in seconds, in the client and in the server."""
 
 THROTTLING = RetryPolicy(tries=10, longest=10.0)
-"""How a throttling server is heeded while others wait for room; beyond it the object is left to the repairs."""
+"""Back-off from a throttling server while other jobs wait for a slot; after it the object is left to `repairs`."""
 
 TAKEN = "taken"
-"""Value of the drain label on an object that is about to be taken from a dead shard by a test of its labels. To
-shards the value does not matter: one that lives lets go of the object.
+"""Value of the drain label on an object that is about to be taken from a dead shard by a test of its labels. Shards
+ignore the value: a live one releases the object.
 """
 
 Still = Callable[[], bool]
-"""Whether a proof of death still stands."""
+"""Whether a proof of death is still valid."""
 
 _log = get_logger("kubeshard.sharder")
 
 
 class Job(NamedTuple):
-    """A decision about one object as it was read, with the ring's entry and its owners' drains (`draining` of
-    `plan`) as they were then. Carrying it out begins with deciding anew.
+    """A decision about one object, with the ring's entry and its owners' drains (`draining` of `plan`), all as they
+    were when the object was read. Carrying it out starts with a new decision.
     """
 
     ring: Ring
@@ -83,9 +83,9 @@ class Job(NamedTuple):
     decision: Decision
     draining: Container[str] = ()
     read: float | None = None
-    """When (monotonic) the object had been read; None: just now."""
+    """When (monotonic) the object was read; None: just now."""
     view: RingView | None = None
-    """With which it was decided; None where that is not known."""
+    """The view that it was decided with; None if unknown."""
 
     @property
     def key(self) -> Key:
@@ -96,16 +96,16 @@ class Outcome(Enum):
     MOVED = auto()
     DRAINED = auto()
     NOTHING = auto()
-    """There is nothing to do (any more): the object is gone, or is where it belongs."""
+    """Nothing left to do: the object is gone, or on the right shard."""
     WAITING = auto()
     """Something else must happen first."""
     FAILED = auto()
-    """Refused, or never without conflict; the ring knows."""
+    """Rejected, or always a conflict; the ring has recorded it."""
 
 
 class Mover:
-    """Carries out jobs and reports the results to their rings. `dead` gives a proof, begun after the given monotonic
-    time, that a shard's objects may be taken, or None.
+    """Carries out jobs and reports the results to their rings. `dead` returns a proof, started after the given
+    monotonic time, that a shard's objects may be taken, or None.
     """
 
     def __init__(
@@ -123,8 +123,8 @@ class Mover:
         self._rng = rng
 
     async def carry_out(self, job: Job) -> Outcome:
-        """Never raises ApiErrors. A process that may not write any more (it leads no longer) leaves the job to
-        others.
+        """Never raises ApiErrors. A process that lost leadership leaves the job to the new
+        leader.
         """
         try:
             return await self._carry_out(job)
@@ -145,7 +145,7 @@ class Mover:
             return Outcome.FAILED
 
     async def decided_again(self, job: Job) -> Job | None:
-        """The job for the object as it is now; None where the ring does not have its resource any more. Raises
+        """The job for the current object; None if the ring no longer has its resource. Raises
         ApiError (NotFound).
         """
         if self._decided(job, job.meta) is None:
@@ -154,7 +154,7 @@ class Mover:
         return self._decided(job._replace(read=self._clock.monotonic()), obj.metadata)
 
     async def _get(self, job: Job) -> PartialObject:
-        """The object as it is now. Who may list may read single objects, too: the reference's sharder has no right to
+        """The current object. Read by a list if get is forbidden: the reference's sharder may list objects, but not
         get them.
         """
         form, name, namespace = metadata_only(job.kind), job.meta.name, job.meta.namespace
@@ -167,8 +167,8 @@ class Mover:
         raise NotFound(f"{job.entry.resource} {job.key} is gone", code=404, reason="NotFound")
 
     def _decided(self, job: Job, meta: ObjectMeta) -> Job | None:
-        """The job for this state of the object and the ring as it is now; None where the ring does not have its
-        resource any more.
+        """The job for this state of the object and the current ring; None if the ring no longer has its
+        resource.
         """
         view, resource = job.ring.view, job.entry.resource
         if view is None or resource not in view.resources:
@@ -177,13 +177,13 @@ class Mover:
             return job
         entry, draining = view.resources.entry(resource), job.draining
         if entry != job.entry and not job.ring.strict:
-            draining = UnknownOwners()  # nobody has looked at those that own it now
+            draining = UnknownOwners()  # its new owners have not been looked at
         type_ = TypeMeta(job.kind.api_version, job.kind.kind)
         decision = plan(view, entry, type_, meta, draining=draining)
         return job._replace(entry=entry, meta=meta, decision=decision, draining=draining, view=view)
 
     async def _carry_out(self, job: Job) -> Outcome:
-        error: ApiError = Conflict("the object changes all the time", code=409, reason="Conflict")
+        error: ApiError = Conflict("the object keeps changing", code=409, reason="Conflict")
         conflicts, throttled, renewed = 0, 0, False
         if job.read is None:
             job = job._replace(read=self._clock.monotonic())
@@ -204,7 +204,7 @@ class Mover:
                 except NotOurs:
                     raise
                 except _Outdated:
-                    error = ApiError("what is to be done changes all the time")
+                    error = ApiError("the decision keeps changing")
                 except Throttled as refusal:
                     throttled += 1
                     pause = THROTTLING.pause(throttled, refusal.retry_after, self._rng)
@@ -261,7 +261,7 @@ class Mover:
             return Outcome.NOTHING
         await self._writes.turn()
         still: Still | None = None
-        # A controlled object may be moved from a live shard; only what is taken by force needs a death certificate.
+        # A controlled object may be moved from a live shard; only taking by force needs a proof of death.
         if source and source not in view.available:
             assert job.read is not None
             still = await self._dead(job.ring, source, job.read)
@@ -296,7 +296,7 @@ class Mover:
 
     async def _patch(self, job: Job, patch: MergePatch | JsonPatch, still: Still | None = None) -> ObjectMeta:
         def check() -> None:
-            """Just before the bytes leave: the decision still holds and may still be carried out."""
+            """Called just before the request is sent: whether the decision is still valid."""
             if not self._stands(job) or not (still is None or still()):
                 raise _Outdated
 
@@ -306,7 +306,7 @@ class Mover:
         ).metadata
 
     def _stands(self, job: Job) -> bool:
-        """Whether the decision would be the same now."""
+        """Whether a new decision would be the same."""
         if _as_decided(job, job.ring.view):
             return True
         now = self._decided(job, job.meta)
@@ -314,7 +314,7 @@ class Mover:
 
 
 class _Failed(Exception):
-    """The last decision, which may differ from the first one, and why it could not be carried out."""
+    """The last decision, which may differ from the first one, and why it failed."""
 
     def __init__(self, job: Job, error: ApiError) -> None:
         self.job = job
@@ -322,12 +322,12 @@ class _Failed(Exception):
 
 
 class _Outdated(Exception):
-    """The decision, or the proof that it rests on, no longer holds."""
+    """The decision, or the proof that it is based on, is no longer valid."""
 
 
 def _as_decided(job: Job, view: RingView | None) -> bool:
-    """Whether the decision rests on nothing that has changed. That on a main object rests on the view, and on the
-    namespace, whose labels may have changed before the ring was told.
+    """Whether the inputs of the decision are unchanged. For a main object these are the view, and the namespace,
+    where labels may have changed before the ring was notified.
     """
     return job.entry.main and view is not None and view is job.view and view.selects(job.meta.namespace)
 
@@ -364,8 +364,8 @@ def _move_by_label(job: Job, view: RingView) -> JsonPatch:
 
 
 def _mark_as_taken(job: Job, view: RingView) -> JsonPatch:
-    """The first of two steps where the resourceVersion guards nothing: whoever has the label after it does not work
-    on the object, and without this very mark the second step does not pass.
+    """The first of two steps for a patch without a resourceVersion: the shard named by the label stops working
+    on the object after it, and the second step fails without this exact mark.
     """
     shard_is = test(_label(view.shard_label), job.decision.source)
     return JsonPatch([*_same_object(job.meta), shard_is, add(_label(view.drain_label), TAKEN)])

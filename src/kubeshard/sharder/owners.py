@@ -1,12 +1,12 @@
-"""What is known of main objects, for those that they control: who has to wait.
+"""What is known about the drains of main objects: which of the objects that they control have to wait.
 
-Guaranteed: a controlled object is not moved away from a live shard before its owner was asked to leave, and not
-while the owner's drain is pending. So it waits while its owner's key is known to be drained or could not be
-asked for; and while the owners' resource was not read completely, without an error, with the ring's shards as
-they are now: then nobody knows.
+Guaranteed: a controlled object is not moved away from a live shard before the drain of its owner was requested, and
+not while that drain is pending. So it waits while its owner is known to be drained, or the drain could not
+be requested; and until the owners' resource was read completely, without an error, with the ring's current
+shards: until then drains are unknown.
 
-With the strict parity switch nobody waits, as in the reference. Kept: the keys of main objects whose drain was
-pending at the last look, or was refused.
+With the strict parity switch nothing waits, as in the reference. Kept in memory: the keys of main objects with a drain
+that was pending at the last look, or was rejected.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class UnknownOwners:
 
 
 def waiting_for_owners(ring: Ring, entry: RingEntry) -> Container[str]:
-    """The keys of owners for which objects of this resource have to wait, now and whenever asked: the `draining` of
+    """The keys of owners that objects of this resource have to wait for, always current: the `draining` of
     `plan`.
     """
     return () if ring.strict else _Waiting(ring, entry)
 
 
 def pending_owners(ring: Ring, entry: RingEntry) -> int:
-    """How many owners of objects of this resource are known to be drained, or could not be asked for. Their shards
-    may make further objects until they let go.
+    """How many owners of objects of this resource are being drained, or could not be drained. Their shards
+    may create more objects until they release them.
     """
     if ring.strict:
         return 0

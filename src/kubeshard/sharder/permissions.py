@@ -1,6 +1,6 @@
-"""Telling a missing permission from other refusals, and people about it.
+"""Distinguishes missing permissions from other rejections, and reports them.
 
-A 403 may come from RBAC or from a policy on one object. RBAC: none beyond what every authenticated user has.
+A 403 is caused by RBAC or by a policy on one object. RBAC: none beyond what every authenticated user has.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ ASKED_EVERY = 60.0
 
 
 class Permissions:
-    """Asks the server what it allows, at most once a minute per verb and lane, and notes it in the ring's report."""
+    """Checks permissions with the server, at most once a minute per verb and lane, and records them in the report."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
 
     async def check(self, lane: Lane) -> None:
-        """Asks about all verbs that the sharder needs beside the one that just worked."""
+        """Checks all verbs that the sharder needs, except the one that just worked."""
         for verb in ("get", "patch", "watch"):
             await self.refused(lane, verb)
 
     async def refused(self, lane: Lane, verb: str) -> None:
-        """A request was or might have been forbidden: finds out whether the verb is."""
+        """A request was or might have been forbidden: checks whether the verb is."""
         now, resource = self._clock.monotonic(), lane.entry.resource
         if now - lane.asked.get(verb, float("-inf")) < ASKED_EVERY:
             return

@@ -1,12 +1,12 @@
-"""Log lines about what the API server refuses again and again until somebody mends it.
+"""Log lines about requests that the API server rejects repeatedly until someone fixes the cause.
 
-| refused | logged |
+| rejected | logged |
 |---|---|
-| a request on a resource on which a right is missing | not here: the ring's report says which rule to grant |
-| another one that is forbidden, as by a policy | after a minute, in which the report may come to say so |
+| a request without permission for the resource | not here: the ring's report says which rule to grant |
+| another forbidden request, for example by a policy | after a minute, unless the report shows it by then |
 | any other | at once |
 
-and then every ten minutes, with a count of the failures in between. Bounded by the resources of the ring.
+and then every ten minutes, with a count of the failures in between. Limited by the number of resources of the ring.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Refusals:
         self._report = report
         self._clock = clock
         self._known: dict[tuple[GroupResource, str, str], tuple[float, int]] = {}
-        """When the next line about each is due, and how many failures had none since the last one."""
+        """When the next line about each is due, and how many failures were not logged since the last one."""
 
     def line(self, resource: GroupResource, verb: str, error: ApiError) -> int | None:
-        """Whether this failure is worth a line: how many before it had none, or None if it has none either."""
+        """The number of failures not logged before this one if it should be logged, else None."""
         if self._report.missing_verbs.get(resource):
             return None
         now, kind = self._clock.monotonic(), (resource, verb, type(error).__name__)

@@ -1,10 +1,10 @@
-"""Second chances for single objects: what was refused is tried again later, alone.
+"""Retries for single objects: a rejected patch is retried later, on its own.
 
-Guaranteed: an object whose patch was refused (an admission policy, another webhook, a brownout) is read and
-decided on again after 1 s, doubled up to a minute, or when the server asked to come back, without disturbing others;
-nothing of the ring as it was is kept. A minute, because a refusal ends without a sign (a brownout is over, a policy
-was changed), and until then nobody works on the object, or its next shard waits for it. Bounded: at most `REMEMBERED`
-objects of a lane, which is 17 requests a second if all are refused forever; more are left to the next look at all.
+Guaranteed: after a rejected patch (an admission policy, another webhook, a brownout) the object is read and
+decided on again after 1 s, doubled up to a minute, or after the server's Retry-After, without affecting others;
+no old state of the ring is kept. A minute, because the end of a rejection is not announced (a brownout is over, a
+policy was changed), and until then no shard works on the object, or its next shard waits for it. Limited: at most
+`REMEMBERED` objects of a lane, which is 17 requests per second if all fail forever; the next full look retries more.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Place(NamedTuple):
 
 
 class Repairs:
-    """Repairs of one resource of a ring. `add` takes what was refused; `run` tries it again."""
+    """Retries for one resource of a ring. `add` takes a rejected job; `run` retries it."""
 
     def __init__(self, clock: Clock, rng: Rng) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class Repairs:
         self._queue: WorkQueue[_Place] | None = None
         self._jobs: dict[_Place, Job] = {}
         self._needed = asyncio.Event()
-        """Most lanes never have anything to repair: the workers begin with the first refusal."""
+        """Most lanes never have anything to retry: the workers start with the first rejection."""
 
     def add(self, job: Job, error: ApiError) -> None:
         place = _Place(job.kind, job.key)
@@ -70,7 +70,7 @@ class Repairs:
                     self._done(place)
 
     async def _tried(self, mover: Mover, job: Job) -> Outcome:
-        """Decides anew; a failure comes back through `add`."""
+        """Decides again; a failure returns through `add`."""
         try:
             again = await mover.decided_again(job)
         except NotFound:

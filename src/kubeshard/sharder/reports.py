@@ -1,7 +1,7 @@
 """The state of a ring other than its shards, reported to people as conditions.
 
-Whoever works on a ring notes findings in its report; the ring controller writes them. Guaranteed:
-`Ready` keeps the reference's meaning; every other condition is there only while there is something to say.
+The controllers record findings in the ring's report; the ring controller writes them. Guaranteed:
+`Ready` keeps the reference's meaning; every other condition exists only while there is something to report.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_MESSAGE = 1024
 """Characters of a condition's message."""
 
 DRAIN_STUCK_AFTER = 60.0
-"""Seconds after which a drain that nobody acknowledged is worth a person's attention."""
+"""Seconds after which a drain without acknowledgement needs attention."""
 
 
 class RingReport:
@@ -61,7 +61,7 @@ class RingReport:
         self.missing_verbs = {r: verbs for r, verbs in self.missing_verbs.items() if r in resources}
 
     def end(self) -> None:
-        """Nobody reads it any more."""
+        """The report is no longer read."""
         self._changed = lambda: None
 
     def resolved(self, resource: GroupResource, problem: str = "") -> None:
@@ -102,8 +102,8 @@ class RingReport:
 def findings(
     report: RingReport, resources: RingResources, shards: list[Shard], *, max_shards: int
 ) -> list[Condition]:
-    """The conditions besides Ready that apply now, without times. What was found of resources that the ring
-    no longer has does not count.
+    """The conditions besides Ready that currently apply, without times. Findings about resources that the ring
+    no longer has are ignored.
     """
     refused = [problem.message for problem in resources.problems if not problem.conflict]
     conflicts = [problem.message for problem in resources.problems if problem.conflict]
@@ -125,7 +125,7 @@ def findings(
 
 
 def with_findings(conditions: tuple[Condition, ...], found: list[Condition]) -> tuple[Condition, ...]:
-    """Former conditions without those of this module that no longer apply; foreign ones and Ready stay."""
+    """The previous conditions without those of this module that no longer apply; foreign ones and Ready stay."""
     current = {condition.type for condition in found}
     return tuple(
         c for c in conditions if c.type == READY or c.type not in OWN_CONDITIONS or c.type in current
@@ -133,7 +133,7 @@ def with_findings(conditions: tuple[Condition, ...], found: list[Condition]) -> 
 
 
 def shard_problems(shards: list[Shard], max_shards: int) -> list[str]:
-    """Why Leases of a ring are not, or not one by one, members."""
+    """Why some Leases of a ring are not members, or not separate members."""
     problems = [
         f"shard {name!r} has Leases in several namespaces ({', '.join(key.namespace for key in keys)})"
         for name, keys in sorted(duplicates(shards).items())
@@ -142,7 +142,7 @@ def shard_problems(shards: list[Shard], max_shards: int) -> list[str]:
         f"{shard.key} is left out: its name is not a label value" for shard in shards if not shard.valid
     ]
     if (count := sum(shard.valid and shard.state.available for shard in shards)) > max_shards:
-        problems.append(f"{count} shards are available, only the {max_shards} oldest take part")
+        problems.append(f"{count} shards are available, only the {max_shards} oldest are used")
     return problems[:10]
 
 
@@ -174,5 +174,5 @@ def _stuck(report: RingReport) -> str:
         return ""
     return (
         f"{report.stuck_drains} objects carry the drain label for more than {DRAIN_STUCK_AFTER:.0f} s:"
-        " their shards run, but do not let go"
+        " their shards run, but do not release them"
     )

@@ -1,13 +1,13 @@
 """One look at the objects of one resource of a ring: list, decide, carry out.
 
-Guaranteed: objects are streamed page by page and never kept; every object is decided on with the ring as it
-is at that moment; a controlled object that would leave a live shard waits while its owner's drain is pending, and
-while nobody knows (`owners`), so a main resource that cannot be read holds back what it controls, and nothing else.
-While a drain is pending, what its object may control is looked at again even if nothing waits: the shard may make
-a child until it lets go. A look ends: it is given up when nothing has gone on for `STALLED` seconds. A resource
-that cannot be found or read is reported, and touches no other. Never from resourceVersion 0.
+Guaranteed: objects are streamed page by page and never kept; every decision uses the ring as it
+is at that moment; a controlled object that would leave a live shard waits while its owner's drain is pending, or
+unknown (`owners`), so a main resource that cannot be read blocks the objects that it controls, and nothing else.
+While a drain is pending, the resources that its object may control are looked at again even if nothing waits: the
+shard may create a child until it releases the object. A look ends after `STALLED` seconds without progress. A resource
+that cannot be found or read is reported, and does not affect others. Never lists at resourceVersion 0.
 
-What it keeps: the keys of main objects whose drain is pending or was refused.
+Kept in memory: the keys of main objects with a drain that is pending or was rejected.
 
 RBAC: list, and what `moves` needs, on every main and controlled resource.
 """
@@ -38,10 +38,10 @@ from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, plan
 
 MAX_SELECTOR = 4000
-"""Characters; beyond it everything is listed instead of naming all shards in the URL."""
+"""Characters; a longer selector is not sent: everything is listed instead of naming all shards in the URL."""
 
 STALLED = 120.0
-"""Seconds without progress after which a look is given up: more than a page of a list, or a patch, may take."""
+"""Seconds without progress after which a look is aborted: longer than a page of a list, or a patch, may take."""
 
 _CARRY_OUT = frozenset({Action.ASSIGN, Action.MOVE, Action.DRAIN})
 _log = get_logger("kubeshard.sharder")
@@ -60,12 +60,12 @@ class _Look:
 
     @property
     def tells_drains(self) -> bool:
-        """Whether all objects that are being drained are seen."""
+        """Whether it lists all objects that are being drained."""
         return self.lane.entry.main and self.reach is not Reach.MISPLACED
 
 
 class Resync:
-    """Looks at objects, and shows in metrics and reports which ones wait. `concurrent_moves`: patches at a time, per
+    """Looks at objects, and updates metrics and reports of those that wait. `concurrent_moves`: concurrent patches per
     look.
     """
 
@@ -87,7 +87,7 @@ class Resync:
         self._clock = clock
 
     async def look(self, lane: Lane, reach: Reach) -> Found:
-        """One look. Raises no ApiErrors: what could not be read is reported, and `failed` in the outcome."""
+        """One look. Does not raise ApiErrors: a failed read is reported, and sets `failed` in the outcome."""
         started, ring = self._clock.monotonic(), lane.ring
         look = _Look(lane, reach, lane.drains.look(), lane.unassigned.look())
         error = await self._looked(look)
@@ -107,20 +107,20 @@ class Resync:
         return Found(waiting=look.waiting or pending_owners(ring, lane.entry))
 
     async def _looked(self, look: _Look) -> ApiError | None:
-        """What became of it."""
+        """The outcome."""
         error: ApiError | None = None
         try:
             async with asyncio.timeout(STALLED) as limit, Crew(self._concurrent_moves) as crew:
                 try:
                     await self._list(look, crew, limit)
-                except ApiError as failure:  # what was decided by then is carried out all the same
+                except ApiError as failure:  # the decisions made before it are carried out nevertheless
                     error = failure
         except TimeoutError:
-            return Timeout(f"nothing has gone on for {STALLED:g} s")
+            return Timeout(f"no progress for {STALLED:g} s")
         return error
 
     async def _list(self, look: _Look, crew: Crew, limit: asyncio.Timeout) -> None:
-        """Lists the resource and starts what has to be done. Raises ApiError."""
+        """Lists the resource and starts the jobs. Raises ApiError."""
         lane, ring, entry = look.lane, look.lane.ring, look.lane.entry
         kind = await self._kinds.kind(entry.resource)
         view = ring.view
@@ -160,7 +160,7 @@ class Resync:
             lane.pending.end(view.hashring)
 
     def _is_urgent(self, look: _Look, decision: Decision, view: RingView) -> bool:
-        """Whether the urgent look that is under way, or about to begin, places the object: else both would write it."""
+        """Whether an urgent look, running or about to start, assigns the object: otherwise both would write it."""
         return (
             look.reach is not Reach.MISPLACED
             and decision.action in _CARRY_OUT
@@ -188,7 +188,7 @@ class Resync:
         else:
             _log.debug(
                 f"error listing {resource}", ring=ring.name, error=error
-            )  # told as a finding of the ring
+            )  # reported as a finding of the ring
             if isinstance(error, NotFound):
                 self._kinds.forget(resource)
             ring.report.resolved(resource, str(error))
@@ -205,7 +205,7 @@ class Resync:
 
 
 def _selector(reach: Reach, entry: RingEntry, view: RingView) -> Selector | None:
-    """What a pass has to read of a resource."""
+    """The label selector of a look; None lists everything."""
     if reach is Reach.CONTROLLED and entry.main:
         return Selector.exists(view.drain_label)
     if reach is Reach.MISPLACED:

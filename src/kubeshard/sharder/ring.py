@@ -1,16 +1,16 @@
-"""A ControllerRing as this process sees it, and everything that the process remembers of it.
+"""A ControllerRing as this process sees it, and all in-memory state of it.
 
-    rings.get("webhosting-operator").view       what webhook, looks and watches decide on
+    rings.get("webhosting-operator").view       the input for decisions of webhook, looks and watches
 
-Controllers and the webhook are handed rings; a name is looked up once, where it comes in from outside. A ring that
-is deleted ends, and one that is created anew under the name is another ring.
+Controllers and the webhook pass rings around; a name is looked up once, at the boundary. A ring that
+is deleted ends, and one re-created under the name is another ring.
 
-Guaranteed: a view is made of what the caches and the lease book show at the moment it is asked for, and stays the
-same object until one of these changes, so asking per object is cheap. As long as the view is the same object every
-decision stands, but for the namespace: which ones are selected is looked up whenever it is asked, and may change a
-moment before the view does. A ring with an invalid namespace selector keeps its last good one, and selects no
-namespace where this process never saw one. Whatever comes for a ring that has ended - an answer that was under way, a
-second end - changes nothing.
+Guaranteed: a view reflects the caches and the lease book at the time of the call, and stays the
+same object until one of these changes, so calling it per object is cheap. While the view is the same object every
+decision is valid, except for the namespace: the selected ones are looked up on every call, and may change shortly
+before the view does. A ring with an invalid namespace selector keeps its last valid one, and selects no
+namespace if this process never saw one. After a ring has ended, late responses and further calls of `end` have no
+effect.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from kubeshard.sharding.names import MAX_RING_NAME, SYSTEM_NAMESPACE
 from kubeshard.sharding.planner import Action, Decision, RingView
 from kubeshard.sharding.ring import HashRing
 
-if TYPE_CHECKING:  # a controller that is its own sharder serves no webhook
+if TYPE_CHECKING:  # controllers that include the sharder do not serve the webhook
     from kubeshard.webhook.review import PreparedAnswer
 
 _SYSTEM_NAMESPACES = ("kube-system", SYSTEM_NAMESPACE)
 
 
 class Shards(Protocol):
-    """Which shards are available. Every method answers from memory; equal answers should be the same object."""
+    """Which shards are available. All methods read from memory; equal results should be the same object."""
 
     def available(self, ring: str) -> tuple[str, ...]:
         """Names of the ring's available shards, ascending."""
@@ -56,7 +56,7 @@ class Shards(Protocol):
 
 
 class OwnerKinds(Protocol):
-    """What is known of kinds. `learned` grows with it."""
+    """The known kinds. `learned` increases with them."""
 
     @property
     def learned(self) -> int: ...
@@ -68,7 +68,7 @@ class OwnerKinds(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What all rings of a process share."""
+    """Settings and services shared by all rings of a process."""
 
     shards: Shards
     kinds: OwnerKinds
@@ -76,19 +76,19 @@ class Surroundings:
     metrics: SharderMetrics
     clock: Clock
     default_selector: LabelSelector
-    """Of rings without a namespace selector of their own."""
+    """For rings without a namespace selector."""
     strict: bool = False
     """The strict parity switch."""
 
 
 class Repairing(Protocol):
-    """What tries again what was refused. A job names its ring, so a ring cannot name the class of jobs."""
+    """Retries rejected jobs. Jobs refer to their ring, so this module cannot import the class of jobs."""
 
     def add(self, job: Any, error: ApiError) -> None: ...
 
 
 class Ring:
-    """See the module. `changed` is called when there is something new to report."""
+    """See the module. `changed` is called when there is a new finding to report."""
 
     def __init__(
         self, resource: ControllerRing, surroundings: Surroundings, changed: Callable[[Ring], None]
@@ -101,42 +101,42 @@ class Ring:
         self.metrics = surroundings.metrics.of(resource.name)
         self.ended = False
         self.answers: dict[tuple[str, bool], PreparedAnswer] = {}
-        """The webhook's, that add the label of one of the present shards; to an object with or without labels."""
+        """Cached responses of the webhook that label an object with a current shard, with or without other labels."""
         self.logged: dict[str, float] = {}
-        """When the webhook last told, by reason, that it left an object unassigned."""
+        """When the webhook last logged, by reason, that it left an object unassigned."""
         self.applied: tuple[Mapping[str, Any], float] | None = None
         """The webhook configuration that was applied last, and when."""
         self.lanes: dict[GroupResource, Lane] = {}
-        """Where this process leads."""
+        """Only while this process is the leader."""
         self.deaths = Deaths()
         self._around = surroundings
         self._hashring: HashRing | None = None
         self._members: tuple[str, ...] | None = None
-        """Of which the hash ring was made."""
+        """The shards of the current hash ring."""
         self._selector: Selector | None = None
-        """The last good one."""
+        """The last valid one."""
         self._views: tuple[RingView, RingView] | None = None
-        """With the namespaces that the ring selects, and with all."""
+        """With the selected namespaces, and with all."""
         self._learned = -1
-        """What was known of kinds when the views were made."""
+        """The value of `learned` when the views were made."""
         self.metrics.keep(self._listed())
 
     def __str__(self) -> str:
         return self.name
 
-    # What it is like
+    # State
 
     @property
     def view(self) -> RingView | None:
-        """None once the ring has ended, and for a name that fits into no label key: where the definition in force lacks
-        our rule, such a ring must not harm the others.
+        """None after the ring has ended, and if the name does not fit into a label key: with a CRD that lacks
+        our rule such a ring may exist, and must not affect others.
         """
         views = self._seen()
         return views[0] if views else None
 
     @property
     def view_of_selected(self) -> RingView | None:
-        """For objects of which it is known that the ring selects their namespace."""
+        """For objects in a namespace that is known to be selected."""
         views = self._seen()
         return views[1] if views else None
 
@@ -155,13 +155,13 @@ class Ring:
         return selector is not None and selector.matches(labels)
 
     def knows_namespace(self, namespace: str) -> bool:
-        """Whether it can be told at all which rings select the namespace; "" stands for cluster-scoped objects."""
+        """Whether the labels of the namespace are known; "" is for cluster-scoped objects."""
         return not namespace or self._around.namespace(namespace) is not None
 
-    # What happens to it
+    # Events
 
     def update(self, resource: ControllerRing) -> None:
-        """Updates the ring. What it no longer lists ends."""
+        """Updates the ring. Lanes of resources that it no longer lists end."""
         if resource.metadata.generation != self.resource.metadata.generation:
             self.request(Reach.ALL)
         self.resource = resource
@@ -177,8 +177,8 @@ class Ring:
         self._views = None
 
     def members_changed(self) -> None:
-        """The available shards may have changed. To be called at once, also for a shard that comes back soon: a look
-        that is under way may have seen the ring without it.
+        """The available shards may have changed. Call it immediately, even if a shard returns soon: a running
+        look may have seen the ring without it.
         """
         now, available = self._around.clock.monotonic(), self.available
         for lane in self.lanes.values():
@@ -191,7 +191,7 @@ class Ring:
             lane.request(reach, self._around.clock.monotonic())
 
     def drained(self, resource: GroupResource, decision: Decision) -> None:
-        """A main object was asked to be let go: it is looked after, together with what it may control."""
+        """The drain of a main object was requested: schedules looks for it and for the objects that it may control."""
         now = self._around.clock.monotonic()
         for lane in self.lanes.values():
             if lane.entry.resource == resource:
@@ -202,7 +202,7 @@ class Ring:
             lane.tell()
 
     def refused(self, resource: GroupResource, decision: Decision) -> Repairing | None:
-        """What had to be done with an object was refused. Returns what tries it again later, alone."""
+        """A job for an object was rejected. Returns the `Repairing` that retries it later, on its own."""
         if (lane := self.lanes.get(resource)) is None:
             return None
         if decision.action is Action.DRAIN:
@@ -210,13 +210,13 @@ class Ring:
         return lane.repairs
 
     def rest(self) -> None:
-        """This process does not lead any more: whatever a leader does for the ring ends."""
+        """This process lost leadership: everything that a leader does for the ring ends."""
         for lane in list(self.lanes.values()):
             self._close(lane)
         self.deaths.end()
 
     def end(self) -> None:
-        """The ring is gone, and all that is remembered of it goes."""
+        """The ring was deleted: drops all its state."""
         self.ended = True
         self._views = None
         self.rest()
@@ -227,7 +227,7 @@ class Ring:
         del self.lanes[lane.entry.resource]
         lane.close()
 
-    # How it is seen
+    # Views
 
     def _listed(self) -> frozenset[GroupResource]:
         return frozenset(entry.resource for entry in self.resources.entries)
@@ -276,8 +276,8 @@ class Ring:
 
 
 class _Selected:
-    """The namespaces that a selector selects, as they are whenever asked. Lists come namespace by namespace, so the
-    last answer is remembered for as long as the namespace is the same object.
+    """The namespaces that a selector selects, always current. Lists are ordered by namespace, so the
+    last result is cached as long as the namespace is the same object.
     """
 
     def __init__(self, namespace: Callable[[str], Namespace | None], selector: Selector) -> None:
@@ -296,8 +296,8 @@ class _Selected:
 
 
 class Lane:
-    """One resource of a ring, where this process leads: when its objects are looked at, and what is remembered of them.
-    `group` is where its tasks run.
+    """One resource of a ring, while this process leads: the schedule of looks at its objects, and their in-memory
+    state. Its tasks run in `group`.
     """
 
     def __init__(
@@ -309,7 +309,7 @@ class Lane:
         self.open = True
         """Whether the ring still has the resource."""
         self.pending = Pending()
-        """Drains of a main resource, for what its objects control."""
+        """Drains of a main resource, for the objects that it controls."""
         self.drains = Waiting()
         """Objects that are being drained."""
         self.unassigned = Waiting()
@@ -317,11 +317,11 @@ class Lane:
         self.asked: dict[str, float] = {}
         """When the server was asked whether a verb is allowed."""
         self.passed_over = Namespaces()
-        """In which objects were seen before the namespace was: whether the ring selects them could not be told."""
+        """Namespaces of objects seen before the namespace itself: it was unknown whether the ring selects them."""
         self.appeared: set[str] = set()
-        """Namespaces to be looked at."""
+        """Namespaces to look at."""
         self.looking_for = False
-        """Whether somebody does."""
+        """Whether a task does that."""
         self.repairs: Repairing | None = None
         self._group = group
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -333,7 +333,7 @@ class Lane:
         return f"{self.entry.resource} of {self.ring}"
 
     def start(self, work: Coroutine[object, object, None], what: str) -> None:
-        """Something that ends with the lane."""
+        """Starts a task that ends with the lane."""
         if not self.open or self._group is None:
             work.close()
             return
@@ -342,19 +342,19 @@ class Lane:
         task.add_done_callback(lambda task: self._tasks.pop(task, None))
 
     def close(self) -> None:
-        """The ring does not have the resource any more."""
+        """The ring no longer has the resource."""
         self.open = False
         self.tell()
         for task in tuple(self._tasks):
             task.cancel()
 
     def request(self, reach: Reach, now: float) -> None:
-        """Something asks for a look."""
+        """Requests a look."""
         self.schedule.request(reach, now)
         self.tell()
 
     def tell(self) -> None:
-        """Something has changed: wakes those who wait for this lane, to look again."""
+        """Something has changed: wakes tasks that wait for this lane."""
         self._news.set()
         self._news = asyncio.Event()
 
@@ -374,11 +374,11 @@ class Lane:
         self.tell()
 
     def due_soon(self, track: Track, now: float) -> bool:
-        """Whether a look of the track is under way, or about to begin."""
+        """Whether a look of the track is running, or about to start."""
         return self.open and (track in self._busy or self.schedule.due(track, now) is not None)
 
     async def passed(self, track: Track, clock: Clock) -> None:
-        """Waits for the end of the look that is under way or about to begin, if one is."""
+        """Waits for the end of a look that is running or about to start, if any."""
         ended = self._ended[track]
         while self._ended[track] == ended and self.due_soon(track, clock.monotonic()):
             await self.news()

@@ -1,10 +1,10 @@
 """The controllerring controller: webhook configuration and status of each ring.
 
-Guaranteed: the webhook configuration is what `webhook_config` renders, also after it was edited or deleted
-by someone; an API server that does not know match conditions gets none from then on (until the process starts
-again) instead of a fight; applied without force, so a field that another manager took is a conflict, shown as
-Ready=False like the reference does. `Ready` means what it means there; further conditions (`reports`) never
-change it, and come with an event when there is something new to say. A status that somebody else wrote is
+Guaranteed: the webhook configuration is what `webhook_config` renders, even after another client edited or deleted
+it; if the API server does not support match conditions, they are omitted until the process
+restarts, instead of applying them forever; it is applied without force, so a field owned by another manager is a
+conflict, reported as Ready=False like the reference does. `Ready` has the reference's meaning; other conditions
+(`reports`) never change it, and a new finding is also reported as an event. A status written by another client is
 overwritten.
 
 RBAC: get, list, watch on controllerrings; update on controllerrings/status and controllerrings/finalizers;
@@ -50,7 +50,7 @@ NAME = "controllerring"
 FIELD_MANAGER = "controllerring-controller"
 
 _REFUSED = frozenset({400, 422, 500})
-"""With which an API server answers a field that it does not know; which one depends on its age."""
+"""Status codes of an API server for an unknown field; they depend on its version."""
 
 _status_changed: Predicate[ControllerRing] = changed(lambda ring: ring.status)
 
@@ -63,9 +63,9 @@ def ring_controller(
     ca: CaBundleSource | None,
     clock: Clock,
 ) -> Controller[ControllerRing]:
-    """The controller. `ca` is the sharder's own certificate authority, where it has one.
+    """The controller. `ca` is the sharder's own certificate authority, if it has one.
 
-    Triggers: new or changed ControllerRings, a changed status, shards that come, go or flip, drift, new
+    Triggers: new or changed ControllerRings, a changed status, changed shards or their availability, drift, new
     findings, a new authority.
     """
     return Controller(
@@ -78,7 +78,7 @@ def ring_controller(
 
 
 class ShardChanges:
-    """Triggers rings whose numbers of shards changed, or about which there is something new to report."""
+    """Triggers rings with changed numbers of shards, or with new findings to report."""
 
     def __init__(self, rings: Rings, observer: LeaseObserver) -> None:
         self._rings = rings
@@ -115,7 +115,7 @@ class NewAuthority:
 
 
 class ControllerRings(Reconciler[ControllerRing]):
-    """Makes a ring's webhook configuration and status so."""
+    """Reconciles a ring's webhook configuration and status."""
 
     def __init__(
         self,
@@ -133,11 +133,11 @@ class ControllerRings(Reconciler[ControllerRing]):
         self._ca = ca
         self._clock = clock
         self._match_condition = not rings.surroundings.strict
-        """Whether the webhook configurations get one: not from an API server that knows none."""
+        """Whether the webhook configurations get a match condition: not if the API server does not support them."""
 
     async def reconcile(self, ctx: Context, obj: ControllerRing, /) -> Result | None:
         if (ring := self._rings.get(obj.name)) is None:
-            return None  # it is about to be known, or gone
+            return None  # not known yet, or deleted
         try:
             await self._apply_webhook(ctx, ring, obj)
         except ApiError as error:
@@ -162,7 +162,7 @@ class ControllerRings(Reconciler[ControllerRing]):
             if not asked or error.code not in _REFUSED:
                 raise
             body = self._webhook(obj, False)
-            await _applied(ctx, body)  # raises where something else is refused
+            await _applied(ctx, body)  # raises if the condition was not the problem
             known = False
         self._drift.applied(ring, body)
         if asked and not known:
@@ -187,8 +187,8 @@ class ControllerRings(Reconciler[ControllerRing]):
     def _status(
         self, ring: Ring, obj: ControllerRing, ready: str, reason: str, message: str
     ) -> ControllerRingStatus:
-        """The status as it should be; equal to the present one where nothing changed. A failed reconcile
-        leaves the numbers of shards as they were.
+        """The desired status; equal to the current one if nothing changed. A failed reconcile
+        does not change the numbers of shards.
         """
         now = second_time(self._clock.wall())
         status = obj.status or ControllerRingStatus()
@@ -219,17 +219,19 @@ async def _applied(ctx: Context, body: Mapping[str, Any]) -> MutatingWebhookConf
 
 
 def _tell_news(ctx: Context, ring: ControllerRing, status: ControllerRingStatus) -> None:
-    """An event and a log line for each finding that is not in the ring's present status, and an event when the last
-    shard has gone.
+    """Records an event and a log line for each finding that is not in the ring's current status, and an event when the
+    last shard is gone.
     """
     known = {c.type: c.message for c in (ring.status.conditions if ring.status else ())}
     for condition in status.conditions:
         if condition.type in OWN_CONDITIONS and known.get(condition.type) != condition.message:
-            if condition.type not in known or condition.type != DRAIN_STUCK:  # whose message is a number
+            if (
+                condition.type not in known or condition.type != DRAIN_STUCK
+            ):  # the number in its message changes
                 problem = condition.message
-                ctx.log.warning("Something is wrong with the ring", what=condition.type, problem=problem)
+                ctx.log.warning("The ring has a problem", what=condition.type, problem=problem)
             ctx.event(ring, "Warning", condition.reason, condition.message, action="Reconcile")
     before, after = ring.status, status
     if before is not None and before.available_shards and not after.available_shards:
-        note = "No shard is available: objects keep the shard that they had, and new ones get none"
+        note = "No shard is available: objects keep their shard, and new ones stay unassigned"
         ctx.event(ring, "Warning", "NoShardAvailable", note, action="Assign")

@@ -1,4 +1,4 @@
-"""The rings that there are. Here, and only here, a name becomes a ring."""
+"""The existing rings. This is the only place that turns a name into a ring."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Rings:
         self._subscribers: dict[object, Callable[[str], None]] = {}
 
     def declare(self, cache: Cache) -> None:
-        """Before the cache runs, and before others have handlers there: they find the rings as they hear of them."""
+        """Call it before the cache runs, and before other handlers are added: they rely on the rings being updated."""
         cache.declare(ControllerRing).add_handler(self.heard)
         self.declare_namespaces(cache)
 
     def declare_namespaces(self, cache: Cache) -> None:
-        """Where `heard` is told of rings by somebody else."""
+        """For a caller that calls `heard` itself."""
         cache.declare(Namespace).add_handler(self._namespace_changed)
 
     def get(self, name: str) -> Ring | None:
@@ -37,13 +37,13 @@ class Rings:
         return iter(tuple(self._rings.values()))
 
     def listen(self, changed: Callable[[Ring], None] | None) -> None:
-        """`changed` is called with a ring whose conditions may be out of date."""
+        """`changed` is called with a ring when its conditions may be out of date."""
         self._listener = changed or _nobody
 
     @contextmanager
     def subscribed(self, subscriber: Callable[[str], None]) -> Iterator[None]:
-        """While the block runs `subscriber` is called with the name of each ring that came, went, or has another
-        specification.
+        """While the block runs, `subscriber` is called with the name of each ring that was added, deleted, or got a
+        new spec.
         """
         token = object()
         self._subscribers[token] = subscriber

@@ -1,27 +1,27 @@
-"""When the objects of one resource of a ring are looked at, and which of them. Sans-IO, one `Schedule` per resource.
+"""When to look at the objects of one resource of a ring, and at which of them. Sans-IO, one `Schedule` per resource.
 
-There are two tracks, with one look each at a time. An *urgent* look repairs objects that nobody works on, and reads
+There are two tracks, with one look each at a time. An *urgent* look repairs objects without a live shard, and reads
 few. A *thorough* one may read everything and take long; the urgent one does not wait for it.
 
 | why | track | which objects | when |
 |---|---|---|---|
-| first sight, changed spec or namespaces | thorough | all | at once |
-| sync period | thorough | all | `sync_period` after the last look at all |
+| first look, changed spec or namespaces | thorough | all | at once |
+| sync period | thorough | all | `sync_period` after the last full look |
 | shard gained | thorough | all (some must be drained) | at once, settle looks after 10, 30 s, an urgent one after 3 s |
 | shard lost | urgent | those without an available shard | at once, settle looks after 3, 10, 30 s |
 | watch on unassigned objects (re)opened | urgent | those without an available shard | at once |
 | controlled objects, or their owners' drains, waited | thorough | controlled | after 1, 2, 4 ... 30 s while any waits |
 | drains of main objects waited | thorough | being drained | after 8, 16, 30, 30 ... s while any waits |
 | controlled objects waited, and their owners were read with other shards | thorough | all owners | with the next look |
-| a drain was asked for | thorough | being drained, controlled | after 8 s, 1 s |
+| a drain was requested | thorough | being drained, controlled | after 8 s, 1 s |
 | the resource could not be read | its own | as before | after 5, 10, 20, 30, 30 ... s, or `sync_period` |
 
-The settle looks repair what another process decided on an older view. After a shard was gained the first one reads
-only what has no available shard: the rest is served, if not yet by the right shard. What a shard makes in its last
-run before it acknowledges a drain is labelled with its name; it is with its owner at most `FOLLOW_LAST` seconds after
-that, because looks follow a drain up to the first one that finds it gone. A main object that was let go is assigned
-by the watch on unassigned ones. So looks that follow drains of a main resource serve the metrics, and what it
-controls, whose looks ask for them. Several reasons of one track that are due together make one look.
+The settle looks repair decisions that another process made with an older view. After a shard was gained the first one
+reads only objects without an available shard: the rest is reconciled, if not yet by the right shard. An object that a
+shard creates in its last reconcile before it acknowledges a drain is labelled with its name; it joins its owner at most
+`FOLLOW_LAST` seconds later, because looks follow a drain until the first one that finds it gone. A released main
+object is assigned by the watch on unassigned ones. So looks that follow drains of a main resource are for the metrics
+and for the controlled objects, which request them. Several reasons of one track that are due together make one look.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Reach(IntEnum):
     CONTROLLED = 1
     """What drains are about: main objects that are being drained, controlled objects that may wait for one."""
     MISPLACED = 2
-    """Objects without shard, or whose label names no available one."""
+    """Objects without a shard, or labelled with one that is not available."""
     ALL = 3
 
 
@@ -51,14 +51,14 @@ class Track(Enum):
 
 
 class Work(NamedTuple):
-    """What to do now."""
+    """The look to do now."""
 
     reach: Reach
     reason: str = ""
 
 
 class Found(NamedTuple):
-    """What a look found. `waiting`: drains sent or pending, and controlled objects held back. `failed`: not
+    """What a look found. `waiting`: drains requested or pending, and controlled objects that wait. `failed`: not
     everything could be read.
     """
 
@@ -68,7 +68,7 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Schedule:
-    """Ask `due`, look, tell `done`; `wait` says when to ask again. Times are monotonic seconds."""
+    """Call `due`, look, call `done`; `wait` returns when to call `due` again. Times are monotonic seconds."""
 
     sync_period: float
     follow_first: float = FOLLOW_FIRST
@@ -79,21 +79,21 @@ class Schedule:
     _failed: dict[Track, tuple[float, float]] = field(default_factory=dict)  # due, delay
 
     def request(self, reach: Reach, now: float) -> None:
-        """Something outside membership asks for a look as soon as possible."""
+        """Requests a look as soon as possible, for a reason other than membership."""
         self._requests.append((now, reach))
 
     def follow(self, now: float) -> None:
-        """A drain was asked for, which is not worth a look at once, nor one for each."""
+        """A drain was requested. One look follows some seconds later for all of them."""
         asked = sorted(at for at, reach in self._requests if reach is Reach.CONTROLLED)
         if asked and asked[-1] > now:
             return
-        # What is due already may be under way, and past the object. Of all that came meanwhile the last one will do.
+        # A look that is due may be running already, and past the object. One look after the last request is enough.
         others = [(at, reach) for at, reach in self._requests if reach is not Reach.CONTROLLED]
         again = [(at, Reach.CONTROLLED) for at in (*asked[:1], now + self.follow_first)]
         self._requests = others + again
 
     def members(self, available: tuple[str, ...], now: float) -> None:
-        """The ring's available shards as they are now."""
+        """The ring's current available shards."""
         known, self._known = self._known, available
         if known is None or known == available:
             return
@@ -106,7 +106,7 @@ class Schedule:
                 self._requests += [(now + delay, each) for delay, each in zip(SETTLE, settles, strict=True)]
 
     def due(self, track: Track, now: float) -> Work | None:
-        """The look that has to be done now, all due reasons in one; None if there is none."""
+        """The look to do now, all due reasons in one; None if there is none."""
         reach = max((r for at, r in self._requests if at <= now and _track(r) is track), default=None)
         failed = self.failing(track) and self._failed[track][0] <= now
         if track is Track.URGENT:
@@ -126,9 +126,9 @@ class Schedule:
         return track in self._failed
 
     def done(self, track: Track, work: Work, outcome: Found, started: float, now: float) -> None:
-        """The look ended. What became due while it was under way stays due: it may have missed the cause."""
+        """The look ended. Reasons that became due while it ran stay due: it may have missed the cause."""
         reach = work.reach
-        # A look at all that failed is tried again, but nobody should wait for that who is in a hurry.
+        # A failed full look is retried, but urgent work should not wait for that.
         answers = {reach} if outcome.failed or reach is not Reach.ALL else set(Reach)
         self._requests = [(at, asked) for at, asked in self._requests if at > started or asked not in answers]
         if reach is Reach.ALL:
@@ -138,7 +138,7 @@ class Schedule:
             delay = min(2 * delay, RETRY_LAST, self.sync_period)
             self._failed[track] = (now + delay, delay)
             if track is Track.THOROUGH:
-                self._follow = None  # what comes next is another look at all
+                self._follow = None  # the next one is a full look
             return
         self._failed.pop(track, None)
         if outcome.waiting:
@@ -149,7 +149,7 @@ class Schedule:
             self._follow = None
 
     def wait(self, track: Track, now: float) -> float:
-        """Seconds until `due` may give a look again; 0 if it does now; infinite if only something new can."""
+        """Seconds until `due` may return a look; 0 if it does now; infinite if that needs a new event."""
         times = [at for at, reach in self._requests if _track(reach) is track]
         times += [self._failed[track][0]] if self.failing(track) else []
         if track is Track.THOROUGH:

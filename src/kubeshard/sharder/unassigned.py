@@ -1,15 +1,15 @@
-"""The watch on unassigned objects: what webhook and looks missed is assigned as it appears.
+"""The watch on unassigned objects: assigns objects that the webhook and looks missed when they appear.
 
-One metadata watch per lane, with the selector "has no shard label": its cost follows the rate
-of misses, not the number of objects. It stores nothing: events go straight to the planner and the mover.
-When a watch opens anew after a gap, it asks for a look at the objects without an available shard instead
-of reading them itself. An object whose namespace is not known yet is looked for again, by a list of that
+One metadata watch per lane, with the selector "has no shard label": its cost depends on the rate
+of misses, not on the number of objects. It stores nothing: events go directly to the planner and the mover.
+When a watch restarts after a gap, it requests a look at the objects without an available shard instead
+of listing them itself. Objects in a namespace that is not known yet are read again, by a list of that
 namespace's unassigned objects, as soon as the namespace appears.
 
 Guaranteed: an unassigned object that a ring wants is assigned as soon as the watch shows it and its namespace
-is known, whichever comes first, without the webhook; a watch that fails, or ends at once, is opened again as an
-informer's is, after growing pauses. Not guaranteed: anything where the right to watch is missing; then the ring
-is left to periodic passes and says so in a condition. RBAC: list, watch on every main and controlled resource.
+is known, in either order, without the webhook; a watch that fails, or ends immediately, is restarted with
+back-off, like an informer's. Not guaranteed: anything without permission to watch; then the ring
+relies on periodic looks and reports that in a condition. RBAC: list, watch on every main and controlled resource.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.planner import NOT_SELECTED, Action, plan
 
 SHORT_WATCH = 1.0
-"""Seconds: a watch that ends sooner, without having said anything, counts as failed."""
+"""Seconds: a watch that ends sooner, without any event, counts as failed."""
 FORBIDDEN_PAUSE = 60.0
 LONGEST_RETRY_AFTER = 60.0
 TOGETHER = 0.2
-"""Seconds for which namespaces that appear are collected before they are looked at."""
+"""Seconds for which new namespaces are collected before they are looked at."""
 NAMESPACES_AT_ONCE = 10
-"""Where more have appeared together, one list of all namespaces is cheaper."""
+"""If more have appeared together, one list of all namespaces is cheaper."""
 
 _log = get_logger("kubeshard.sharder")
 
@@ -89,7 +89,7 @@ class UnassignedWatches:
                 if last or self._clock.monotonic() - opened >= SHORT_WATCH:
                     version = last or version
                     continue
-                _log.debug("Watch of unassigned objects ended at once", **log_of)
+                _log.debug("Watch of unassigned objects ended immediately", **log_of)
             except Forbidden as error:
                 await self._permissions.refused(lane, "watch")
                 told = lane.ring.refusals.line(resource, "watch", error) is not None
@@ -106,12 +106,12 @@ class UnassignedWatches:
             await asyncio.sleep(max(pause, backoff.failed(self._clock.monotonic())))
 
     def namespace_appeared(self, lane: Lane, namespace: str) -> None:
-        """A namespace has become known: objects that were passed over in it are looked for."""
+        """A namespace has become known: looks for objects in it that were skipped."""
         if lane.passed_over.take(namespace):
             self.look_for(lane, namespace)
 
     def look_for(self, lane: Lane, namespace: str) -> None:
-        """The ring has begun to select a namespace."""
+        """The ring now selects this namespace."""
         lane.appeared.add(namespace)
         if not lane.looking_for:
             lane.looking_for = True
@@ -131,7 +131,7 @@ class UnassignedWatches:
         return stream.resource_version
 
     async def _watch(self, lane: Lane, kind: Kind, version: str) -> str:
-        """One watch, until it ends by itself; returns where to go on, "" where it said nothing. Raises
+        """One watch, until it ends; returns the resourceVersion to continue from, "" without any event. Raises
         ApiError.
         """
         last = ""
@@ -163,7 +163,7 @@ class UnassignedWatches:
             await crew.start(self._mover.carry_out(Job(ring, entry, kind, meta, decision, UnknownOwners())))
 
     async def _look(self, lane: Lane) -> None:
-        """Looks at the namespaces that have appeared, until none is left; one that comes meanwhile is next."""
+        """Looks at the namespaces that have appeared, and at those that appear meanwhile, until none is left."""
         await asyncio.sleep(TOGETHER)
         while lane.appeared:
             namespaces, lane.appeared = lane.appeared, set()

@@ -1,7 +1,7 @@
-"""What waits in one resource of a ring, as the last looks showed it.
+"""The objects of one resource of a ring that wait, as of the last looks.
 
-Bounded: the age of at most `REMEMBERED` objects that wait is known, those seen first, though their count is exact; so
-many names of namespaces are remembered, and where there are more, any that appears may be meant.
+Bounded: the age is known of at most `REMEMBERED` waiting objects, those seen first, though their count is exact; as
+many names of namespaces are kept, and with more of them any new namespace counts as one of them.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ REMEMBERED = 1000
 
 
 class Waiting:
-    """Objects that wait for something, and for how long, as the last look at them showed. `count`: how many."""
+    """Objects that wait for something, and for how long, from the last look. `count`: how many."""
 
     def __init__(self) -> None:
         self._since: dict[Key, float] = {}
         self.count = 0
 
     def look(self) -> Sight:
-        """A look begins; it counts once it says that it is complete."""
+        """A look starts; its results are used once it is complete."""
         return Sight(self)
 
     def oldest(self, now: float) -> float:
-        """Age in seconds of the oldest; 0 without any."""
+        """Age in seconds of the oldest; 0 if there is none."""
         return now - min(self._since.values(), default=now)
 
     def older_than(self, age: float, now: float) -> int:
@@ -63,35 +63,35 @@ class Namespaces:
             self._names.add(name)
 
     def take(self, name: str) -> bool:
-        """Whether the name may have been added. It is forgotten."""
+        """Removes the name. Returns whether it may have been added."""
         found = name in self._names
         self._names.discard(name)
         return found or self._many
 
 
 class Pending:
-    """Pending drains of one main resource, by key. A look begins, reports what it sees, and ends."""
+    """Pending drains of one main resource, by key. A look starts, reports what it sees, and ends."""
 
     def __init__(self) -> None:
         self._pending: set[str] = set()
         self._seen: set[str] = set()
-        """Pending, as far as the look under way has come, or asked for since the last one."""
+        """Pending as far as the running look has seen, or requested since the last one."""
         self._refused: set[str] = set()
         self._refused_before: set[str] = set()
-        """Before the look under way."""
+        """Before the running look."""
         self._complete = False
         self._hashring: HashRing | None = None
-        """With which the last complete look decided; None if it failed or is under way."""
+        """The view of the last complete look; None if it failed or is running."""
 
     def __len__(self) -> int:
         return len(self._pending | self._seen | self._refused | self._refused_before)
 
     def begin(self, *, complete: bool) -> None:
-        """`complete`: all objects are looked at; else only those with the drain label, which says nothing about
-        others.
+        """`complete`: all objects are listed; otherwise only those with the drain label, so others stay
+        unknown.
         """
         self._complete = complete
-        # Seen by a look that failed, or asked for since the last one: it counts until all was read.
+        # Seen by a failed look, or requested since the last one: it counts until a look is complete.
         self._pending |= self._seen
         self._seen = set()
         if complete:
@@ -100,32 +100,32 @@ class Pending:
             self._refused = set()
 
     def draining(self, key: str) -> None:
-        """The drain is pending, or about to be asked for."""
+        """The drain is pending, or about to be requested."""
         self._seen.add(key)
         self._refused.discard(key)
 
     def asked(self, key: str) -> None:
-        """The drain was asked for, by a look or by anybody else."""
+        """The drain was requested, by a look or by any other job."""
         self._refused.discard(key)
         self._seen.add(key)
 
     def refused(self, key: str) -> None:
-        """The drain could not be asked for."""
+        """The drain could not be requested."""
         self._refused.add(key)
 
     def end(self, hashring: HashRing) -> None:
-        """All was read, with the ring as it was when the look began."""
-        # What came before counts until all was read, for jobs that are decided on in between.
+        """Everything was read, with the ring as it was when the look started."""
+        # Earlier drains count until everything was read, for decisions made in between.
         self._pending, self._seen = self._seen, set()
         if self._complete:
             self._hashring = hashring
             self._refused_before = set()
 
     def is_known(self, hashring: HashRing) -> bool:
-        """Whether the last complete look decided with these very shards, and did not fail."""
+        """Whether the last look was complete and used exactly these shards."""
         return self._hashring is hashring
 
     def unsure(self, key: str, hashring: HashRing) -> bool:
-        """Whether what the key's object controls has to stay where it is."""
+        """Whether objects controlled by the key's object have to keep their shard."""
         waiting = (self._pending, self._seen, self._refused, self._refused_before)
         return not self.is_known(hashring) or any(key in keys for keys in waiting)

@@ -1,17 +1,17 @@
 """The MutatingWebhookConfiguration of a ring. Pure.
 
-Guaranteed: the body of the server-side apply is the reference's, field by field, and one match condition more: an
-object that carries a shard label is not shown to the webhook, which would answer that it is assigned already.
-An object selector cannot say so, since an update is shown as soon as the *old* object lacks the label, as it
-does in each of the sharder's own assignments. Without the condition (`match_condition=False`: strict parity, API
-servers before 1.28) everything works the same, and the API server makes a call for each of those. What a user
-creates, and an update that takes the label away, is shown in either case.
+Guaranteed: the body of the server-side apply is the reference's, field by field, plus one match condition: the
+webhook is not called for an object with a shard label, because it is assigned already.
+An object selector cannot express that: the webhook is also called if only the *old* object lacks the label, as in
+all assignments by the sharder itself. Without the condition (`match_condition=False`: strict parity, API
+servers before 1.28) everything works the same, and the API server calls the webhook for each of those. It is called
+in either case when a user creates an object, and for an update that removes the label.
 
 A ring without resources gets `rules: []`, which matches nothing; entries that no ring may shard
 (`classification`) get no rule.
 
-The reference's sharder applies its own body under the same field manager, and so takes the condition away when it
-leads, and a kubeshard sharder puts it back when it leads: once per change of leader, since only leaders write.
+The reference's sharder applies its own body with the same field manager, so it removes the condition when it
+leads, and a kubeshard sharder restores it when it leads: once per change of leader, since only leaders write.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from kubeshard.webhook.shared_certificate import service_names
 MATCH_CONDITION = "not-assigned"
 
 SECRET_NAME = "sharder-webhook-cert"  # noqa: S105 - a name
-"""Of the sharder's own certificate. Not `webhook-server`, which is cert-manager's."""
+"""The Secret of the sharder's own certificate. Not `webhook-server`, which is cert-manager's."""
 
 
 class MutatingWebhookConfiguration(
     KubeObject, group="admissionregistration.k8s.io", version="v1", namespaced=False
 ):
-    """As it is watched for drift."""
+    """The fields that are watched for drift."""
 
     webhooks: tuple[Mapping[str, Any], ...] = ()
 
@@ -57,7 +57,7 @@ class MutatingWebhookConfiguration(
 def webhook_configuration(
     ring: ControllerRing, config: WebhookConfig, ca_bundle: str = "", *, match_condition: bool = True
 ) -> dict[str, Any]:
-    """The fields that the sharder applies for the ring. `ca_bundle` counts where the configuration has
+    """The fields that the sharder applies for the ring. `ca_bundle` is used if the configuration has
     none.
     """
     conditions = [_not_assigned(ring.name)] if match_condition else []
@@ -93,7 +93,7 @@ def webhook_configuration(
 
 
 def serving_names(config: WebhookClientConfig) -> tuple[str, ...]:
-    """Names under which API servers call, the one they verify first: the URL's host, or the Service's
+    """The host names that API servers call, the verified one first: the URL's host, or the Service's
     names."""
     if config.url is not None:
         return (urlsplit(config.url).hostname or "localhost",)
@@ -102,14 +102,14 @@ def serving_names(config: WebhookClientConfig) -> tuple[str, ...]:
 
 
 def in_sync(actual: MutatingWebhookConfiguration | None, desired: Mapping[str, Any]) -> bool:
-    """Whether everything that the sharder applies is there. Fields that it does not apply do not count (the
-    CA bundle that an injector writes, defaults).
+    """Whether everything that the sharder applies is present. Fields that it does not apply are ignored (the
+    CA bundle from an injector, defaults).
     """
     return actual is not None and _contains(_plain(actual), _without_type(desired))
 
 
 def knows_match_conditions(answer: MutatingWebhookConfiguration) -> bool:
-    """Whether the API server kept the condition that was applied; one that does not know the field drops it."""
+    """Whether the API server kept the applied condition; one that does not know the field drops it."""
     return any(webhook.get("matchConditions") for webhook in answer.webhooks)
 
 
@@ -160,7 +160,7 @@ def _rule(resource: GroupResource) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As it reads in JSON: `to_builtins` would leave tuples, which equal no list."""
+    """As plain JSON: `to_builtins` would leave tuples, which are never equal to lists."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
@@ -177,7 +177,7 @@ def _contains(actual: Any, desired: Any) -> bool:
         if not isinstance(actual, list):
             return False
         if desired and all(isinstance(item, Mapping) and "name" in item for item in desired):
-            # Others may add webhooks, conditions and owners to ours; applying again would not take them away.
+            # Others may add webhooks, conditions and owners to ours; applying again would not remove them.
             by_name = {item.get("name"): item for item in actual if isinstance(item, Mapping)}
             return all(_contains(by_name.get(item["name"]), item) for item in desired)
         return len(actual) == len(desired) and all(map(_contains, actual, desired))

@@ -1,13 +1,13 @@
-"""Whether the webhook configurations are still what was applied: by watching them, or, where that is not allowed, by
-applying them again from time to time.
+"""Detects drift of the webhook configurations: by watching them, or, if that is not allowed, by
+applying them again periodically.
 
 The reference's ClusterRole allows creating and patching webhook configurations, not listing and watching them. The
-sharder works with that: it says once which rule it misses, and mends drift every `APPLY_AGAIN` seconds instead of at
-once.
+sharder works with that: it logs once which rule is missing, and corrects drift every `APPLY_AGAIN` seconds instead of
+immediately.
 
-Guaranteed: the configurations that the sharder could see are compared, not applied over and over; the right is asked
-for again every `APPLY_AGAIN` seconds, and used as soon as it is there. RBAC: none needed; list and watch on
-mutatingwebhookconfigurations make it see drift at once.
+Guaranteed: configurations that the sharder can read are compared, not applied again; permissions are checked
+again every `APPLY_AGAIN` seconds, and used as soon as they are granted. RBAC: none needed; with list and watch on
+mutatingwebhookconfigurations it sees drift immediately.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kubeshard.sharding.names import APP_LABEL, APP_NAME, RING_LABEL
 
 APPLY_AGAIN = 600.0
 PATIENCE = 10.0
-"""Seconds for finding out at the start what there is."""
+"""Seconds for the first check of permissions and the initial sync."""
 
 OUR_WEBHOOKS = Scope(labels=Selector.equals(APP_LABEL, APP_NAME) & Selector.exists(RING_LABEL))
 
@@ -52,7 +52,7 @@ class WebhookDrift:
 
     @property
     def watched(self) -> bool:
-        """Whether drift is seen as it happens."""
+        """Whether drift is seen when it happens."""
         return self._informer.has_synced and self._informer.last_error is None
 
     async def run(self, enqueue: Enqueue) -> None:
@@ -84,7 +84,7 @@ class WebhookDrift:
             self._known.clear()
 
     async def in_place(self, ring: Ring, body: Mapping[str, Any]) -> bool:
-        """Whether the ring's configuration need not be applied now: it is as wanted, or was applied lately unseen."""
+        """Whether the ring's configuration need not be applied now: it is as desired, or was applied recently."""
         await self._known.wait()
         if self.watched:
             name = body["metadata"]["name"]
@@ -96,7 +96,7 @@ class WebhookDrift:
         ring.applied = body, self._clock.monotonic()
 
     async def _missing(self) -> list[str]:
-        """The verbs that are not allowed. If the server does not say, the attempt will show."""
+        """The verbs that are not allowed. If the check fails, the watch itself will show it."""
         kind = MutatingWebhookConfiguration.KIND
         try:
             async with asyncio.timeout(PATIENCE):
@@ -111,6 +111,6 @@ class WebhookDrift:
 
 def _tell(delta: Delta[MutatingWebhookConfiguration], enqueue: Enqueue) -> None:
     if isinstance(delta, Added) and delta.initial:
-        return  # whoever starts looks at all rings
+        return  # all rings are reconciled at the start anyway
     config = delta.new if isinstance(delta, Updated) else delta.object
     enqueue(Key("", config.metadata.label(RING_LABEL)), "webhook configuration changed")
