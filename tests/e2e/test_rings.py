@@ -195,7 +195,9 @@ async def test_bad_rings_leases_and_objects_harm_none_of_the_good_ones(
                 "spec": {"hold": {"not": "a flag"}},
             }
         )
-        good = chores(namespace, 6)
+        good = chores(
+            namespace, 30
+        )  # so many that some surely change their shard, whatever the namespace is called
         created = await asyncio.gather(*map(kube_client.create, good))
         placed = owners(good, "a", "b")
         assert {c.metadata.name: recorder.labels_of(c) for c in created} == placed
