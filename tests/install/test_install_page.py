@@ -1,0 +1,124 @@
+"""docs/install.md: its commands do what it says, in its order."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from installed_cluster import Cluster
+
+from kubeshard.testing import Child, wait_until
+from kubeshard.testing.control_plane import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "install.md"
+OWN_PROGRAMS = {"kubeshard": "main", "kubectl-shard": "shard_main"}
+"""And what each starts, of `kubeshard.cli`."""
+
+
+class Shell:
+    """Somebody's shell in a clone, with the programs that the page asks for."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.folder = folder
+        for name in ("deploy", "examples"):
+            (folder / name).symlink_to(ROOT / name)
+        programs = folder / ".venv" / "bin"
+        programs.mkdir(parents=True)
+        for name, function in OWN_PROGRAMS.items():
+            file = programs / name
+            file.write_text(f"#!{sys.executable}\nfrom kubeshard.cli import {function}\n{function}()\n")
+            file.chmod(0o755)
+        path = f"{programs}:{cluster.programs}:{os.environ['PATH']}"
+        self.environment = {**os.environ, "PATH": path, "KUBECONFIG": str(cluster.kubeconfig)}
+
+    def run(self, command: str, *, allowed: int = 0) -> str:
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert 0 <= done.returncode <= allowed, f"{command}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture
+def shell(cluster: Cluster, tmp_path: Path) -> Shell:
+    return Shell(cluster, tmp_path)
+
+
+def commands(heading: str, language: str = "sh") -> list[str]:
+    """Of the section."""
+    section = re.split(rf"^## {heading}$", PAGE.read_text(), flags=re.M)[1].split("\n## ")[0]
+    blocks = re.findall(rf"^```{language}\n(.*?)^```", section, re.M | re.S)
+    found = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    assert found
+    return found
+
+
+def test_every_block_is_in_a_section_that_is_run() -> None:
+    run = [*commands("Install"), *commands("Upgrade, and back"), *commands("Uninstall")]
+    run += commands("Without a cluster", "console")
+    blocks = re.findall(r"^```\w+\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+    assert len(run) == sum(len(block.splitlines()) for block in blocks)
+
+
+def test_it_is_installed_upgraded_and_removed_as_the_page_says(shell: Shell) -> None:
+    if shutil.which("diff") is None:
+        pytest.skip("no program `diff`, which `kubectl diff` starts")
+    for command in commands("Install"):
+        shell.run(command)
+    rings = shell.run("kubectl get controllerrings -o name")
+    assert rings.split() == ["controllerring.sharding.timebertt.dev/pages"]
+    for command in commands("Upgrade, and back"):
+        shell.run(command, allowed=int(command.startswith("kubectl diff")))
+        if command.startswith("kubectl diff"):
+            image = "kubectl -n sharding-system get deployment sharder -o jsonpath={..image}"
+            assert shell.run(image) == "REGISTRY/kubeshard:TAG"
+    assert shell.run(image) == "REGISTRY/kubeshard:TAG"
+    for command in commands("Uninstall"):
+        shell.run(command)
+    left = (
+        "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,crds"
+    )
+    assert not shell.run(f"kubectl get {left} -o name -l app.kubernetes.io/name=controller-sharding")
+
+
+def test_from_a_clone_a_sharder_runs_after_three_commands(shell: Shell, tmp_path: Path) -> None:
+    """It prints for how long the commands took, from the first to a ring that is served."""
+    first, second, third = commands("Without a cluster", "console")
+    began = time.monotonic()
+    shell.run(first)
+    shell.run(second)
+    # Port 9443 may be taken on this machine.
+    config = "examples/first_operator_sharder.yaml"
+    text = (ROOT / config).read_text().replace("9443", str(free_port()))
+    (tmp_path / "sharder.yaml").write_text(text)
+    assert config in third
+    program, *arguments = shlex.split(third.replace(config, str(tmp_path / "sharder.yaml")))
+    child = Child("sharder", [str(tmp_path / program), *arguments], tmp_path / "log", shell.environment)
+    try:
+        ready = (
+            "kubectl get controllerring pages -o jsonpath='{.status.conditions[?(@.type==\"Ready\")].status}'"
+        )
+
+        def served() -> bool:
+            assert child.running, child.tail()
+            return shell.run(ready) == "True"
+
+        wait_until(served, 60, "the ring is ready")
+        print(f"3 commands, {time.monotonic() - began:.0f} s")
+    finally:
+        assert child.stop(grace=30) == 0, child.tail()
+        for what in ("ring examples/first_operator_ring.yaml", "sharder"):
+            shell.run(f"kubeshard manifests {what} | kubectl delete --ignore-not-found -f -")
