@@ -37,7 +37,7 @@ BEFORE = (
     widget("anew", serial="1"),
     Tenant(metadata=ObjectMeta(name="of-an-earlier-version")),
 )
-WISH: tuple[KubeObject, ...] = (
+DESIRED: tuple[KubeObject, ...] = (
     config("changed", x="2"),
     config("new"),
     config("found", x="2"),
@@ -74,7 +74,7 @@ class Story:
         async with self.world.operator(ConfigMap, Widget) as last:
             await self._apply(last)
             requests = len(last.wire.requests)
-        # The cluster is as wished: a process that knows nothing of all that finds nothing to do.
+        # The cluster is as desired: a process that knows nothing of all that finds nothing to do.
         async with self.world.operator(ConfigMap, Widget) as next_one:
             applied = await self._apply(next_one)
             assert not applied.plan
@@ -82,13 +82,13 @@ class Story:
         return requests
 
     async def _apply(self, operator: Operator) -> Any:
-        return await operator.apply(*WISH, unowned="adopt", immutable="recreate")
+        return await operator.apply(*DESIRED, unowned="adopt", immutable="recreate")
 
     async def check(self) -> None:
         assert [await self._raw(obj) for obj in FOREIGN] == self._foreign
         there = await self.world.there(ConfigMap, Widget, Tenant)
         mine = {name: obj for name, obj in there.items() if "foreign" not in name}
-        assert {*mine} == {f"{obj.KIND.kind} {obj.key}" for obj in WISH}
+        assert {*mine} == {f"{obj.KIND.kind} {obj.key}" for obj in DESIRED}
         assert mine["ConfigMap default/changed"].data == {"x": "2"}  # type: ignore[attr-defined]
         assert mine["ConfigMap default/found"].data == {"x": "2"}  # type: ignore[attr-defined]
         assert mine["ConfigMap default/found"].metadata.label("theirs") == "1"
@@ -137,7 +137,7 @@ def test_the_story_has_a_request_of_every_kind() -> None:
     async def requests() -> list[str]:
         story = await Story().begin()
         async with story.world.operator(ConfigMap, Widget) as operator:
-            await operator.apply(*WISH, unowned="adopt", immutable="recreate")
+            await operator.apply(*DESIRED, unowned="adopt", immutable="recreate")
             return [request.split("?")[0] for request in operator.wire.requests]
 
     sent = asyncio.run(requests())

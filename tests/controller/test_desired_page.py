@@ -53,7 +53,7 @@ async def until(world: World, there: list[str]) -> None:
 PAGE, STYLE = "ConfigMap default/corner-page", "ConfigMap default/corner-style"
 
 
-async def test_a_shop_has_what_is_wished_and_nothing_else(page: Any) -> None:
+async def test_a_shop_has_what_is_desired_and_nothing_else(page: Any) -> None:
     api = MemoryApi()
     await api.install(definition(page.Shop))
     world = World(api)
@@ -93,7 +93,7 @@ async def test_what_would_be_done_is_printed_as_the_page_shows(page: Any) -> Non
 
 async def test_names_that_are_taken_are_told(page: Any, caplog: pytest.LogCaptureFixture) -> None:
     async def careful(operator: Any, the_shop: Any) -> None:
-        await operator.apply(*page.wish(the_shop), name="corner", set="other")
+        await operator.apply(*page.desired(the_shop), name="corner", set="other")
         with pytest.raises(ExceptionGroup):
             await operator.run(lambda ctx: page.careful(ctx, the_shop), "corner")
 
@@ -118,5 +118,5 @@ async def with_a_shop(page: Any, act: Callable[[Any, Any], Awaitable[None]], *, 
     the_shop = await world.client.create(shop(page, "dark"))
     async with world.operator(ConfigMap, primary=page.Shop) as operator:
         if apply:
-            await operator.apply(*page.wish(the_shop), name="corner")
+            await operator.apply(*page.desired(the_shop), name="corner")
         await act(operator, the_shop)

@@ -52,8 +52,8 @@ def stored(obj: Any, set_: ApplySet = SET_A, operation: str = "applied", **chang
     return msgspec.structs.replace(member.obj, metadata=msgspec.structs.replace(metadata, **given))
 
 
-def planned(wish: list[Any], there: list[Any], unowned: Any = "refuse") -> Plan:
-    members = members_of(SET_A, wish)
+def planned(desired: list[Any], there: list[Any], unowned: Any = "refuse") -> Plan:
+    members = members_of(SET_A, desired)
     live = {address_of(obj): obj for obj in there if address_of(obj) in members}
     strays = [obj for obj in there if address_of(obj) not in members]
     return plan_of(SET_A, members, Observed(live, strays), Rewrites(), unowned)
@@ -93,7 +93,7 @@ def having(obj: Any, **metadata: Any) -> Any:
         ([having(PLAIN, deletion_timestamp="2026-01-01T00:00:00Z")], "refused"),
     ],
 )
-def test_what_becomes_of_an_object_that_is_wished(there: list[Any], becomes: str) -> None:
+def test_what_becomes_of_an_object_that_is_desired(there: list[Any], becomes: str) -> None:
     assert parts(planned([A], there)) == {becomes}
 
 
@@ -111,7 +111,7 @@ def test_what_becomes_of_an_object_that_is_wished(there: list[Any], becomes: str
         (having(PLAIN, owner_references=(REFERENCE,)), False),
     ],
 )
-def test_what_becomes_of_an_object_that_is_not_wished(there: Any, goes: bool) -> None:
+def test_what_becomes_of_an_object_that_is_not_desired(there: Any, goes: bool) -> None:
     plan = planned([], [there])
     assert plan.deletes == ((there,) if goes else ())
     assert bool(plan) is goes
@@ -130,10 +130,10 @@ def test_kinds_that_others_need_come_first_and_go_last() -> None:
 
     namespace = Namespace(metadata=ObjectMeta(name="n"))
     definition = CustomResourceDefinition(metadata=ObjectMeta(name="d"))
-    wish: list[Any] = [widget("w"), definition, config("a"), namespace]
+    desired: list[Any] = [widget("w"), definition, config("a"), namespace]
     order = ["Namespace", "CustomResourceDefinition", "Widget", "ConfigMap"]
-    assert [obj.KIND.kind for obj in planned(wish, []).creates] == order
-    deletes = planned([], [stored(obj) for obj in wish]).deletes
+    assert [obj.KIND.kind for obj in planned(desired, []).creates] == order
+    deletes = planned([], [stored(obj) for obj in desired]).deletes
     assert [obj.KIND.kind for obj in deletes] == ["Widget", "ConfigMap", *reversed(order[:2])]
 
 

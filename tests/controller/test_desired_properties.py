@@ -1,4 +1,4 @@
-"""Whatever is wished and whatever others do: after a run the cluster is as wished, and the next run sends nothing."""
+"""Whatever is desired and whatever others do: after a run the cluster is as desired, and the next run sends nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONFIGS = st.builds(
     st.dictionaries(st.sampled_from(["l", "m"]), VALUES, max_size=2),
 )
 WIDGETS = st.builds(lambda name, size: widget(name, size=size), NAMES, st.integers(1, 2))
-WISHES = st.lists(CONFIGS | WIDGETS, max_size=4, unique_by=lambda obj: (obj.KIND, obj.metadata.name))
+DESIRED = st.lists(CONFIGS | WIDGETS, max_size=4, unique_by=lambda obj: (obj.KIND, obj.metadata.name))
 
 MARKS = ("applyset.kubernetes.io/part-of", "kubeshard.dev/set")
 EDITS: dict[str, dict[str, Any]] = {
@@ -35,7 +35,7 @@ EDITS: dict[str, dict[str, Any]] = {
     "takes the marks": {"metadata": {"labels": dict.fromkeys(MARKS)}},
 }
 ACTIONS = st.one_of(
-    st.tuples(st.just("apply"), WISHES),
+    st.tuples(st.just("apply"), DESIRED),
     st.tuples(st.just("edit"), st.sampled_from([ConfigMap, Widget]), NAMES, st.sampled_from(sorted(EDITS))),
     st.tuples(st.just("delete"), st.sampled_from([ConfigMap, Widget]), NAMES),
     st.tuples(st.just("restart")),
@@ -47,18 +47,18 @@ class Tale:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._wish: list[KubeObject] = []
+        self._desired: list[KubeObject] = []
         self._unmarked: set[tuple[str, str]] = set()
-        """Objects that the set cannot find again once they are not wished any more."""
+        """Objects that the set cannot find again once they are no longer desired."""
 
     async def tell(self, actions: list[Any]) -> None:
         left = list(actions)
-        while left or self._wish:
+        while left or self._desired:
             async with self._world.operator(ConfigMap, Widget) as operator:
                 while left:
                     match left.pop(0):
-                        case ("apply", wish):
-                            await self._apply(operator, wish)
+                        case ("apply", desired):
+                            await self._apply(operator, desired)
                         case ("edit", kind, name, what):
                             await self._edit(kind, name, what)
                         case ("delete", kind, name):
@@ -66,21 +66,21 @@ class Tale:
                         case _:
                             break
                 else:
-                    await self._apply(operator, self._wish)
+                    await self._apply(operator, self._desired)
                     await self._apply(operator, [])
 
-    async def _apply(self, operator: Operator, wish: list[KubeObject]) -> None:
-        self._wish = wish
-        applied = await operator.apply(*wish, unowned="adopt")
+    async def _apply(self, operator: Operator, desired: list[KubeObject]) -> None:
+        self._desired = desired
+        applied = await operator.apply(*desired, unowned="adopt")
         there = await self._world.there(ConfigMap, Widget)
-        wanted = {f"{obj.KIND.kind} {obj.key}": obj for obj in wish}
-        self._unmarked -= {(obj.KIND.kind, obj.metadata.name) for obj in wish}
+        wanted = {f"{obj.KIND.kind} {obj.key}": obj for obj in desired}
+        self._unmarked -= {(obj.KIND.kind, obj.metadata.name) for obj in desired}
         lost = {f"{kind} {NAMESPACE}/{name}" for kind, name in self._unmarked}
         assert {*there} - lost == {*wanted}
-        for name, wished in wanted.items():
-            _granted(wished, there[name])
-            assert applied[wished] == there[name]
-        await operator.apply(*wish, unowned="adopt")
+        for name, obj in wanted.items():
+            _granted(obj, there[name])
+            assert applied[obj] == there[name]
+        await operator.apply(*desired, unowned="adopt")
         assert operator.wire.writes == []
 
     async def _edit(self, kind: type[KubeObject], name: str, what: str) -> None:
@@ -99,17 +99,17 @@ class Tale:
         self._unmarked.discard((kind.KIND.kind, name))
 
 
-def _granted(wished: Any, has: Any) -> None:
-    if isinstance(wished, ConfigMap):
-        assert (has.data or {})["x"] == (wished.data or {})["x"]
+def _granted(desired: Any, has: Any) -> None:
+    if isinstance(desired, ConfigMap):
+        assert (has.data or {})["x"] == (desired.data or {})["x"]
     else:
-        assert has.spec.size == wished.spec.size
+        assert has.spec.size == desired.spec.size
     labels = {key: value for key, value in (has.metadata.labels or {}).items() if key in "lm"}
-    assert labels == (wished.metadata.labels or {})
+    assert labels == (desired.metadata.labels or {})
 
 
 @given(st.lists(ACTIONS, max_size=12))
-def test_the_cluster_is_as_wished_whatever_happened_before(actions: list[Any]) -> None:
+def test_the_cluster_is_as_desired_whatever_happened_before(actions: list[Any]) -> None:
     async def work() -> None:
         api = MemoryApi()
         await api.install(*DEFINITIONS)

@@ -75,11 +75,11 @@ async def shop(act: Act) -> AsyncIterator[Shop]:
 
 
 TENANT = Tenant(metadata=ObjectMeta(name="t"))
-WISH: tuple[KubeObject, ...] = (config("a", x="1"), TENANT)
+DESIRED: tuple[KubeObject, ...] = (config("a", x="1"), TENANT)
 
 
 async def test_members_that_somebody_deletes_come_back_whether_or_not_they_refer_to_the_owner() -> None:
-    async with shop(lambda ctx: ctx.apply(*WISH)) as running:
+    async with shop(lambda ctx: ctx.apply(*DESIRED)) as running:
 
         async def complete() -> bool:
             tenants = [obj async for obj in running.client.list(Tenant)]
@@ -87,7 +87,7 @@ async def test_members_that_somebody_deletes_come_back_whether_or_not_they_refer
             return len(tenants) == len(configs) == 1
 
         await running.until(complete)
-        for member in WISH:
+        for member in DESIRED:
             await running.client.delete(type(member), member.metadata.name, member.metadata.namespace)
             await running.until(complete)
         assert not [run for run in running.runs if isinstance(run, Exception)]
@@ -95,7 +95,7 @@ async def test_members_that_somebody_deletes_come_back_whether_or_not_they_refer
 
 async def test_a_set_that_was_applied_ends_with_a_run_that_finds_nothing_to_do() -> None:
     """The events of its own writes trigger runs, and those write nothing."""
-    async with shop(lambda ctx: ctx.apply(*WISH)) as running:
+    async with shop(lambda ctx: ctx.apply(*DESIRED)) as running:
 
         async def quiet() -> bool:
             last = running.runs[-1] if running.runs else None

@@ -1,4 +1,4 @@
-"""What is wished is there, what was wished is not, and everybody else's is left alone."""
+"""What is desired is there, what was desired is not, and everybody else's is left alone."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ async def parent(world: World, name: str = "shop") -> list[str | None]:
 
 
 @on_a_server
-async def test_what_is_wished_is_created_marked_and_controlled_by_the_owner(world: World) -> None:
+async def test_what_is_desired_is_created_marked_and_controlled_by_the_owner(world: World) -> None:
     async with world.operator(ConfigMap, Widget) as operator:
-        wish = [config("a", x="1"), widget("w", size=3)]
-        applied = await operator.apply(*wish)
+        desired = [config("a", x="1"), widget("w", size=3)]
+        applied = await operator.apply(*desired)
         assert [type(obj).__name__ for obj in applied.plan.creates] == ["ConfigMap", "Widget"]
-        assert applied[wish[0]].data == {"x": "1"}
-        assert applied.get(wish[0]) is applied[wish[0]]
-        assert applied.get(config("not-wished")) is None
-        assert applied[wish[1]].spec.colour == "grey"
+        assert applied[desired[0]].data == {"x": "1"}
+        assert applied.get(desired[0]) is applied[desired[0]]
+        assert applied.get(config("not-desired")) is None
+        assert applied[desired[1]].spec.colour == "grey"
         there = await world.client.get(ConfigMap, "a", NAMESPACE)
     owner = controller_of(there.metadata)
     assert owner is not None
@@ -89,22 +89,22 @@ async def test_what_is_wished_is_created_marked_and_controlled_by_the_owner(worl
 
 
 @on_a_server
-async def test_what_is_as_wished_costs_no_request(world: World) -> None:
-    wish = [config("a", x="1"), widget("w", size=3)]
+async def test_what_is_as_desired_costs_no_request(world: World) -> None:
+    desired = [config("a", x="1"), widget("w", size=3)]
     async with world.operator(ConfigMap, Widget) as operator:
-        await operator.apply(*wish)
+        await operator.apply(*desired)
         for _ in range(3):
-            applied = await operator.apply(*wish)
+            applied = await operator.apply(*desired)
             assert operator.wire.requests == []
             assert not applied.plan
-            assert applied[wish[1]].spec.colour == "grey"
+            assert applied[desired[1]].spec.colour == "grey"
     async with world.operator(ConfigMap, Widget) as next_process:
-        assert not (await next_process.apply(*wish)).plan
+        assert not (await next_process.apply(*desired)).plan
         assert next_process.wire.requests == []
 
 
 @on_a_server
-async def test_what_is_not_wished_any_more_is_deleted_last(world: World) -> None:
+async def test_what_is_no_longer_desired_is_deleted_last(world: World) -> None:
     async with world.operator(ConfigMap, Widget) as operator:
         await operator.apply(config("a"), config("b"), widget("w"))
         await operator.apply(config("b"), config("c"))
@@ -115,7 +115,7 @@ async def test_what_is_not_wished_any_more_is_deleted_last(world: World) -> None
 
 
 @on_a_server
-async def test_fields_that_are_not_wished_any_more_are_given_up_and_others_are_kept(world: World) -> None:
+async def test_fields_that_are_no_longer_desired_are_given_up_and_others_are_kept(world: World) -> None:
     async with world.operator(ConfigMap) as operator:
         await operator.apply(config("a", labels={"mine": "1", "old": "1"}, x="1", y="2"))
         theirs = {"metadata": {"labels": {"theirs": "1"}}, "data": {"z": "3"}}
@@ -129,15 +129,17 @@ async def test_fields_that_are_not_wished_any_more_are_given_up_and_others_are_k
 @on_a_server
 async def test_what_others_add_to_a_map_costs_a_process_one_request(world: World) -> None:
     """It may have been added to a map that is applied as a whole: only the server knows."""
-    wish = config("a", x="1")
+    desired = config("a", x="1")
     async with world.operator(ConfigMap) as operator:
-        await operator.apply(wish)
+        await operator.apply(desired)
         await world.client.patch(ConfigMap, "a", NAMESPACE, MergePatch({"data": {"theirs": "1"}}))
     for _ in range(2):
         async with world.operator(ConfigMap) as operator:
-            assert 'data.theirs: "1" -> none, unless somebody else sets it' in str(await operator.plan(wish))
-            await operator.apply(wish)
-            await operator.apply(wish)
+            assert 'data.theirs: "1" -> none, unless somebody else sets it' in str(
+                await operator.plan(desired)
+            )
+            await operator.apply(desired)
+            await operator.apply(desired)
             assert operator.wire.requests == []
     assert (await world.client.get(ConfigMap, "a", NAMESPACE)).data == {"theirs": "1", "x": "1"}
 
@@ -157,13 +159,13 @@ async def test_what_somebody_changes_is_set_right(world: World) -> None:
 def test_what_a_full_read_shows_changed_or_gone_is_noticed(now: str) -> None:
     @on_a_server
     async def check(world: World) -> None:
-        wish = [config("a", x="1")]
+        desired = [config("a", x="1")]
         async with world.operator(ConfigMap) as operator:
-            await operator.apply(*wish)
-            assert not (await operator.apply(*wish)).plan
+            await operator.apply(*desired)
+            assert not (await operator.apply(*desired)).plan
             informer = operator._cache.informer(ConfigMap)
             there = {obj.key: obj for obj in informer.store.list()}
-            key = wish[0].key
+            key = desired[0].key
             version = str(int(informer.store.resource_version) + 1)
             if now == "gone":
                 del there[key]
@@ -171,7 +173,7 @@ def test_what_a_full_read_shows_changed_or_gone_is_noticed(now: str) -> None:
                 metadata = replace(there[key].metadata, resource_version=version)
                 there[key] = replace(there[key], metadata=metadata, data={"x": "2"})
             await informer.replace(Replace(there, version), ALL_NAMESPACES)
-            plan = (await operator.apply(*wish)).plan
+            plan = (await operator.apply(*desired)).plan
             assert (len(plan.creates), len(plan.updates)) == ((1, 0) if now == "gone" else (0, 1))
 
     check()
@@ -221,12 +223,12 @@ async def test_what_ensure_made_becomes_a_member_with_all_its_fields(world: Worl
         owner = await world.client.get(App, "shop", NAMESPACE)
         first = config("a", labels={"old": "1", "kept": "1"}, x="1")
         await operator.run(lambda ctx: ensure(ctx, first, owner=owner))
-        wish = config("a", labels={"kept": "1"}, x="1")
-        applied = await operator.apply(wish)
+        desired = config("a", labels={"kept": "1"}, x="1")
+        applied = await operator.apply(desired)
         assert applied.plan.updates[0].adopts
         labels = (await world.client.get(ConfigMap, "a", NAMESPACE)).metadata.labels or {}
         assert {key for key in labels if "/" not in key} == {"kept"}
-        assert not (await operator.apply(wish)).plan
+        assert not (await operator.apply(desired)).plan
 
 
 @on_a_server
@@ -345,9 +347,9 @@ async def test_a_member_that_does_not_fit_its_class_any_more_is_told_or_deleted(
     async with world.operator(Widget, ConfigMap) as earlier:
         await earlier.apply(widget("w", size=1))
     async with world.operator(Misfit, ConfigMap) as later:
-        wish = Misfit(metadata=ObjectMeta(name="w", namespace=NAMESPACE))
+        desired = Misfit(metadata=ObjectMeta(name="w", namespace=NAMESPACE))
         with pytest.raises(ApplyFailed, match=r"Widget default/w: .* does not fit Misfit"):
-            await later.apply(wish, config("a"))
+            await later.apply(desired, config("a"))
         assert [*await world.there(ConfigMap)] == ["ConfigMap default/a"]
         await later.apply(config("a"))
         assert {*await world.there(ConfigMap, Widget)} == {"ConfigMap default/a"}
@@ -377,13 +379,13 @@ async def test_members_out_of_the_owners_reach_carry_a_note_instead_of_a_referen
 
     await world.client.create(Namespace(metadata=ObjectMeta(name="far")))
     async with world.operator(ConfigMap, Tenant) as operator:
-        wish = [config("a", "far"), Tenant(metadata=ObjectMeta(name="t"))]
-        await operator.apply(*wish)
+        desired = [config("a", "far"), Tenant(metadata=ObjectMeta(name="t"))]
+        await operator.apply(*desired)
         for obj in (await world.there(ConfigMap, Tenant)).values():
             assert not obj.metadata.owner_references
             assert [*to_owner(App.KIND)(obj)] == [Key(NAMESPACE, "shop")]
             assert [*to_owner(Widget.KIND)(obj)] == []
-        await operator.apply(*wish)
+        await operator.apply(*desired)
         assert operator.wire.requests == []
         await operator.apply()
         assert not await world.there(ConfigMap, Tenant)
@@ -433,7 +435,7 @@ async def test_fields_that_cannot_be_changed_are_refused_or_the_object_is_made_a
 
 
 @on_a_server
-async def test_a_wish_that_is_wrong_in_itself_deletes_nothing(world: World) -> None:
+async def test_a_desired_object_that_is_wrong_in_itself_deletes_nothing(world: World) -> None:
     async with world.operator(Widget) as operator:
         await operator.apply(widget("w", serial="1"))
         before = await world.client.get(Widget, "w", NAMESPACE)
@@ -557,9 +559,9 @@ async def test_mistakes_are_told_before_anything_is_sent(world: World) -> None:
         ([config("a")], {"immutable": "delete"}, "immutable='delete': one of refuse, recreate"),
     ]
     async with world.operator(ConfigMap) as operator:
-        for wish, options, message in mistakes:
+        for desired, options, message in mistakes:
             with pytest.raises(ValueError, match=message):
-                await operator.apply(*wish, **options)
+                await operator.apply(*desired, **options)
             assert operator.wire.requests == []
         with pytest.raises(
             UndeclaredKind, match=r"apps does not say that it applies a Widget: .*=\[Widget\]"

@@ -1,4 +1,4 @@
-"""Whatever is wished: what the author said is what the server has, and nothing is sent twice."""
+"""Whatever is desired: what the author said is what the server has, and nothing is sent twice."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Spec(Struct):
     loose: Mapping[str, Any] | None = None
 
 
-class Wish(KubeObject, group="example.com", version="v1", plural="wishes"):
+class Sample(KubeObject, group="example.com", version="v1", plural="samples"):
     spec: Spec = field(default_factory=Spec)
 
 
@@ -83,11 +83,11 @@ SPEC = {
 DEFINITION = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
-    "metadata": {"name": "wishes.example.com"},
+    "metadata": {"name": "samples.example.com"},
     "spec": {
         "group": "example.com",
         "scope": "Namespaced",
-        "names": {"kind": "Wish", "plural": "wishes", "singular": "wish", "listKind": "WishList"},
+        "names": {"kind": "Sample", "plural": "samples", "singular": "sample", "listKind": "SampleList"},
         "versions": [
             {
                 "name": "v1",
@@ -155,8 +155,8 @@ class Counting:
         return getattr(self._transport, name)
 
 
-def run(*wishes: Spec, learned: bool = True) -> list[Any]:
-    """What the server has after each of the wishes, checked on the way."""
+def run(*specs: Spec, learned: bool = True) -> list[Any]:
+    """What the server has after each of the specs, checked on the way."""
 
     async def work() -> list[Any]:
         api = MemoryApi()
@@ -165,25 +165,25 @@ def run(*wishes: Spec, learned: bool = True) -> list[Any]:
         client = Client(api.client().config, transport=transport)
         ensuring = Ensuring(client)
         states: list[Any] = []
-        for spec in wishes:
-            wish = Wish(metadata=ObjectMeta(name="a", namespace="default"), spec=spec)
+        for spec in specs:
+            desired = Sample(metadata=ObjectMeta(name="a", namespace="default"), spec=spec)
             before = states[-1] if states else None
-            await ensuring(wish)
-            raw = await client.raw("GET", "/apis/example.com/v1/namespaces/default/wishes/a")
+            await ensuring(desired)
+            raw = await client.raw("GET", "/apis/example.com/v1/namespaces/default/samples/a")
             states.append(json.loads(raw.body)["spec"])
-            assert_granted(json.loads(encode(wish))["spec"], states[-1], before or {}, SPEC)
+            assert_granted(json.loads(encode(desired))["spec"], states[-1], before or {}, SPEC)
             transport.sent = 0
             for again in (ensuring, *([] if learned else [Ensuring(client)])):
-                assert await again(wish) is Ensured.UNCHANGED
+                assert await again(desired) is Ensured.UNCHANGED
             assert transport.sent == 0
         return states
 
     return asyncio.run(work())
 
 
-def assert_granted(wish: Any, has: Any, had: Any, schema: Any) -> None:
-    """The members that the wish names are as wished, the others as they were or as the definition has them."""
-    for name, value in wish.items():
+def assert_granted(desired: Any, has: Any, had: Any, schema: Any) -> None:
+    """The desired members are as desired, the others as they were or as the definition has them."""
+    for name, value in desired.items():
         match name, value:
             case "nested", _:
                 assert_granted(value, has[name], (had or {}).get(name, {}), schema[name]["properties"])
@@ -202,7 +202,7 @@ def assert_granted(wish: Any, has: Any, had: Any, schema: Any) -> None:
             case _:
                 assert has[name] == value
                 assert type(has[name]) is type(value) or isinstance(value, tuple | float)
-    for name in schema.keys() - wish.keys():
+    for name in schema.keys() - desired.keys():
         default = [schema[name]["default"]] if "default" in schema[name] else []
         assert has.get(name) in ([had[name]] if name in had else default or [None])
 
@@ -220,10 +220,10 @@ AMOUNTS = {
 }
 
 
-def _within(wish: Any, has: Any) -> bool:
-    if isinstance(wish, dict):
-        return isinstance(has, dict) and all(_within(value, has.get(key)) for key, value in wish.items())
-    return type(wish) is type(has) and bool(wish == has)
+def _within(desired: Any, has: Any) -> bool:
+    if isinstance(desired, dict):
+        return isinstance(has, dict) and all(_within(value, has.get(key)) for key, value in desired.items())
+    return type(desired) is type(has) and bool(desired == has)
 
 
 @given(st.lists(SPECS, min_size=1, max_size=3))
@@ -232,8 +232,8 @@ def _within(wish: Any, has: Any) -> bool:
 @example([Spec(requests={"cpu": "1"}), Spec(requests={"cpu": "1000m"}), Spec(requests={"cpu": "2"})])
 @example([Spec(switch=1), Spec(switch=None), Spec(switch=None)])
 @example([Spec(options={"a": "b"}), Spec(options={})])
-def test_the_server_has_what_was_wished_and_the_second_ensure_sends_nothing(wishes: list[Spec]) -> None:
-    run(*wishes, learned=False)
+def test_the_server_has_what_was_desired_and_the_second_ensure_sends_nothing(specs: list[Spec]) -> None:
+    run(*specs, learned=False)
 
 
 def test_a_value_equal_to_its_class_default_is_sent() -> None:

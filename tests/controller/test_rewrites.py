@@ -19,7 +19,7 @@ def test_what_the_server_made_of_a_value_is_not_sent_again() -> None:
     assert memory.without_known(KIND, {**patch, "d": 1}, {"a": {"b": "stored"}}) == {"d": 1}
 
 
-def test_another_wish_another_state_another_place_and_another_kind_are_sent() -> None:
+def test_another_desired_value_another_state_another_place_and_another_kind_are_sent() -> None:
     memory = Rewrites()
     memory.learn(KIND, None, {"a": "sent"}, {"a": "stored"})
     for patch, live in [

@@ -34,8 +34,8 @@ def there(*conditions: Condition, **more: Any) -> AppStatus:
 
 
 def test_generations_are_filled_in_where_they_are_not_said() -> None:
-    wish = AppStatus(conditions=(cond(), cond("Other", observed_generation=3)))
-    done = completed(wish, None, generation=7, now=NOW)
+    desired = AppStatus(conditions=(cond(), cond("Other", observed_generation=3)))
+    done = completed(desired, None, generation=7, now=NOW)
     assert done.observed_generation == 7
     assert [each.observed_generation for each in done.conditions] == [7, 3]
     assert completed(AppStatus(observed_generation=5), None, generation=7, now=NOW).observed_generation == 5
@@ -90,8 +90,8 @@ def test_what_no_schema_takes_is_refused_before_it_is_sent(
 
 
 def test_a_message_that_is_too_long_is_cut_and_shows_it() -> None:
-    wish = AppStatus(conditions=(cond(message="x" * 40_000),))
-    (done,) = completed(wish, None, generation=1, now=NOW).conditions
+    desired = AppStatus(conditions=(cond(message="x" * 40_000),))
+    (done,) = completed(desired, None, generation=1, now=NOW).conditions
     assert len(done.message) == 32_768
     assert done.message.endswith("...")
 
@@ -108,17 +108,17 @@ STATUSES = st.builds(
 
 @given(STATUSES, st.none() | STATUSES)
 def test_once_stated_it_stays_stated_and_nobody_elses_is_lost(
-    wish: AppStatus, live: AppStatus | None
+    desired: AppStatus, live: AppStatus | None
 ) -> None:
-    target = stating(wish, live)
-    assert stating(wish, target) is target
-    assert {each.type: each for each in wish.conditions}.items() <= {
+    target = stating(desired, live)
+    assert stating(desired, target) is target
+    assert {each.type: each for each in desired.conditions}.items() <= {
         each.type: each for each in target.conditions
     }.items()
-    assert wish.url in (None, target.url)
+    assert desired.url in (None, target.url)
     if live is not None:
         assert {each.type for each in live.conditions} <= {each.type for each in target.conditions}
-        assert target.url == (wish.url or live.url)
+        assert target.url == (desired.url or live.url)
 
 
 @given(STATUSES, STATUSES)

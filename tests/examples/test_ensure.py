@@ -106,7 +106,7 @@ async def test_foreign_fields_within_list_items_are_kept(server: LittleServer) -
     ]
 
 
-async def test_a_list_gets_the_items_and_the_order_that_are_wished(server: LittleServer) -> None:
+async def test_a_list_gets_the_items_and_the_order_that_are_desired(server: LittleServer) -> None:
     await make(server, thing(1, Part(name="a", image="x")))
     assert await make(server, thing(1, Part(name="b"), Part(name="a", image="x"))) is Ensured.PATCHED
     assert server.objects["Thing", NAMESPACE, "thing"]["spec"]["parts"] == [

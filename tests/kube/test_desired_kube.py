@@ -155,19 +155,19 @@ class Desk:
 async def test_what_a_website_owns_is_applied_once(kube_client: Client, namespace: str) -> None:
     """With all that the API server adds and rewrites, and with what other controllers write."""
     async with Desk(kube_client, namespace, ServerFiles, Service, Ingress, Deployment).working() as desk:
-        wish = website(namespace)
-        assert len((await desk.apply(*wish)).plan.creates) == 4
-        assert not (await desk.apply(*wish)).plan
+        desired = website(namespace)
+        assert len((await desk.apply(*desired)).plan.creates) == 4
+        assert not (await desk.apply(*desired)).plan
         status = MergePatch({"status": {"observedGeneration": 1, "replicas": 1}})
-        name = wish[3].metadata.name
+        name = desired[3].metadata.name
         await kube_client.patch(Deployment, name, namespace, status, subresource="status")
         await kube_client.patch(Deployment, name, namespace, MergePatch({"spec": {"minReadySeconds": 3}}))
-        assert not (await desk.apply(*wish)).plan
-        assert [obj.KIND.kind for obj in (await desk.apply(*wish[:3])).plan.deletes] == ["Deployment"]
-        assert not (await desk.apply(*wish[:3])).plan
+        assert not (await desk.apply(*desired)).plan
+        assert [obj.KIND.kind for obj in (await desk.apply(*desired[:3])).plan.deletes] == ["Deployment"]
+        assert not (await desk.apply(*desired[:3])).plan
 
 
-async def test_fields_that_are_not_wished_any_more_are_given_up(kube_client: Client, namespace: str) -> None:
+async def test_fields_that_are_no_longer_desired_are_given_up(kube_client: Client, namespace: str) -> None:
     def config(**labels: str) -> ConfigMap:
         return ConfigMap(metadata=ObjectMeta(name="a", namespace=namespace, labels=labels), data={"x": "1"})
 
@@ -230,13 +230,15 @@ async def test_kubectl_finds_the_set_respects_its_tool_and_can_take_it_over(
     kube_client: Client, namespace: str, kubeconfig: Path, tmp_path: Path
 ) -> None:
     kubectl = Kubectl(kubeconfig, namespace, tmp_path)
-    wish = [ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace)) for name in ("kept", "unwanted")]
+    desired = [
+        ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace)) for name in ("kept", "unwanted")
+    ]
     manifest = json.dumps(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}, "data": {"x": "1"}}
     )
     pruning = ("apply", "-f", "-", "--prune", "--applyset=shops.desired.example.com/shop", "--server-side")
     async with Desk(kube_client, namespace, ConfigMap).working() as desk:
-        await desk.apply(*wish)
+        await desk.apply(*desired)
         shop = await kube_client.get(Shop, "shop", namespace)
         part_of = shop.metadata.label("applyset.kubernetes.io/id")
         listed = await kubectl("get", "configmaps", "-l", f"{PART_OF}={part_of}", "-o", "name")
@@ -254,4 +256,4 @@ async def test_kubectl_finds_the_set_respects_its_tool_and_can_take_it_over(
             await kube_client.get(ConfigMap, "unwanted", namespace)
         # And now it is kubectl's.
         with pytest.raises(Exception, match="is the parent of an ApplySet of kubectl"):
-            await desk.apply(*wish)
+            await desk.apply(*desired)

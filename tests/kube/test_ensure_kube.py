@@ -136,8 +136,8 @@ async def test_another_amount_is_sent(kube_client: Client, namespace: str) -> No
         ("1000m", Ensured.PATCHED),
         ("1000m", Ensured.UNCHANGED),
     ]:
-        wish = workload(namespace, resources=Resources(limits={"cpu": amount}))
-        assert await process.ensure(wish) is outcome
+        desired = workload(namespace, resources=Resources(limits={"cpu": amount}))
+        assert await process.ensure(desired) is outcome
 
 
 async def test_what_is_not_said_stays_with_the_server_and_with_others(
@@ -196,24 +196,24 @@ async def test_a_value_that_the_server_rewrites_is_sent_once_by_a_process(
     kube_client: Client, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """`""` for a field with a default: the author should have said None, and is told so."""
-    wish = EmptyStrings(
+    desired = EmptyStrings(
         metadata=ObjectMeta(name="a", namespace=namespace),
         spec=ServiceSpec(selector=LABELS, ports=(Port(port=80),)),
     )
     process = Process(kube_client)
-    assert await process.ensure(wish) is Ensured.CREATED
-    assert await process.ensure(wish) is Ensured.UNCHANGED
+    assert await process.ensure(desired) is Ensured.CREATED
+    assert await process.ensure(desired) is Ensured.UNCHANGED
     told = {vars(record)["fields"]["field"] for record in caplog.records}
     assert told == {"/spec/type", "/spec/ports", "/spec/sessionAffinity"}
     # Another process has to ask once.
     process = Process(kube_client)
-    assert await process.ensure(wish) is Ensured.PATCHED
-    assert await process.ensure(wish) is Ensured.UNCHANGED
+    assert await process.ensure(desired) is Ensured.PATCHED
+    assert await process.ensure(desired) is Ensured.UNCHANGED
     # And what was learned hides no real difference.
     await kube_client.patch(
         EmptyStrings, "a", namespace, MergePatch({"spec": {"sessionAffinity": "ClientIP"}})
     )
-    assert await process.ensure(wish) is Ensured.PATCHED
+    assert await process.ensure(desired) is Ensured.PATCHED
     assert (await kube_client.get(EmptyStrings, "a", namespace)).spec.session_affinity == "None"
 
 

@@ -231,11 +231,11 @@ Controller(
 # Desired sets, and what is left to say of them.
 
 
-async def wish(ctx: Context, site: Site) -> Iterable[KubeObject]:
+async def desired(ctx: Context, site: Site) -> Iterable[KubeObject]:
     return [ConfigMap(data={"theme": site.spec.theme})]
 
 
-async def wishes(ctx: Context, site: Site) -> AsyncIterator[KubeObject]:
+async def streamed(ctx: Context, site: Site) -> AsyncIterator[KubeObject]:
     yield ConfigMap(data={"theme": site.spec.theme})
 
 
@@ -255,10 +255,10 @@ async def desires(ctx: Context, site: Site) -> None:
     assert_type(applied[Theme()].color, str)
 
 
-generator = Generator(wish, then=then)
+generator = Generator(desired, then=then)
 assert_type(generator, Generator[Site])
 assert_type(generator.cleanup("example.com/pages"), Finalizer[Site])
-assert_type(Generator(wishes), Generator[Site])
+assert_type(Generator(streamed), Generator[Site])
 
 
 # Statuses, finalizers, related kinds.

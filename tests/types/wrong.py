@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from right import App, AppStatus, by_theme, labelled, manager, told, unmake, wish
+from right import App, AppStatus, by_theme, labelled, manager, told, unmake, desired
 from right import Anything, OldSite, Site, Sites, Theme, reconcile, sites_of, theme_changed, theme_of, upgraded, with_theme
 
 from kubeshard import BlockingReconciler, ConfigMap, Context, Controller, Index, Key, Reconciler, Result, Watch
@@ -149,7 +149,7 @@ async def lacks(ctx: Context, site: Site) -> None:
     await ctx.apply(ConfigMap(), immutable="delete")  # mistake: refuse or recreate
     await ctx.apply(ConfigMap(), owner="site")  # mistake: an owner is an object
     (await ctx.plan(ConfigMap())).objects  # mistake: a plan has done nothing
-    (await ctx.apply(ConfigMap()))[ConfigMap()].spec  # mistake: of the class of the wish
+    (await ctx.apply(ConfigMap()))[ConfigMap()].spec  # mistake: of the class of the desired object
     ctx.apply(ConfigMap()).plan  # mistake: not awaited
 
 
@@ -164,8 +164,8 @@ def generates_at_once(ctx: Context, site: Site) -> list[KubeObject]: ...  # type
 
 Generator(strings)  # mistake: objects, not names
 Generator(generates_at_once)  # mistake: not async
-Generator(wish, then=generates_for_theme)  # mistake: it is given what was applied, too
-Generator(wish, unowned="take")  # mistake: refuse or adopt
+Generator(desired, then=generates_for_theme)  # mistake: it is given what was applied, too
+Generator(desired, unowned="take")  # mistake: refuse or adopt
 Controller(name="a", reconciler=Generator(generates_for_theme), primary=Site)  # mistake: of another class
 
 # -- statuses, finalizers, related kinds

@@ -299,9 +299,9 @@ async def test_what_somebody_made_of_the_first_roles_stays():
 
 async def test_a_decision_rests_on_the_roles_of_the_moment():
     asked = Asked()
-    wish = Attributes("get", group="x", resource="things")
+    attributes = Attributes("get", group="x", resource="things")
     jo = TOKENS["jo"]
-    assert not asked.gate.authorizer.decide(jo, wish).allowed
+    assert not asked.gate.authorizer.decide(jo, attributes).allowed
     await asked.must(f"{RBAC}/clusterroles", cluster_role("a", "get"))
     binding = {
         "metadata": {"name": "a"},
@@ -309,11 +309,11 @@ async def test_a_decision_rests_on_the_roles_of_the_moment():
         "subjects": [{"kind": "Group", "name": "dev"}],
     }
     await asked.must(f"{RBAC}/clusterrolebindings", binding)
-    assert asked.gate.authorizer.decide(jo, wish).allowed
-    assert not asked.gate.authorizer.decide(dataclasses.replace(jo, groups=()), wish).allowed
+    assert asked.gate.authorizer.decide(jo, attributes).allowed
+    assert not asked.gate.authorizer.decide(dataclasses.replace(jo, groups=()), attributes).allowed
     role = asked.server.store.get(CLUSTER_ROLES, Key("", "a"))
     await asked("PUT", f"{RBAC}/clusterroles/a", {**role, "rules": None})
-    assert not asked.gate.authorizer.decide(jo, wish).allowed
+    assert not asked.gate.authorizer.decide(jo, attributes).allowed
 
 
 # Coverage of rules, against what they allow.
@@ -330,7 +330,7 @@ RULE = st.fixed_dictionaries(
         for name, words in WORDS.items()
     }
 )
-WISH = st.builds(
+ATTRIBUTES = st.builds(
     Attributes,
     st.sampled_from(["get", "list", "delete"]),
     group=st.sampled_from(["", "apps", "batch"]),
@@ -340,12 +340,12 @@ WISH = st.builds(
 )
 
 
-@given(st.lists(RULE, max_size=3), st.lists(RULE, max_size=3), WISH)
-def test_nobody_gives_more_than_they_have(held, given_away, wish):
+@given(st.lists(RULE, max_size=3), st.lists(RULE, max_size=3), ATTRIBUTES)
+def test_nobody_gives_more_than_they_have(held, given_away, attributes):
     if rules.missing(held, given_away):
         return
-    if any(rules.allows(rule, wish) for rule in given_away):
-        assert any(rules.allows(rule, wish) for rule in held)
+    if any(rules.allows(rule, attributes) for rule in given_away):
+        assert any(rules.allows(rule, attributes) for rule in held)
 
 
 @given(st.lists(RULE, max_size=3))

@@ -250,8 +250,8 @@ async def test_approving_and_signing_need_rights_on_the_signer(api, asked, name)
             assert (await api.create(f"{RBAC}/{plural}", made)).status == 201
 
     async def may(verb, resource):
-        wish = {"group": "certificates.k8s.io", "resource": resource, "verb": verb, "name": SIGNER}
-        review = {"spec": {"user": mine, "resourceAttributes": wish}}
+        attributes = {"group": "certificates.k8s.io", "resource": resource, "verb": verb, "name": SIGNER}
+        review = {"spec": {"user": mine, "resourceAttributes": attributes}}
         answer = await api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
         return answer["status"]["allowed"]
 

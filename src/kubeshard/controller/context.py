@@ -16,7 +16,7 @@ from kubeshard.client.client import Client
 from kubeshard.controller.desired.known import Whose
 from kubeshard.controller.desired.plan import Applied, Plan
 from kubeshard.controller.desired.planning import Unowned
-from kubeshard.controller.desired.sets import DesiredSets, Immutable, Wish
+from kubeshard.controller.desired.sets import ApplyRequest, DesiredSets, Immutable
 from kubeshard.controller.elsewhere import Elsewhere, Surroundings
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.in_flight import Run
@@ -96,7 +96,7 @@ class Context:
         self.reconcile_id = reconcile_id
         self._wanted = wanted
         self._sets = sets or DesiredSets("kubeshard", ())
-        self._applied: dict[Whose, Wish] | None = {}
+        self._applied: dict[Whose, ApplyRequest] | None = {}
         """What this run has applied; None outside a run."""
         self._rewrites = self._sets.rewrites
         """How the API server stores what the controller sends."""
@@ -207,12 +207,12 @@ class Context:
         `base=` in the same run. Raises ApplyFailed with the errors of all objects that failed; Conflict and similar
         errors after stale reads; ValueError, WrongNamespace, UndeclaredKind, AnothersApplySet.
         """
-        wish = Wish(objects, owner, set, unowned, immutable)
+        request = ApplyRequest(objects, owner, set, unowned, immutable)
         if self._applied is None:
-            return await self._sets.apply(self, self._reader, self._writes, wish)
-        wish.check_beside(self._applied.get(wish.whose))
-        applied = await self._sets.apply(self, self._reader, self._writes, wish)
-        self._applied[wish.whose] = wish
+            return await self._sets.apply(self, self._reader, self._writes, request)
+        request.check_beside(self._applied.get(request.whose))
+        applied = await self._sets.apply(self, self._reader, self._writes, request)
+        self._applied[request.whose] = request
         return applied
 
     async def plan(
@@ -223,7 +223,9 @@ class Context:
         unowned: Unowned = "refuse",
     ) -> Plan:
         """What `apply` would do now. Writes nothing."""
-        return await self._sets.plan(self, self._reader, self._writes, Wish(objects, owner, set, unowned))
+        return await self._sets.plan(
+            self, self._reader, self._writes, ApplyRequest(objects, owner, set, unowned)
+        )
 
     async def status(self, obj: T, status: Struct) -> T:
         """Makes `status` everything that this controller states about the object, and returns the updated object.

@@ -65,7 +65,7 @@ def _merged_metadata(live: ObjectMeta, desired: ObjectMeta) -> ObjectMeta:
     return msgspec.structs.replace(live, labels=labels, annotations=annotations)
 
 
-def _with(live: Mapping[str, str] | None, wish: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    if not wish or (live is not None and wish.items() <= live.items()):
+def _with(live: Mapping[str, str] | None, desired: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    if not desired or (live is not None and desired.items() <= live.items()):
         return live
-    return {**(live or {}), **wish}
+    return {**(live or {}), **desired}

@@ -1,15 +1,15 @@
-"""What an object becomes when somebody's wish is laid over it.
+"""What an object becomes when what is desired of it is laid over it.
 
-| part of the wish | what becomes of the live value |
+| desired value | what becomes of the live value |
 |---|---|
 | a field left at its default of None or UNSET, a default of a class that omits defaults | kept |
 | None where it is not the default | removed |
 | a struct | its fields, each by these rules |
-| a map whose members are declared as `Any` | the members that the wish names, each by these rules; None removes |
-| another map | exactly the wish; members that are in both by these rules |
-| a list | exactly the wish; items that are in both by these rules |
+| a map whose members are declared as `Any` | the desired members, each by these rules; None removes |
+| another map | exactly the desired one; members that are in both by these rules |
+| a list | exactly the desired one; items that are in both by these rules |
 | a quantity of the same amount | kept |
-| another value | the wish |
+| another value | the desired value |
 
 The first row is what a create does not send either (see `Struct`). Items are in both lists when their `name` is;
 where not all items have names of their own, when they have the same place in lists of the same length. An empty
@@ -33,11 +33,11 @@ S = TypeVar("S", bound=msgspec.Struct)
 _ABSENT = (None, UNSET)
 
 
-def overlaid(live: S, wish: S, *, without: tuple[str, ...] = ()) -> S:
-    """`live` with what `wish` says, but for the fields `without`; `live` itself where that changes nothing."""
+def overlaid(live: S, desired: S, *, without: tuple[str, ...] = ()) -> S:
+    """`live` with what `desired` says, but for the fields `without`; `live` itself where that changes nothing."""
     changes = {}
-    for name, unsaid, exact, any_member, quantity in _fields(type(wish), without):
-        value, have = getattr(wish, name), getattr(live, name)
+    for name, unsaid, exact, any_member, quantity in _fields(type(desired), without):
+        value, have = getattr(desired, name), getattr(live, name)
         if (exact and value == have) or value is UNSET:
             continue
         if unsaid is not _SAID and value == unsaid:
@@ -86,7 +86,7 @@ class _Field(NamedTuple):
     """The value that is not sent; `_SAID` where all are."""
     exact: bool
     """Whether equal values are the same JSON: where anything may stand, True equals 1. A look at this first is why
-    an object that is as wished costs about what comparing it costs.
+    an object that is as desired costs about what comparing it costs.
     """
     any_member: bool
     """Whether members of the map, or of maps within it, are declared as `Any`."""
@@ -147,25 +147,25 @@ def _hints(type_: type[msgspec.Struct]) -> dict[str, Any]:
         return {}
 
 
-def _laid_over(live: Any, wish: Any, any_member: bool, quantity: bool) -> Any:
-    match wish:
+def _laid_over(live: Any, desired: Any, any_member: bool, quantity: bool) -> Any:
+    match desired:
         case None:
             return live if live in _ABSENT else None
         case msgspec.Struct():
-            return overlaid(live, wish) if type(live) is type(wish) else wish
+            return overlaid(live, desired) if type(live) is type(desired) else desired
         case Mapping():
-            return _map(live, wish, any_member, quantity)
+            return _map(live, desired, any_member, quantity)
         case list() | tuple():
-            return _list(live, wish, any_member)
-    same = live == wish and isinstance(live, bool) == isinstance(wish, bool)
-    return live if same or (quantity and same_quantity(live, wish)) else wish
+            return _list(live, desired, any_member)
+    same = live == desired and isinstance(live, bool) == isinstance(desired, bool)
+    return live if same or (quantity and same_quantity(live, desired)) else desired
 
 
-def _map(live: Any, wish: Mapping[Any, Any], any_member: bool, quantity: bool) -> Any:
+def _map(live: Any, desired: Mapping[Any, Any], any_member: bool, quantity: bool) -> Any:
     if not isinstance(live, Mapping):
-        return live if not wish and live in _ABSENT else wish
+        return live if not desired and live in _ABSENT else desired
     new = dict(live) if any_member else {}
-    for key, value in wish.items():
+    for key, value in desired.items():
         if value is None and any_member:
             new.pop(key, None)
         elif key in live:
@@ -175,12 +175,12 @@ def _map(live: Any, wish: Mapping[Any, Any], any_member: bool, quantity: bool) -
     return live if new.keys() == live.keys() and all(new[key] is live[key] for key in new) else new
 
 
-def _list(live: Any, wish: Sequence[Any], any_member: bool) -> Any:
+def _list(live: Any, desired: Sequence[Any], any_member: bool) -> Any:
     if not isinstance(live, list | tuple):
-        return live if not wish and live in _ABSENT else wish
+        return live if not desired and live in _ABSENT else desired
     new = [
         item if place is None else _laid_over(live[place], item, any_member, quantity=False)
-        for place, item in zip(pairs(live, wish), wish, strict=True)
+        for place, item in zip(pairs(live, desired), desired, strict=True)
     ]
     same = len(new) == len(live) and all(a is b for a, b in zip(new, live, strict=True))
     return live if same else type(live)(new)

@@ -49,7 +49,7 @@ def controller_of(meta: ObjectMeta) -> OwnerReference | None:
 def is_controlled_by(meta: ObjectMeta, owner: KubeObject) -> bool:
     """Whether the reference of its controller is `controller_reference(owner)`."""
     current, kind = controller_of(meta), getattr(owner, "KIND", None)
-    return (  # without making that reference, for an object that is as wished
+    return (  # without making that reference, for an object that is as desired
         current is not None
         and kind is not None
         and current.uid == owner.metadata.uid != ""

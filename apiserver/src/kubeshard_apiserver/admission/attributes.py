@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from kubeshard.core.kinds import GroupResource, Kind
-from kubeshard_apiserver.access.authorizer import Attributes as Wish
+from kubeshard_apiserver.access.authorizer import Attributes as AccessAttributes
 from kubeshard_apiserver.access.user import User, account_groups, account_name, user_info
 from kubeshard_apiserver.cel.authorization import authorizer
 from kubeshard_apiserver.model import Rights, Target, in_version
@@ -61,14 +61,16 @@ class Attributes:
         """Of the object, in the version of the request."""
         return self.sent or self.requested.strategy
 
-    def decide(self, wish: Mapping[str, Any]) -> tuple[bool, str]:
+    def decide(self, attributes: Mapping[str, Any]) -> tuple[bool, str]:
         """The authorizer's answer to a check that an expression has built."""
         user = self.options.user
-        if account := wish.get("account"):
+        if account := attributes.get("account"):
             namespace, name = account
             user = User(account_name(namespace, name), groups=account_groups(namespace))
         fields = ("path", "group", "resource", "subresource", "namespace", "name")
-        wanted = Wish(wish["verb"], **{field: wish.get(field, "") for field in fields})
+        wanted = AccessAttributes(
+            attributes["verb"], **{field: attributes.get(field, "") for field in fields}
+        )
         decision = self.options.rights.authorizer.decide(user, wanted)
         return decision.allowed, decision.reason
 

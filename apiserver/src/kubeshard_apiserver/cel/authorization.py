@@ -11,12 +11,13 @@ from contextvars import ContextVar
 from typing import Any
 
 Decide = Callable[[Mapping[str, Any]], tuple[bool, str]]
-"""Whether a wish is allowed, and why. Its fields: `verb`, `path`, `group`, `resource`, `subresource`, `namespace`,
-`name`, and `account` (namespace and name) of a service account to ask for instead of the user.
+"""Whether a request with these attributes is allowed, and why. They are `verb`, `path`, `group`, `resource`,
+`subresource`, `namespace`, `name`, and `account` (namespace and name) of a service account to ask for instead of the
+user.
 """
 
 _DECIDE: ContextVar[Decide] = ContextVar("decide")
-_MARK = "$wish"
+_MARK = "$attributes"
 
 
 @contextmanager
@@ -29,25 +30,25 @@ def deciding(decide: Decide) -> Iterator[None]:
 
 
 def authorizer(**request: str) -> dict[str, Any]:
-    """The variable. `request` is the wish that `authorizer.requestResource` stands for, without its verb."""
+    """The variable. `request` has the attributes that `authorizer.requestResource` stands for, without its verb."""
     return {_MARK: True, "requestResource": {_MARK: True, **request}}
 
 
 def step(field: str) -> Callable[[dict[str, Any], str], dict[str, Any]]:
-    """A function that adds a field to the wish."""
+    """A function that adds an attribute."""
 
-    def with_field(wish: dict[str, Any], value: str) -> dict[str, Any]:
-        return {**_checked(wish), field: value}
+    def with_field(attributes: dict[str, Any], value: str) -> dict[str, Any]:
+        return {**_checked(attributes), field: value}
 
     return with_field
 
 
-def service_account(wish: dict[str, Any], namespace: str, name: str) -> dict[str, Any]:
-    return {**_checked(wish), "account": [namespace, name]}
+def service_account(attributes: dict[str, Any], namespace: str, name: str) -> dict[str, Any]:
+    return {**_checked(attributes), "account": [namespace, name]}
 
 
-def check(wish: dict[str, Any], verb: str) -> dict[str, Any]:
-    allowed, reason = _DECIDE.get()({**_checked(wish), "verb": verb})
+def check(attributes: dict[str, Any], verb: str) -> dict[str, Any]:
+    allowed, reason = _DECIDE.get()({**_checked(attributes), "verb": verb})
     return {"$allowed": allowed, "$reason": reason}
 
 
@@ -69,10 +70,10 @@ def error(decision: dict[str, Any]) -> str:
     return ""
 
 
-def _checked(wish: dict[str, Any]) -> dict[str, Any]:
-    if _MARK not in wish:
+def _checked(attributes: dict[str, Any]) -> dict[str, Any]:
+    if _MARK not in attributes:
         raise ValueError("no such overload")
-    return wish
+    return attributes
 
 
 def _decided(decision: dict[str, Any]) -> dict[str, Any]:

@@ -118,14 +118,14 @@ def _rules(question: Question, obj: Object) -> Object:
 
 
 def _decided(question: Question, obj: Object, user: User, spec: Mapping[str, Any]) -> Object:
-    decision = question.gate.rights.authorizer.decide(user, _wish(spec))
+    decision = question.gate.rights.authorizer.decide(user, _attributes(spec))
     status: dict[str, Any] = {"allowed": decision.allowed}
     if decision.reason:
         status["reason"] = decision.reason
     return {**obj, "status": status}
 
 
-def _wish(spec: Mapping[str, Any]) -> Attributes:
+def _attributes(spec: Mapping[str, Any]) -> Attributes:
     if (path := spec.get("nonResourceAttributes")) is not None:
         return Attributes(path.get("verb", ""), path.get("path", ""))
     asked = spec["resourceAttributes"]

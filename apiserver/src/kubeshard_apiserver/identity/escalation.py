@@ -100,9 +100,9 @@ def check_signer(authorizer: Authorizer, user: User, target: Target, new: Object
     if verb == "sign" and new["status"] == old["status"]:
         return
     signer = old["spec"]["signerName"]
-    wish = Attributes(verb, group=_REQUESTS.group, version="*", resource="signers")
+    attributes = Attributes(verb, group=_REQUESTS.group, version="*", resource="signers")
     for name in (signer, f"{signer.partition('/')[0]}/*"):
-        if authorizer.decide(user, replace(wish, name=name)).allowed:
+        if authorizer.decide(user, replace(attributes, name=name)).allowed:
             return
     problem = f'user not permitted to {verb} requests with signerName "{signer}"'
     raise forbidden(_REQUESTS, target.name, problem)

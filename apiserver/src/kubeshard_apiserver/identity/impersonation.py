@@ -73,7 +73,7 @@ class Impersonation:
         self._authorizer = authorizer
         self._worked: dict[str, str] = {}
 
-    def become(self, requestor: User, wanted: Wanted, wish: Attributes) -> User:
+    def become(self, requestor: User, wanted: Wanted, attributes: Attributes) -> User:
         """Raises Forbidden."""
         modes = _modes(requestor, wanted)
         last = self._worked.get(requestor.name)
@@ -82,7 +82,7 @@ class Impersonation:
         refusal: Forbidden | None = None
         for mode in modes:
             try:
-                user = self._checked(mode, requestor, wanted, wish)
+                user = self._checked(mode, requestor, wanted, attributes)
             except Forbidden as error:
                 refusal = refusal or error
             else:
@@ -94,10 +94,10 @@ class Impersonation:
             raise AssertionError("the old mode is always tried")
         raise refusal
 
-    def _checked(self, mode: str, requestor: User, wanted: Wanted, wish: Attributes) -> User:
+    def _checked(self, mode: str, requestor: User, wanted: Wanted, attributes: Attributes) -> User:
         if mode == _LEGACY:
             return self._allowed(requestor, wanted, _LEGACY, "")
-        self._check(requestor, replace(wish, verb=f"impersonate-on:{mode}:{wish.verb}"))
+        self._check(requestor, replace(attributes, verb=f"impersonate-on:{mode}:{attributes.verb}"))
         return self._allowed(requestor, wanted, f"impersonate:{mode}", _AUTHENTICATION)
 
     def _allowed(self, requestor: User, wanted: Wanted, verb: str, group: str) -> User:
@@ -121,38 +121,42 @@ class Impersonation:
             return user.in_group(UNAUTHENTICATED)
         return user if UNAUTHENTICATED in user.groups else user.in_group(AUTHENTICATED)
 
-    def _check_groups(self, requestor: User, groups: tuple[str, ...], wish: Attributes) -> None:
-        if wish.verb != _LEGACY:
+    def _check_groups(self, requestor: User, groups: tuple[str, ...], attributes: Attributes) -> None:
+        if attributes.verb != _LEGACY:
             if "" in groups:
-                raise not_allowed(requestor, wish, "impersonating the empty string group is not allowed")
+                raise not_allowed(
+                    requestor, attributes, "impersonating the empty string group is not allowed"
+                )
             if MASTERS in groups:
                 problem = f"impersonating the {MASTERS} group is not allowed"
-                raise not_allowed(requestor, replace(wish, name=MASTERS), problem)
-            if len(groups) >= _MANY and self._may(requestor, replace(wish, name="*")):
+                raise not_allowed(requestor, replace(attributes, name=MASTERS), problem)
+            if len(groups) >= _MANY and self._may(requestor, replace(attributes, name="*")):
                 return
         for group in groups:
-            self._check(requestor, replace(wish, name=group))
+            self._check(requestor, replace(attributes, name=group))
 
-    def _check_extra(self, requestor: User, extra: Mapping[str, tuple[str, ...]], wish: Attributes) -> None:
-        if wish.verb != _LEGACY:
+    def _check_extra(
+        self, requestor: User, extra: Mapping[str, tuple[str, ...]], attributes: Attributes
+    ) -> None:
+        if attributes.verb != _LEGACY:
             for values in extra.values():
                 if "" in values:
                     problem = "impersonating the empty string value in extra is not allowed"
-                    raise not_allowed(requestor, wish, problem)
+                    raise not_allowed(requestor, attributes, problem)
             many = len(extra) >= _MANY or sum(map(len, extra.values())) >= _MANY
-            if many and self._may(requestor, replace(wish, subresource="*", name="*")):
+            if many and self._may(requestor, replace(attributes, subresource="*", name="*")):
                 return
         for key, values in extra.items():
             for value in values:
-                self._check(requestor, replace(wish, subresource=key, name=value))
+                self._check(requestor, replace(attributes, subresource=key, name=value))
 
-    def _may(self, requestor: User, wish: Attributes) -> bool:
-        return self._authorizer.decide(requestor, wish).allowed
+    def _may(self, requestor: User, attributes: Attributes) -> bool:
+        return self._authorizer.decide(requestor, attributes).allowed
 
-    def _check(self, requestor: User, wish: Attributes) -> None:
-        decision = self._authorizer.decide(requestor, wish)
+    def _check(self, requestor: User, attributes: Attributes) -> None:
+        decision = self._authorizer.decide(requestor, attributes)
         if not decision.allowed:
-            raise not_allowed(requestor, wish, decision.reason)
+            raise not_allowed(requestor, attributes, decision.reason)
 
 
 def _modes(requestor: User, wanted: Wanted) -> list[str]:

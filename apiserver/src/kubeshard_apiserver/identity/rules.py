@@ -17,16 +17,16 @@ EVERYTHING: Sequence[Rule] = (
 )
 
 
-def allows(rule: Rule, wish: Attributes) -> bool:
-    if not _has(rule, "verbs", wish.verb):
+def allows(rule: Rule, attributes: Attributes) -> bool:
+    if not _has(rule, "verbs", attributes.verb):
         return False
-    if not wish.about_resource:
-        return any(_url_covers(url, wish.path) for url in rule.get("nonResourceURLs") or ())
+    if not attributes.about_resource:
+        return any(_url_covers(url, attributes.path) for url in rule.get("nonResourceURLs") or ())
     names = rule.get("resourceNames")
     return (
-        _has(rule, "apiGroups", wish.group)
-        and _has_resource(rule, wish.combined)
-        and (not names or wish.name in names)
+        _has(rule, "apiGroups", attributes.group)
+        and _has_resource(rule, attributes.combined)
+        and (not names or attributes.name in names)
     )
 
 

@@ -70,28 +70,28 @@ class Member(Generic[T]):
         return merged(live, self.obj, self.controller)
 
 
-def members_of(set_: ApplySet, wishes: Sequence[KubeObject]) -> dict[Address, Member[Any]]:
+def members_of(set_: ApplySet, desired: Sequence[KubeObject]) -> dict[Address, Member[Any]]:
     """In the order in which they are applied. Raises TypeError, ValueError and WrongNamespace for objects that cannot
     be members, and IllegalOwner for an owner that was not read from the server.
     """
     found: dict[Address, Member[Any]] = {}
-    for wish in wishes:
-        if isinstance(wish, Iterable):
+    for obj in desired:
+        if isinstance(obj, Iterable):
             raise TypeError(
-                f"a {type(wish).__name__} is not an object: give objects one by one, as in apply(*objects)"
+                f"a {type(obj).__name__} is not an object: give objects one by one, as in apply(*objects)"
             )
-        member = _member(set_, wish)
+        member = _member(set_, obj)
         if member.address in found:
             raise ValueError(f"{member.address} is given twice")
         found[member.address] = member
     return dict(sorted(found.items(), key=lambda item: rank(item[0].kind)))
 
 
-def _member(set_: ApplySet, wish: KubeObject) -> Member[Any]:
-    form_of(type(wish))  # raises for what is not a kind
-    address = address_of(wish)
-    _check(set_, wish, address)
-    given, owner = wish.metadata, set_.owner
+def _member(set_: ApplySet, desired: KubeObject) -> Member[Any]:
+    form_of(type(desired))  # raises for what is not a kind
+    address = address_of(desired)
+    _check(set_, desired, address)
+    given, owner = desired.metadata, set_.owner
     metadata = ObjectMeta(
         name=given.name,
         namespace=given.namespace,
@@ -100,24 +100,24 @@ def _member(set_: ApplySet, wish: KubeObject) -> Member[Any]:
         owner_references=given.owner_references,
         finalizers=given.finalizers,
     )
-    refers = set_.can_own(wish.KIND, given.namespace)
+    refers = set_.can_own(desired.KIND, given.namespace)
     if refers:
         metadata = with_owner(metadata, owner, controller=True)
     else:
         annotations = {**(given.annotations or {}), NOTED_OWNER: owner_note(owner)}
         metadata = msgspec.structs.replace(metadata, annotations=annotations)
-    obj = msgspec.structs.replace(without_status(wish), metadata=metadata)
+    obj = msgspec.structs.replace(without_status(desired), metadata=metadata)
     digest = digest_of(msgspec.json.encode(to_dict(obj), order="deterministic"))
     return Member(address, obj, digest, owner if refers else None)
 
 
-def _check(set_: ApplySet, wish: KubeObject, address: Address) -> None:
-    meta = wish.metadata
+def _check(set_: ApplySet, desired: KubeObject, address: Address) -> None:
+    meta = desired.metadata
     if not meta.name:
         raise ValueError(
             f"a {address.kind.kind} has no name: an object of a desired set is identified by its name"
         )
-    namespace_of(wish.KIND, meta.name, meta.namespace)
+    namespace_of(desired.KIND, meta.name, meta.namespace)
     if address == address_of(set_.owner):
         raise ValueError(f"{address} cannot be in a set that it owns")
     if taken := RESERVED & {*(meta.labels or ()), *(meta.annotations or ())}:

@@ -25,7 +25,7 @@ class Update:
     """
 
     live: KubeObject
-    wish: KubeObject
+    desired: KubeObject
     changes: Mapping[str, Any] = field(default_factory=dict)
     adopts: bool = False
 
@@ -75,7 +75,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What `ctx.apply` did. `applied[wish]` is the object as it is now, and so is `applied.get(wish)`, or None."""
+    """What `ctx.apply` did. `applied[desired]` is the object as it is now, as is `applied.get(desired)`, or None."""
 
     plan: Plan
     objects: tuple[KubeObject, ...] = ()
@@ -83,16 +83,16 @@ class Applied:
     waiting: tuple[KubeObject, ...] = ()
     """Objects that must be gone before desired ones can be created in their place. Nothing is pruned meanwhile."""
 
-    def __getitem__(self, wish: T) -> T:
+    def __getitem__(self, desired: T) -> T:
         """Raises KeyError for an object that was not given, or whose predecessor is still being deleted."""
-        found = self.get(wish)
+        found = self.get(desired)
         if found is None:
-            raise KeyError(str(address_of(wish)))
+            raise KeyError(str(address_of(desired)))
         return found
 
-    def get(self, wish: T) -> T | None:
+    def get(self, desired: T) -> T | None:
         """None while its predecessor is being deleted."""
-        address = address_of(wish)
+        address = address_of(desired)
         found: Any = (obj for obj in self.objects if address_of(obj) == address)
         return next(found, None)  # of the class of the desired object
 

@@ -49,7 +49,7 @@ Immutable = Literal["refuse", "recreate"]
 _encode = msgspec.json.Encoder().encode
 
 
-class Wish(msgspec.Struct, frozen=True):
+class ApplyRequest(msgspec.Struct, frozen=True):
     """The arguments of `ctx.apply`."""
 
     objects: tuple[KubeObject, ...]
@@ -69,14 +69,14 @@ class Wish(msgspec.Struct, frozen=True):
         owner = self.owner
         return self.set if owner is None else (owner.KIND.group_kind, owner.key, self.set)
 
-    def check_beside(self, earlier: Wish | None) -> None:
+    def check_beside(self, earlier: ApplyRequest | None) -> None:
         """Raises ValueError if an earlier call of the run applied objects that this one leaves out: they would be
         deleted now, and created again by the next run.
         """
         if earlier is None:
             return
-        wished = {address_of(obj) for obj in self.objects}
-        if left_out := [str(place) for obj in earlier.objects if (place := address_of(obj)) not in wished]:
+        desired = {address_of(obj) for obj in self.objects}
+        if left_out := [str(place) for obj in earlier.objects if (place := address_of(obj)) not in desired]:
             raise ValueError(
                 f"{', '.join(left_out)}: applied by an earlier call of this run, but not by this one, which would "
                 "delete it: pass all objects of a set in one call, or give each call a different set="
@@ -96,7 +96,7 @@ class DesiredSets:
     def __init__(self, controller: str, kinds: Collection[GroupKind]) -> None:
         self._controller = controller
         self._kinds = kinds
-        """What may be wished: `Controller.applies`."""
+        """What may be applied: `Controller.applies`."""
         self.rewrites = Rewrites()
         self._known = KnownSets()
 
@@ -108,31 +108,33 @@ class DesiredSets:
         """The controller is removed, but the store remains."""
         self._known.leave(store)
 
-    async def plan(self, run: Run, reads: ControllerReader, writes: OwnWrites, wish: Wish) -> Plan:
-        set_ = await self._set(run, wish)
-        members = self._members(set_, wish)
+    async def plan(self, run: Run, reads: ControllerReader, writes: OwnWrites, request: ApplyRequest) -> Plan:
+        set_ = await self._set(run, request)
+        members = self._members(set_, request)
         observed = await Observer(run, reads, writes, self._known).observe(set_, members)
-        return plan_of(set_, members, observed, self.rewrites, wish.unowned)
+        return plan_of(set_, members, observed, self.rewrites, request.unowned)
 
-    async def apply(self, run: Run, reads: ControllerReader, writes: OwnWrites, wish: Wish) -> Applied:
-        owner, fingerprint = wish.owner, _fingerprint(wish.objects, wish.unowned)
-        whose = wish.whose
+    async def apply(
+        self, run: Run, reads: ControllerReader, writes: OwnWrites, request: ApplyRequest
+    ) -> Applied:
+        owner, fingerprint = request.owner, _fingerprint(request.objects, request.unowned)
+        whose = request.whose
         known = self._known.applied(run.key, whose, fingerprint, owner, run.form, reads, writes, run._fresh)
         if known is not None:
             return known
-        set_ = await self._set(run, wish)
-        members = self._members(set_, wish)
+        set_ = await self._set(run, request)
+        members = self._members(set_, request)
         observer = Observer(run, reads, writes, self._known)
         observed = await observer.observe(set_, members)
-        plan = plan_of(set_, members, observed, self.rewrites, wish.unowned)
-        applied = await _Run(run, set_, members, self.rewrites, wish).carry_out(plan)
+        plan = plan_of(set_, members, observed, self.rewrites, request.unowned)
+        applied = await _Run(run, set_, members, self.rewrites, request).carry_out(plan)
         if not plan and observer.shown_by_caches(set_, applied.objects):
             self._known.note(run.key, whose, fingerprint, set_, applied)
         return applied
 
-    async def _set(self, run: Run, wish: Wish) -> ApplySet:
-        wish.check()
-        owner = wish.owner
+    async def _set(self, run: Run, request: ApplyRequest) -> ApplySet:
+        request.check()
+        owner = request.owner
         if owner is None:
             owner = await run.get(run.form, run.key.name, run.key.namespace)
         if owner is None:
@@ -140,10 +142,10 @@ class DesiredSets:
                 f"{run.form.kind.kind} {run.key} is gone: nothing can be applied for it, and what referred to it is "
                 "deleted by the garbage collector"
             )
-        return applyset(owner, self._controller, wish.set)
+        return applyset(owner, self._controller, request.set)
 
-    def _members(self, set_: ApplySet, wish: Wish) -> dict[Address, Member[Any]]:
-        members = members_of(set_, wish.objects)
+    def _members(self, set_: ApplySet, request: ApplyRequest) -> dict[Address, Member[Any]]:
+        members = members_of(set_, request.objects)
         for address, member in members.items():
             if address.kind not in self._kinds:
                 raise UndeclaredKind(
@@ -162,12 +164,12 @@ class _Run:
         set_: ApplySet,
         members: Mapping[Address, Member[Any]],
         rewrites: Rewrites,
-        wish: Wish,
+        request: ApplyRequest,
     ) -> None:
         self._set = set_
         self._members = members
         self._rewrites = rewrites
-        self._wish = wish
+        self._request = request
         self._writer = Writer(run.client, set_)
         self._objects: dict[Address, KubeObject] = {}
         self._waiting: list[KubeObject] = []
@@ -226,7 +228,7 @@ class _Run:
         """An object that the cache did not show, or not yet."""
         address = member.address
         observed = Observed({address: live})
-        plan = plan_of(self._set, {address: member}, observed, self._rewrites, self._wish.unowned)
+        plan = plan_of(self._set, {address: member}, observed, self._rewrites, self._request.unowned)
         if plan.refused:
             raise plan.refused[address]
         if plan.updates:
@@ -248,7 +250,7 @@ class _Run:
 
     async def _recreate(self, member: Member[Any], live: KubeObject, why: Invalid) -> None:
         """Deletes only what was created from a desired object of ours."""
-        if self._wish.immutable == "refuse" or not self._set.is_member(live):
+        if self._request.immutable == "refuse" or not self._set.is_member(live):
             raise ImmutableFields(
                 f"the API server refuses to change fields that differ; delete it, or use "
                 f"immutable='recreate' for members of the set: {why.message}"
