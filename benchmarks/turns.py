@@ -1,0 +1,68 @@
+"""How long the event loop is held by work on many objects with an index. Run: python benchmarks/turns.py [objects]
+
+The production cache over a transport in memory: a full read into an empty store, one that changes every object, and
+an index added to what is there. "longest turn" is how long other tasks of the loop had to wait at worst, in wall time,
+so nothing else should run on the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import time
+from collections.abc import Awaitable, Callable
+
+from informer import Turns, Wire
+from store import Deployment, deployment
+
+from kubeshard.cache import Cache
+from kubeshard.cache.listwatch import Replace
+from kubeshard.cache.snapshot import Snapshot
+from kubeshard.client import Client, ClusterConfig
+from kubeshard.core.encoding import decode
+from kubeshard.core.objects import form_of
+
+
+def read(objects: int, version: int) -> Snapshot[Deployment]:
+    form = form_of(Deployment)
+    return Snapshot([decode(form, deployment(number, version)) for number in range(objects)])
+
+
+async def measure(what: str, work: Callable[[], Awaitable[None]]) -> None:
+    gc.collect()
+    gc.freeze()
+    turns = Turns()
+    measuring = asyncio.create_task(turns.run())
+    await asyncio.sleep(0.05)
+    turns.longest, began = 0.0, time.perf_counter()
+    await work()
+    whole = time.perf_counter() - began
+    await asyncio.sleep(0.02)
+    measuring.cancel()
+    print(f"{what}: longest turn {turns.longest * 1e3:.0f} ms of {whole * 1e3:.0f} ms")
+
+
+async def main(objects: int) -> None:
+    transport = Wire([], [], streaming=True)
+    cache = Cache(Client(ClusterConfig(server="https://example.com"), transport=transport))
+    informer = cache.declare(Deployment)
+    cache.add_index(Deployment, "app", lambda each: [each.metadata.label("app")])
+
+    async def add_index() -> None:
+        cache.add_index(Deployment, "name", lambda each: [each.metadata.name])
+        await informer.indexed()
+
+    async with cache.running():
+        await cache.synced()
+        for version, what in (
+            (1, "a full read into an empty store"),
+            (2, "a full read that changes every object"),
+        ):
+            snapshot = Replace(read(objects, version), str(version + 8))
+            await measure(what, lambda snapshot=snapshot: informer.replace(snapshot, ""))
+        await measure("an index added", add_index)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 50_000))
