@@ -269,6 +269,60 @@ async def test_a_removal_of_a_cluster_that_is_cancelled_cancels_its_runs_and_it_
 
 
 @virtual_time
+async def test_a_run_cannot_wait_for_the_removal_of_its_own_cluster_that_somebody_else_began() -> None:
+    refused: list[RuntimeError] = []
+    async with Places("eu") as places:
+        await places["eu"].put("one")
+
+        async def late(ctx: Context, obj: ConfigMap) -> None:
+            if ctx.key == key("one", "eu"):
+                await asyncio.sleep(10)
+                try:
+                    await process.manager.remove_cluster("eu")
+                except RuntimeError as error:
+                    refused.append(error)
+
+        async with places.manager(controller(late)) as process:
+            await asyncio.sleep(5)
+            async with asyncio.timeout(60):
+                await process.manager.remove_cluster("eu")
+            assert len(refused) == 1
+
+
+@virtual_time
+async def test_a_cluster_is_gone_when_any_of_its_removals_returns_and_may_come_again_at_once() -> None:
+    seen = Seen(10.0)
+    async with Places("eu") as places:
+        await places["eu"].put("one")
+        async with places.manager(controller(seen)) as process:
+            await asyncio.sleep(5)
+
+            async with asyncio.timeout(60):
+                first = asyncio.create_task(process.manager.remove_cluster("eu"))
+                await asyncio.sleep(1)
+                await process.manager.remove_cluster("eu")
+                process.manager.add_cluster("eu", places["eu"].config)
+                await first
+            await asyncio.sleep(1)
+            assert seen.began == [key("one", "eu")] * 2
+
+
+@virtual_time
+async def test_a_cluster_that_leaves_before_the_manager_has_begun_there_is_closed() -> None:
+    async with Places("eu") as places:
+        places.home.line.hangs = ["GET", "WATCH"]
+        async with places.manager(controller(Seen())) as process:
+            for _ in range(100):
+                if process.manager._fleet.clients:
+                    break
+                await asyncio.sleep(0)
+            await process.manager.remove_cluster("eu")
+            places.home.line.hangs = []
+            await asyncio.sleep(5)
+        assert places["eu"].line.closed == 1
+
+
+@virtual_time
 async def test_a_controller_that_comes_and_goes_does_so_in_every_cluster() -> None:
     seen = Seen()
     async with Places("eu") as places:

@@ -112,22 +112,28 @@ class Fleet(Collector):
         if name and name == self._kept:
             raise ValueError(f"the objects of a ring are in cluster {name}: this process works on them")
         if name in self._waiting:
+            own = self.clients.get(name) if name in self._own else None
             self._forget(name)
+            if own is not None:
+                await own.close()
             return
         member = self._members[name]
-        if member.leaves:
-            await asyncio.wait([member.task])
-            return
         self._staff.refuse_own_run(self._staff.runners_in(name))
+        if member.leaves:
+            await member.gone.wait()
+            return
         member.leaves = True
         try:
             await self._staff.disengage(name)
         finally:
-            member.task.cancel()
-            await asyncio.wait([member.task])
-            if name in self._own:
-                await self.clients[name].close()
-            self._forget(name)
+            try:
+                member.task.cancel()
+                await asyncio.wait([member.task])
+                if name in self._own:
+                    await self.clients[name].close()
+            finally:
+                self._forget(name)
+                member.gone.set()
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
@@ -235,6 +241,8 @@ class _Member:
         self.cache = cache
         self.kinds = kinds
         self.leaves = False
+        self.gone = asyncio.Event()
+        """Nothing of it is left, and its name is free."""
         self.task: asyncio.Task[None]
         self._client = client
         self._events = events
