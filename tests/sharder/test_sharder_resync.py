@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
@@ -313,7 +314,7 @@ async def test_a_look_at_all_leaves_to_an_urgent_one_what_that_one_places() -> N
         w.secret(f"lost-{number}", **{SHARD: "dead"})
         w.secret(f"settled-{number}", **{SHARD: "a"})
     lane = w.small.lane("secrets")
-    lane.begin(Track.URGENT)
+    lane.begin(Track.URGENT, VirtualClock().monotonic())
     await w.look("secrets")
     assert {w.api.labels(f"{SECRETS}/lost-{number}")[SHARD] for number in range(8)} == {"dead"}
     drains = len(w.api.writes())
@@ -324,6 +325,39 @@ async def test_a_look_at_all_leaves_to_an_urgent_one_what_that_one_places() -> N
     w.secret("late", **{SHARD: "dead"})
     await w.look("secrets")
     assert w.api.labels(f"{SECRETS}/late")[SHARD] in {"a", "b"}
+
+
+@virtual_time
+async def test_a_look_places_what_an_urgent_one_under_way_may_have_read_too_early_to_see() -> None:
+    w = World("a", "b")
+    lane = w.small.lane("secrets")
+    lane.begin(Track.URGENT, VirtualClock().monotonic())
+    await asyncio.sleep(1)
+    secret = w.secret("new")
+    await w.look("secrets")
+    assert w.api.labels(secret)[SHARD] in {"a", "b"}
+
+
+@virtual_time
+async def test_what_a_look_leaves_to_an_urgent_one_is_not_told_as_unassigned_after_that_has_placed_it() -> (
+    None
+):
+    w = World("a", "b")
+    secret = w.secret("lost", **{SHARD: "dead"})
+    lane = w.small.lane("secrets")
+    lane.begin(Track.URGENT, VirtualClock().monotonic())
+    looking = w.resync._list
+
+    async def overtaken(*args: Any) -> None:
+        await looking(*args)
+        if lane.began:
+            lane.end(Track.URGENT)
+            await w.look("secrets", reach=Reach.MISPLACED)
+
+    w.resync._list = overtaken  # type: ignore[method-assign]
+    await w.look("secrets")
+    assert w.api.labels(secret)[SHARD] in {"a", "b"}
+    assert lane.unassigned.count == 0
 
 
 @virtual_time

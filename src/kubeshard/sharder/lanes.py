@@ -132,7 +132,7 @@ class Lanes:
 
     async def _look(self, lane: Lane, track: Track, work: Work, started: float) -> None:
         outcome = Found(failed=True)
-        lane.begin(track)
+        lane.begin(track, started)
         try:
             await self._up_to_date()
             outcome = await self._resync.look(lane, work.reach)

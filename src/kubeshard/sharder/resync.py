@@ -57,6 +57,10 @@ class _Look:
     unassigned: Sight
     waiting: int = 0
     progressed: float = 0.0
+    read: float | None = None
+    """When the first objects had arrived: the others are not newer, unless the list restarts."""
+    leaves_some: bool = False
+    """Whether an urgent look was left some of the objects without an available shard."""
 
     @property
     def tells_drains(self) -> bool:
@@ -101,7 +105,7 @@ class Resync:
             await self._permissions.check(lane)
         if look.tells_drains:
             look.drains.complete()
-        if reach is not Reach.CONTROLLED:
+        if reach is not Reach.CONTROLLED and not look.leaves_some:
             look.unassigned.complete()
         self._tell(lane)
         return Found(waiting=look.waiting or pending_owners(ring, lane.entry))
@@ -129,11 +133,15 @@ class Resync:
         type_, draining = TypeMeta(kind.api_version, kind.kind), waiting_for_owners(ring, entry)
         if look.tells_drains:
             lane.pending.begin(complete=look.reach is Reach.ALL)
+
+        def restarted() -> None:  # deciding twice on an object is harmless
+            look.read = None
+
         objects = self._client.list(
             metadata_only(kind),
             ALL,
             label_selector=_selector(look.reach, entry, view),
-            on_restart=lambda: None,  # deciding twice on an object is harmless
+            on_restart=restarted,
         )
         async for obj in objects:
             meta = obj.metadata
@@ -149,8 +157,10 @@ class Resync:
                 if entry.main:
                     look.drains.pending(obj.key, self._clock.monotonic())
                     lane.pending.draining(decision.key)
+            if look.read is None:
+                look.read = objects.read_at
             if self._is_urgent(look, decision, current):
-                look.unassigned.pending(obj.key, self._clock.monotonic())
+                look.leaves_some = True
             elif decision.action in _CARRY_OUT:
                 job = Job(ring, entry, kind, meta, decision, draining, objects.read_at, current)
                 await crew.start(self._carry_out(job, look))
@@ -160,13 +170,19 @@ class Resync:
             lane.pending.end(view.hashring)
 
     def _is_urgent(self, look: _Look, decision: Decision, view: RingView) -> bool:
-        """Whether an urgent look, running or about to start, assigns the object: otherwise both would write it."""
-        return (
-            look.reach is not Reach.MISPLACED
-            and decision.action in _CARRY_OUT
-            and decision.source not in view.available
-            and look.lane.due_soon(Track.URGENT, self._clock.monotonic())
-        )
+        """Whether an urgent look that reads later than this one places the object: else both would write it. One that
+        is under way, and read earlier, may never see it.
+        """
+        if (
+            look.reach is Reach.MISPLACED
+            or decision.action not in _CARRY_OUT
+            or decision.source in view.available
+        ):
+            return False
+        now, began = self._clock.monotonic(), look.lane.began.get(Track.URGENT)
+        if began is None:
+            return look.lane.due_soon(Track.URGENT, now)
+        return look.read is not None and began >= look.read
 
     def _go_on(self, look: _Look, limit: asyncio.Timeout) -> None:
         now = asyncio.get_running_loop().time()

@@ -325,7 +325,8 @@ class Lane:
         self.repairs: Repairing | None = None
         self._group = group
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._busy: set[Track] = set()
+        self.began: dict[Track, float] = {}
+        """When the look of each track began that is under way."""
         self._ended = dict.fromkeys(Track, 0)
         self._news = asyncio.Event()
 
@@ -365,17 +366,17 @@ class Lane:
         except TimeoutError:
             pass
 
-    def begin(self, track: Track) -> None:
-        self._busy.add(track)
+    def begin(self, track: Track, now: float) -> None:
+        self.began[track] = now
 
     def end(self, track: Track) -> None:
-        self._busy.discard(track)
+        self.began.pop(track, None)
         self._ended[track] += 1
         self.tell()
 
     def due_soon(self, track: Track, now: float) -> bool:
         """Whether a look of the track is running, or about to start."""
-        return self.open and (track in self._busy or self.schedule.due(track, now) is not None)
+        return self.open and (track in self.began or self.schedule.due(track, now) is not None)
 
     async def passed(self, track: Track, clock: Clock) -> None:
         """Waits for the end of a look that is running or about to start, if any."""
