@@ -186,6 +186,44 @@ async def test_another_scope_of_many_objects_is_prepared_in_steps_while_changes_
         )
 
 
+def test_an_index_that_is_removed_while_it_is_filed_is_filed_no_further_whatever_becomes_of_the_store() -> (
+    None
+):
+    store: Store[Widget] = Store(("x",))
+    store.replace(Snapshot(widget(str(number), 1, "red") for number in range(5)), "1", "x")
+    by_color = ByColor()
+    steps = store.begin_index("color", by_color)
+    next(steps)
+    store.remove_index("color")
+    objects = Snapshot(store.objects())
+    list(store.exchange(store.replacement(objects, {"": "2"}, [])))
+    assert len(list(steps)) <= 1
+    assert by_color.filed == 1
+
+
+@virtual_time
+async def test_an_index_function_that_raises_for_one_object_hinders_no_other_while_all_are_filed_and_read() -> (
+    None
+):
+    informer = Cache(ScriptedClient().client).declare(Widget)
+
+    def by_color(obj: Widget) -> Iterable[str]:
+        if obj.metadata.name == "7":
+            raise ValueError("no")
+        return [obj.spec.color]
+
+    with followed(informer):
+        await settle()
+        await informer.replace(Replace(widgets(1, "red", 10 * STEPS), "1"), "")
+        informer.add_index("color", by_color)
+        reading = asyncio.create_task(informer.replace(Replace(widgets(2, "blue", 10 * STEPS), "2"), ""))
+        await asyncio.sleep(0)
+        await informer.indexed()
+        await reading
+        assert found(informer) == {"red": 0, "blue": 10 * STEPS - 1}
+        assert [key.name for key in informer.store.unfiled("color")] == ["7"]
+
+
 @virtual_time
 async def test_a_rescoping_that_is_cancelled_while_it_is_prepared_leaves_everything_as_it_was() -> None:
     api = ScriptedClient()

@@ -135,6 +135,8 @@ class Store(Generic[T]):
 
     def _filing(self, index: Index[T], objects: Iterable[T]) -> Iterator[None]:
         for obj in objects:
+            if self._indexes.get(index.name) is not index:
+                return  # removed: its parts are not those of the store any more
             namespace, name = obj.metadata.namespace, obj.metadata.name
             if self._objects.get(namespace, {}).get(name) is obj:  # what came later has been filed as it came
                 part = namespace if namespace in self._versions else ALL_NAMESPACES
