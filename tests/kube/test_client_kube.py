@@ -1,12 +1,14 @@
 """The client against a real API server: every verb, every form, every proof of a fence."""
 
 import asyncio
+import json
 from contextlib import aclosing
 
 import pytest
 
 from kubeshard import ALL
 from kubeshard.client import Changed, WriteRecord
+from kubeshard.client.discovery import Discovery
 from kubeshard.core import (
     AlreadyExists,
     ApplyPatch,
@@ -164,6 +166,21 @@ async def test_subresources_and_kinds_found_by_discovery(client, namespace):
     status = MergePatch({"status": {"observedGeneration": 5}})
     patched = await client.patch(metadata_only(kind), "d", namespace, status, subresource="status")
     assert patched.metadata.generation == 1
+
+
+async def test_aggregated_and_plain_discovery_tell_the_same_kinds(client):
+    forms = []
+
+    async def plain(path, accept):
+        answer = await client.raw("GET", path)
+        forms.append((path, json.loads(answer.body)["kind"]))
+        return answer.body
+
+    of_pages, silent = await Discovery(plain).all_kinds("list")
+    assert ("/apis", "APIGroupList") in forms
+    aggregated, none = await client.discovery.all_kinds("list")
+    assert {*aggregated} == {*of_pages}
+    assert silent == none == {}
 
 
 async def test_lists_are_paged_selected_and_of_one_snapshot(client, namespace):

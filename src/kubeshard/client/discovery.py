@@ -7,22 +7,28 @@ that cached kinds are still served. RBAC: none beyond `system:discovery`, which 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
 
+from kubeshard.client import aggregated
+from kubeshard.client.aggregated import Document, Served
 from kubeshard.core.encoding import UNREADABLE, decoder
 from kubeshard.core.errors import ApiError, NotFound, UnexpectedResponse
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Struct
 
-S = TypeVar("S", bound=Struct)
+Fetch = Callable[[str, str], Awaitable[bytes]]
+"""GETs a path with an Accept header and returns the JSON body."""
 
-Fetch = Callable[[str], Awaitable[bytes]]
-"""GETs a path and returns the JSON body."""
+_PLAIN = "application/json"
 
 
 class KindNotServed(NotFound):
     """The server has no such kind (or not in this version): its CRD is not installed."""
+
+
+class _Kind(Struct):
+    kind: str = ""
 
 
 class _Version(Struct):
@@ -30,7 +36,6 @@ class _Version(Struct):
 
 
 class _Group(Struct):
-    kind: str = ""
     versions: tuple[_Version, ...] = ()
     preferred_version: _Version = _Version()
 
@@ -46,7 +51,6 @@ class _NamedGroup(_Group):
 
 
 class _Groups(Struct):
-    kind: str = ""
     groups: tuple[_NamedGroup, ...] = ()
 
 
@@ -58,7 +62,6 @@ class _Resource(Struct):
 
 
 class _ResourceList(Struct):
-    kind: str = ""
     resources: tuple[_Resource, ...] = ()
 
 
@@ -95,24 +98,17 @@ class Discovery:
         """Every served kind that supports the verbs, once, in its group's preferred version, without the cache. And the
         groups and versions whose discovery failed, such as those of an extension API server that is down, with the
         errors.
+
+        Two requests where the server has aggregated discovery (Kubernetes 1.30), else one for each group's version.
         """
-        groups = await self._get("/apis", _Groups, "APIGroupList")
-        if groups is None:  # each API server has groups: this is something else
-            raise UnexpectedResponse("GET /apis: there are no groups")
-        versions = [("", "v1")]
-        versions += [(group.name, version) for group in groups.groups for version in group.in_order]
         found: dict[GroupResource, Kind] = {}
         silent: dict[str, ApiError] = {}
-        for group, version in versions:
-            path = f"/apis/{group}/{version}" if group else f"/api/{version}"
-            try:
-                answer = await self._get(path, _ResourceList, "APIResourceList")
-            except ApiError as error:
-                silent[f"{group}/{version}"] = error
+        async for group, version, kinds in self._all_served():
+            if isinstance(kinds, ApiError):
+                silent[f"{group}/{version}"] = kinds
                 continue
-            for entry in answer.resources if answer else ():
-                if "/" not in entry.name and set(verbs) <= set(entry.verbs):
-                    kind = Kind(group, version, entry.kind, entry.name, entry.namespaced)
+            for kind, supported in kinds:
+                if set(verbs) <= set(supported):
                     found.setdefault(kind.group_resource, kind)
         return list(found.values()), silent
 
@@ -121,6 +117,39 @@ class Discovery:
         self._versions.pop(group, None)
         for key in [key for key in self._kinds if key[0] == group]:
             del self._kinds[key]
+
+    async def _all_served(self) -> AsyncIterator[Served]:
+        groups: Document | _Groups | None = await self._get(
+            "/apis", {"APIGroupList": _Groups, aggregated.KIND: Document}
+        )
+        if groups is None:  # each API server has groups: this is something else
+            raise UnexpectedResponse("GET /apis: there are no groups")
+        if isinstance(groups, Document):
+            try:
+                core: Document | Struct | None = await self._get(
+                    "/api", {"APIVersions": _Kind, aggregated.KIND: Document}
+                )
+            except ApiError as error:
+                yield Served("", "v1", error)
+            else:
+                of_core = (
+                    aggregated.served(core) if isinstance(core, Document) else [await self._served("", "v1")]
+                )
+                for each in of_core:
+                    yield each
+            for each in aggregated.served(groups):
+                yield each
+            return
+        yield await self._served("", "v1")
+        for group in groups.groups:
+            for version in group.in_order:
+                yield await self._served(group.name, version)
+
+    async def _served(self, group: str, version: str) -> Served:
+        try:
+            return Served(group, version, await self._read_kinds(group, version))
+        except ApiError as error:
+            return Served(group, version, error)
 
     async def _find(
         self, group: str, version: str | None, kind: str | None, resource: str | None
@@ -137,29 +166,34 @@ class Discovery:
         return self._versions[group]
 
     async def _read_versions(self, group: str) -> tuple[str, ...]:
-        answer = await self._get(f"/apis/{group}", _Group, "APIGroup")
+        answer: _Group | None = await self._get(f"/apis/{group}", {"APIGroup": _Group})
         return () if answer is None else answer.in_order
 
     async def _kinds_of(self, group: str, version: str) -> tuple[Kind, ...]:
         key = (group, version)
         if key not in self._kinds:
-            path = f"/apis/{group}/{version}" if group else f"/api/{version}"
-            answer = await self._get(path, _ResourceList, "APIResourceList")
-            self._kinds[key] = tuple(
-                Kind(group, version, entry.kind, entry.name, entry.namespaced)
-                for entry in (answer.resources if answer else ())
-                if "/" not in entry.name
-            )
+            self._kinds[key] = tuple(kind for kind, _ in await self._read_kinds(group, version))
         return self._kinds[key]
 
-    async def _get(self, path: str, type_: type[S], kind: str) -> S | None:
+    async def _read_kinds(self, group: str, version: str) -> list[tuple[Kind, tuple[str, ...]]]:
+        path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+        answer: _ResourceList | None = await self._get(path, {"APIResourceList": _ResourceList})
+        return [
+            (Kind(group, version, entry.kind, entry.name, entry.namespaced), entry.verbs)
+            for entry in (answer.resources if answer else ())
+            if "/" not in entry.name
+        ]
+
+    async def _get(self, path: str, forms: Mapping[str, type[Struct]]) -> Any:
+        """The document, which has one of these kinds, or None."""
         try:
-            body = await self._fetch(path)
-            answer: Any = decoder(type_).decode(body)
+            body = await self._fetch(path, aggregated.ACCEPT if aggregated.KIND in forms else _PLAIN)
+            kind = decoder(_Kind).decode(body).kind
+            form = forms.get(kind)
+            if form is not None:
+                return decoder(form).decode(body)
         except NotFound:
             return None
         except UNREADABLE as error:
             raise UnexpectedResponse(f"GET {path}: {error}") from error
-        if answer.kind != kind:
-            raise UnexpectedResponse(f"GET {path}: asked for {kind}, got {answer.kind or 'no kind'}")
-        return answer  # type: ignore[no-any-return] # both structs have a kind, their common base has not
+        raise UnexpectedResponse(f"GET {path}: asked for {next(iter(forms))}, got {kind or 'no kind'}")

@@ -187,5 +187,5 @@ class View:
             raise UnexpectedResponse(f"{where(request)}: asked for {form.kind}, got {got.kind or 'no kind'}")
         return decode(form, body)
 
-    async def _discover(self, path: str) -> bytes:
-        return await self._connection.send(self._request("GET", path, JSON))
+    async def _discover(self, path: str, accept: str) -> bytes:
+        return await self._connection.send(self._request("GET", path, accept))
