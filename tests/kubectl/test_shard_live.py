@@ -9,17 +9,37 @@ from contextlib import asynccontextmanager
 import pytest
 from ring_cluster import RING, RingCluster, name_on
 
+from kubeshard.client import install
 from kubeshard.core import ConfigMap, Lease, MergePatch, Namespace, Secret
+from kubeshard.core.errors import ApiError
 from kubeshard.sharding import ControllerRing, drain_label, shard_label
-from kubeshard.survey import live
+from kubeshard.survey import live, lookout
 from kubeshard.survey.cluster import read_cluster
 from kubeshard.survey.errors import Unanswerable
-from kubeshard.survey.lookout import Lookout
+from kubeshard.survey.lookout import Lookout, live_ring
 from kubeshard.survey.picture import Picture
-from kubeshard.survey.ring import see
+from kubeshard.survey.ring import SeenRing, see
 from kubeshard_apiserver.testing import MemoryApi
 
 SHARD, DRAIN = shard_label(RING), drain_label(RING)
+THINGS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "things.no.example"},
+    "spec": {
+        "group": "no.example",
+        "scope": "Namespaced",
+        "names": {"kind": "Thing", "plural": "things", "singular": "thing", "listKind": "ThingList"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            }
+        ],
+    },
+}
 ON_A, ON_B = name_on("a", "a", "b"), name_on("b", "a", "b")
 
 
@@ -38,6 +58,10 @@ class Looking:
         self._lookout = lookout
 
     @property
+    def live(self) -> live.LiveRing:
+        return self._lookout.live
+
+    @property
     def view(self) -> Picture:
         return self._lookout.picture()
 
@@ -54,12 +78,12 @@ class Looking:
 @asynccontextmanager
 async def looking(cluster: RingCluster) -> AsyncIterator[Looking]:
     ring = await see(cluster.client, await read_cluster(cluster.client), RING)
-    lookout = Lookout(cluster.client, ring)
-    task = asyncio.create_task(lookout.run())
+    look = Lookout(cluster.client, ring)
+    task = asyncio.create_task(look.run())
     try:
         async with asyncio.timeout(10):
-            await lookout.live.read()
-        yield Looking(lookout)
+            await look.read()
+        yield Looking(look)
     finally:
         task.cancel()
         await asyncio.wait([task])
@@ -161,6 +185,50 @@ async def test_a_ring_that_is_edited_meanwhile(cluster: RingCluster) -> None:
         await look.until(lambda view: view.total == 1)
 
 
+async def test_who_waits_for_the_first_picture_gets_that_of_a_ring_that_is_edited_meanwhile(
+    cluster: RingCluster,
+) -> None:
+    ring = await see(cluster.client, await read_cluster(cluster.client), RING)
+    await cluster.ring(resources=[{"group": "", "resource": "secrets"}])
+    look = Lookout(cluster.client, ring)
+    replaced = look.live
+    reading = asyncio.create_task(look.read())
+    await asyncio.sleep(0)  # it waits for the ring that is none any more, which nobody has begun to read
+    task = asyncio.create_task(look.run())
+    try:
+        async with asyncio.timeout(10):
+            await reading
+        assert look.live is not replaced
+        assert not look.picture().unread
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_a_ring_with_a_resource_that_is_not_served_is_not_read_anew_until_it_is(
+    cluster: RingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookout, "LOOK_AGAIN", 0.01)
+    things = {"group": "no.example", "resource": "things"}
+    await cluster.ring(resources=[{"group": "", "resource": "secrets"}, things])
+    looks = 0
+    again = Lookout._seen_again
+
+    async def counted(self: Lookout) -> SeenRing:
+        nonlocal looks
+        looks += 1
+        return await again(self)
+
+    monkeypatch.setattr(Lookout, "_seen_again", counted)
+    async with looking(cluster) as look:
+        first = look.live
+        await look.until(lambda _: looks >= 3)
+        assert look.live is first
+        async for _ in install(cluster.client, [THINGS]):
+            pass
+        await look.until(lambda view: look.live is not first and not view.unread)
+
+
 async def test_a_ring_that_is_deleted_meanwhile_ends_the_picture(cluster: RingCluster) -> None:
     ring = await see(cluster.client, await read_cluster(cluster.client), RING)
     lookout = Lookout(cluster.client, ring)
@@ -180,6 +248,19 @@ async def test_a_resource_that_is_not_served_is_told(cluster: RingCluster) -> No
         (unread,) = look.view.unread
         assert unread.startswith("things.no.example: the server does not serve")
         assert not look.view.settled
+
+
+async def test_what_cannot_be_read_is_told_and_not_waited_for(cluster: RingCluster) -> None:
+    ring = await see(cluster.client, await read_cluster(cluster.client), RING)
+    look = live_ring(cluster.client, ring)
+    reading = asyncio.create_task(look.read())
+    look.heard("leases.coordination.k8s.io", None)
+    look.heard("secrets", None)
+    await asyncio.sleep(0)
+    assert not reading.done()
+    look.heard("configmaps", ApiError("it is broken"))
+    await asyncio.wait_for(reading, 10)
+    assert look.picture().unread == ("configmaps: it is broken",)
 
 
 async def test_objects_of_a_controller_that_no_ring_has_are_none_of_it(cluster: RingCluster) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from commands import KubectlShard
 
-from kubeshard.survey.page.app import LivePage
+from kubeshard.survey.page.app import LivePage, local_names
 from kubeshard.survey.picture import Picture, ShardRow
 from kubeshard_apiserver.testing import KubeApi
 
-HOSTS = frozenset({"127.0.0.1:80", "localhost:80"})
+PORT = 8088
 
 
 class Ring:
@@ -50,7 +50,7 @@ class Answer:
 
 @asynccontextmanager
 async def asking(
-    ring: Ring, path: str, *, method: str = "GET", host: str = "127.0.0.1:80"
+    ring: Ring, path: str, *, method: str = "GET", host: str = f"127.0.0.1:{PORT}", port: int = PORT
 ) -> AsyncIterator[tuple[Answer, asyncio.Event, asyncio.Task[None]]]:
     """The answer as it comes, what has the browser leave, and the application's task."""
     answer, leave = Answer(), asyncio.Event()
@@ -59,7 +59,7 @@ async def asking(
         await leave.wait()
         return {"type": "http.disconnect"}
 
-    page = LivePage("r", lambda: ring.picture, lambda: HOSTS)
+    page = LivePage("r", lambda: ring.picture, lambda: local_names(port))
     scope = {"type": "http", "method": method, "path": path, "headers": [(b"host", host.encode())]}
     task = asyncio.create_task(page(scope, receive, answer.send))
     try:
@@ -96,10 +96,23 @@ async def test_nothing_can_be_changed(method: str) -> None:
     assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
 
 
-@pytest.mark.parametrize("host", ["evil.example:80", "127.0.0.1:81", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example:8088", "127.0.0.1:8089", "127.0.0.1", "127.0.0.1.evil.example:8088", ""]
+)
 @pytest.mark.parametrize("path", ["/", "/events"])
 async def test_a_name_of_somebody_elses_that_points_here_is_refused(path: str, host: str) -> None:
     assert (await answered(path, host=host)).status == 403
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_the_port_of_http_itself_is_not_in_what_a_browser_asks_for(host: str) -> None:
+    assert (await answered("/", host=host, port=80)).status == 200
+    assert (await answered("/", host="evil.example", port=80)).status == 403
+
+
+async def test_no_other_page_may_show_this_one_in_a_frame() -> None:
+    answer = await answered("/")
+    assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
 
 
 async def test_events_are_pictures_at_once_and_on_every_change() -> None:

@@ -358,6 +358,22 @@ async def test_a_controller_that_is_leaving_does_not_begin_in_a_cluster_that_com
             assert not process.manager._debug.picture().controllers
 
 
+@virtual_time
+async def test_a_controller_that_is_leaving_hears_of_no_cluster_that_comes() -> None:
+    seen = Seen(10.0)
+    async with Places("eu") as places:
+        await places.home.put("one")
+        parts = Watch(Secret, to=lambda _, obj: [], clusters=EVERY_CLUSTER)
+        async with places.manager(controller(seen, maps=[parts], clusters=[HOME]), clusters={}) as process:
+            await asyncio.sleep(1)
+            removing = asyncio.create_task(process.manager.remove("maps"))
+            await asyncio.sleep(1)
+            process.manager.add_cluster("eu", places["eu"].config)
+            await removing
+            await asyncio.sleep(5)
+            assert not process.manager._debug.picture().informers
+
+
 class Gadget(KubeObject, group="example.com", version="v1"):
     spec: dict[str, str] = field(default_factory=dict)
 

@@ -186,6 +186,8 @@ class Staff:
         runner = hired.part
         if not isinstance(runner, ControllerRunner) or not runner.controller.crossing_watches:
             return
+        if runner.cluster not in self.fleets[0] or runner.controller.name in self._leaving:
+            return  # it is on its way out, with the outposts that it had then
         there = [
             each.part.cluster
             for each in self._hired

@@ -13,7 +13,8 @@ nobody else works on them before. Everything that looks like less does not do it
 Guaranteed: nothing is written but the eviction, which PodDisruptionBudgets may refuse. Not guaranteed: that the shard
 stays away; who runs its pods starts another one, and one of the same name gets its objects back.
 
-RBAC: get on pods, create on pods/eviction, list and get on leases in the namespace of the shard.
+RBAC: get on pods and leases and create on pods/eviction, in the namespace of the shard; list on every main and
+controlled resource of the ring.
 """
 
 from __future__ import annotations
@@ -179,7 +180,12 @@ async def _left(client: Client, ring: SeenRing, shard: str) -> int:
 
 
 async def _count(client: Client, kind: Kind, labels: Selector) -> int:
-    count = 0
-    async for _ in client.list(metadata_only(kind), ALL, label_selector=labels, on_restart=lambda: None):
-        count += 1
-    return count
+    found = 0
+
+    def restart() -> None:
+        nonlocal found
+        found = 0
+
+    async for _ in client.list(metadata_only(kind), ALL, label_selector=labels, on_restart=restart):
+        found += 1
+    return found

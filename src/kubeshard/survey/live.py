@@ -86,8 +86,12 @@ class LiveRing:
         raise AssertionError("unreachable")
 
     async def read(self) -> None:
-        """Returns once everything that may be read has been read."""
+        """Returns once everything has been read or the picture says why not, or another live ring is to be asked."""
         await self._read.wait()
+
+    def replaced(self) -> None:
+        """Nobody runs it any more, and there is another one."""
+        self._read.set()
 
     async def changed(self) -> None:
         """Returns when something was told since the last call returned."""
@@ -115,10 +119,9 @@ class LiveRing:
             self.tally.unread[what] = "you may not list and watch them"
         else:
             self.tally.unread[what] = str(error)
-        if error is None or isinstance(error, Forbidden):
-            self._unread.discard(what)
-            if not self._unread:
-                self._read.set()
+        self._unread.discard(what)
+        if not self._unread:
+            self._read.set()
         self.tell()
 
     def lease(self, lease: Lease, *, gone: bool = False) -> None:

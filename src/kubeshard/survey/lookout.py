@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError
@@ -57,32 +57,48 @@ class Lookout:
     def picture(self) -> Picture:
         return self.live.picture()
 
+    async def read(self) -> None:
+        """Returns once everything of the present ring has been read, or the picture says why not."""
+        live = None
+        while live is not self.live:
+            live = self.live
+            await live.read()
+
     async def run(self) -> NoReturn:
         """Until cancelled. Raises Unanswerable once the ring is gone."""
         while True:
             await self._look()
             self._ring = await self._seen_again()
-            self.live = live_ring(self._client, self._ring)
+            before, self.live = self.live, live_ring(self._client, self._ring)
+            before.replaced()
 
     async def _look(self) -> None:
         """Until there is another ring to look at."""
         edits = _Edits(self._ring.resource)
-        tasks = [
+        tasks: list[asyncio.Task[Any]] = [
             asyncio.create_task(self.live.run(), name=f"follows {self.name}"),
             asyncio.create_task(
                 follow(self._client, form_of(ControllerRing), edits), name=f"edits of {self.name}"
             ),
             asyncio.create_task(edits.edited.wait(), name=f"edit of {self.name}"),
         ]
+        if self._ring.unresolved:
+            tasks.append(asyncio.create_task(self._served(), name=f"looks for resources of {self.name}"))
         try:
-            patience = LOOK_AGAIN if self._ring.unresolved else None
-            done, _ = await asyncio.wait(tasks, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+
+    async def _served(self) -> None:
+        """Until other resources are served. To begin anew for less would never let a large ring be read."""
+        unserved = self._ring.unresolved.keys()
+        while unserved == self._ring.unresolved.keys():
+            await asyncio.sleep(LOOK_AGAIN)
+            unserved = (await self._seen_again()).unresolved.keys()
 
     async def _seen_again(self) -> SeenRing:
         while True:

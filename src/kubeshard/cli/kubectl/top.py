@@ -63,7 +63,7 @@ async def _show(lookout: Lookout, console: Console, *, once: bool) -> None:
 
     from kubeshard.cli.kubectl import screen
 
-    await lookout.live.read()
+    await lookout.read()
     if once:
         _print(lookout, console)
     elif not console.is_terminal:

@@ -47,18 +47,18 @@ async def _serve(client: Client, name: str | None, port: int) -> None:
     from kubeshard.runtime.asgi import Limits
     from kubeshard.runtime.http_server import AsgiServer, ListenError
     from kubeshard.survey.lookout import Lookout
-    from kubeshard.survey.page.app import LivePage
+    from kubeshard.survey.page.app import LivePage, local_names
 
     lookout = Lookout(client, await only_ring(client, name))
     page = LivePage(
         lookout.name,
         lambda: lookout.picture(),
-        lambda: frozenset(f"{host}:{server.port}" for host in (HOST, "localhost")),
+        lambda: local_names(server.port),
     )
     server = AsgiServer(page, HOST, port, limits=Limits(stop_grace=0.0, max_connections=64))
 
     async def serve() -> None:
-        await lookout.live.read()
+        await lookout.read()
         try:
             async with server:
                 click.echo(f"http://{HOST}:{server.port}/")

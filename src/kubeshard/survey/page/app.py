@@ -30,11 +30,17 @@ _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _FILES = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
 _SAFE = {
     "cache-control": "no-store",
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'",
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
+    " frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "cross-origin-resource-policy": "same-origin",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
+
+
+def local_names(port: int) -> frozenset[str]:
+    """What a browser of this machine says in the header Host, which leaves out HTTP's own port."""
+    return frozenset(name if port == 80 else f"{name}:{port}" for name in ("127.0.0.1", "localhost"))
 
 
 class LivePage:
