@@ -149,6 +149,34 @@ def test_objects_are_assigned_without_service_webhook_and_controllerring() -> No
     simulate(scene)
 
 
+@pytest.mark.parametrize(("sharder", "at_least", "at_most"), [({"sync_period": 10.0}, 10, 14), ({}, 0, 2)])
+def test_all_objects_are_looked_at_as_often_as_the_operator_says(
+    sharder: dict[str, Any], at_least: int, at_most: int
+) -> None:
+    async def scene() -> None:
+        async with World(seed=1) as world:
+            team, looks = Team(world), []
+
+            def see(process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
+                inside = request.headers.get("User-Agent", "").endswith("/sharder")
+                if inside and "/things?limit=" in request.target:
+                    looks.append(request.target)
+
+            await world.install()
+            for name in SHARDS:
+                options = {"mode": "both", **sharder}
+                world.shard(name, Slow(team, name), process=name, workers=20, sharding=options)
+            await world.make_things(12)
+            await team.until_settled(*SHARDS)
+            await asyncio.sleep(60)
+            world.observers.append(see)
+            await asyncio.sleep(60)
+            # Each time the Things are read for themselves, and as the owners of ConfigMaps.
+            assert at_least <= len(looks) <= at_most
+
+    simulate(scene)
+
+
 def test_that_the_kind_controllerring_is_not_installed_is_nothing_to_warn_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -209,6 +209,19 @@ async def test_a_process_that_is_no_shard_refuses_controllers_that_would_see_a_s
         await sharding.prepare(Api(MISSING).client(), [controller(), reading])
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sync_period": 0}, "sync_period: 0: give a positive"),
+        ({"sync_period": float("nan")}, "sync_period: nan: give a positive"),
+        ({"concurrent_moves": 0}, "concurrent_moves: 0: must be positive"),
+    ],
+)
+def test_a_sharder_that_could_do_nothing_is_refused_at_once(options: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Sharding("ring", mode="both", **options)
+
+
 def test_modes_and_selectors_that_cannot_work_are_refused_at_once() -> None:
     with pytest.raises(ConfigurationError, match="sharding mode 'leader' is none of shard, sharder, both"):
         Sharding("ring", mode="leader")  # type: ignore[arg-type]

@@ -13,6 +13,8 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import LabelSelector
+from kubeshard.manager.http import Request
+from kubeshard.sharder.app import build_sharder
 from kubeshard.sharder.config import (
     ServiceReference,
     SharderConfig,
@@ -37,6 +39,7 @@ from kubeshard.sharding import (
     RingResources,
 )
 from kubeshard_apiserver.admission.expressions import conditions_hold
+from kubeshard_apiserver.testing.memory import MemoryApi
 
 HEAD = "apiVersion: config.sharding.timebertt.dev/v1alpha1\nkind: SharderConfig\n"
 
@@ -84,6 +87,15 @@ compat: strict
     assert (config.controller.sharder.sync_period, config.controller.sharder.concurrent_moves) == (30.0, 5)
     assert config.graceful_shut_down == 60.0
     assert config.strict
+
+
+@pytest.mark.parametrize(("text", "served"), [("", True), ("debugging: {enableProfiling: false}", False)])
+async def test_the_debug_page_can_be_switched_off(tmp_path: Path, text: str, served: bool) -> None:
+    config, unknown = load(tmp_path, f"{text}\nwebhook: {{server: {{bindAddress: '0'}}}}\n")
+    assert not unknown
+    async with MemoryApi().client() as client:
+        page = build_sharder(config, client)._pages._debug(Request("/debug", "", "127.0.0.1"))
+    assert (page is not None) is served
 
 
 def test_unknown_fields_are_told_and_never_fatal(tmp_path: Path) -> None:

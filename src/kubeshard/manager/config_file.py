@@ -23,6 +23,7 @@ import yaml
 from kubeshard.client.limiter import TokenBucketLimiter
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import Struct, field
+from kubeshard.manager.debug_page import DebugAccess
 from kubeshard.manager.http import check_bind_address
 from kubeshard.manager.leader_election import ElectionTiming, LeaderElection
 from kubeshard.runtime.clock import Clock
@@ -107,6 +108,7 @@ class LeaderElectionConfig(Struct):
 
 class DebuggingConfig(Struct):
     enable_profiling: bool = True
+    """Whether `/debug` is served, for callers on the loopback interface."""
     enable_contention_profiling: bool = False
 
 
@@ -130,6 +132,10 @@ class ComponentConfig(Struct):
     """Note the spelling. 0 does not wait; negative waits forever."""
     insecure_metrics: bool = False
     """Serve metrics over plain HTTP to anybody: for development. An extension of kubeshard."""
+
+    @property
+    def debug_access(self) -> DebugAccess:
+        return "loopback" if self.debugging.enable_profiling else "off"
 
     @property
     def health_address(self) -> str:

@@ -23,6 +23,7 @@ they control; and what the controllers need. For candidates also that of `kubesh
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import fields
@@ -61,6 +62,7 @@ from kubeshard.shard.shard_lease import ShardLease, ShardTenure
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.shard.wrapper import shard_predicate
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
+from kubeshard.sharding.names import CONCURRENT_MOVES, SYNC_PERIOD
 from kubeshard.tenure.tenure import Gate
 
 Mode = Literal["shard", "sharder", "both"]
@@ -81,7 +83,8 @@ class Sharding:
     sharder took is taken back. `keep_lease_on_stop`: do not give the Lease back, so that a restart under the
     same name, within the Lease's time, finds its objects still its own (StatefulSets).
     `pod_name_required`: the ring has admission policies. `objects_in`: the one of the manager's other clusters that has
-    the ring's objects; Leases and ControllerRing are at home in any case.
+    the ring's objects; Leases and ControllerRing are at home in any case. `sync_period` (seconds) and
+    `concurrent_moves`: of the ring's sharder while this process is it, as in the configuration of a sharder service.
 
     Raises ConfigurationError for names that cannot work, here or in `prepare`.
     """
@@ -100,6 +103,8 @@ class Sharding:
         keep_lease_on_stop: bool = False,
         pod_name_required: bool = False,
         objects_in: str = HOME,
+        sync_period: float = SYNC_PERIOD,
+        concurrent_moves: int = CONCURRENT_MOVES,
     ) -> None:
         check_ring_name(ring)
         if name is not None:
@@ -111,6 +116,10 @@ class Sharding:
                 Selector.from_label_selector(namespace_selector)
             except InvalidSelector as error:
                 raise ConfigurationError(f"namespace_selector: {error}") from None
+        if not 0 < sync_period < math.inf:
+            raise ConfigurationError(f"sync_period: {sync_period}: give a positive number of seconds")
+        if concurrent_moves < 1:
+            raise ConfigurationError(f"concurrent_moves: {concurrent_moves}: must be positive")
         self.ring = ring
         self.mode: Mode = mode
         self._name = name
@@ -122,6 +131,8 @@ class Sharding:
         self._keep_lease_on_stop = keep_lease_on_stop
         self._pod_name_required = pod_name_required
         self.objects_in = objects_in
+        self._sync_period = sync_period
+        self._concurrent_moves = concurrent_moves
         self._prepared: Prepared | None = None
         self._tenure: ShardTenure | None = None
 
@@ -222,6 +233,8 @@ class Sharding:
         if self.mode == "shard":
             return ()
         # A shard that uses a sharder service does not need it.
+        from kubeshard.manager.config_file import Duration
+        from kubeshard.sharder.config import SharderControllerConfig
         from kubeshard.sharder.in_manager import InManagerSharder
 
         return (
@@ -236,6 +249,9 @@ class Sharding:
                 metrics=metrics,
                 health=health,
                 looks_for_ring=self._given is None,
+                config=SharderControllerConfig(
+                    sync_period=Duration(self._sync_period), concurrent_moves=self._concurrent_moves
+                ),
             ),
         )
 

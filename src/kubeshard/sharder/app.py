@@ -125,6 +125,7 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
         metrics_ssl=self_signed(client.world) if secure and config.metrics_address != "0" else None,
         metrics_auth=secure,
         health_address=config.health_address,
+        debug=config.debug_access,
         readiness={
             "webhook": lambda: None if all(s.ready() for s in servers) else "the webhook is not listening"
         },

@@ -25,7 +25,7 @@ from kubeshard.core.selectors import InvalidSelector, LabelSelector, LabelSelect
 from kubeshard.manager.config_file import ComponentConfig, Duration, load_component
 from kubeshard.runtime import environ
 from kubeshard.runtime.http_server import parse_bind_address
-from kubeshard.sharding.names import SYSTEM_NAMESPACE, WEBHOOK_PORT
+from kubeshard.sharding.names import CONCURRENT_MOVES, SYNC_PERIOD, SYSTEM_NAMESPACE, WEBHOOK_PORT
 
 API_VERSION = "config.sharding.timebertt.dev/v1alpha1"
 KIND = "SharderConfig"
@@ -34,9 +34,9 @@ Compat = Literal["default", "strict"]
 
 
 class SharderControllerConfig(Struct):
-    sync_period: Duration = Duration(300)
+    sync_period: Duration = Duration(SYNC_PERIOD)
     """The interval between full resyncs of a ring, whatever happens in between."""
-    concurrent_moves: int = 100
+    concurrent_moves: int = CONCURRENT_MOVES
     """How many objects one look at one resource of a ring moves concurrently."""
 
 

@@ -94,7 +94,9 @@ class InManagerSharder:
         metrics: Metrics,
         health: HealthGate,
         looks_for_ring: bool = True,
+        config: SharderControllerConfig | None = None,
     ) -> None:
+        self._config = config or SharderControllerConfig()
         self._client = client.with_user_agent("sharder").with_field_manager("sharder")
         self._objects = objects.with_user_agent("sharder").with_field_manager("sharder")
         self._election = election
@@ -198,10 +200,9 @@ class InManagerSharder:
         client = self._client.fenced(self._fence)
         controller = lease_controller(self._rings, self._observer, self._clock)
         runner = measured(controller, Cluster(client, self._cache, self._events), self._metrics)
-        config = SharderControllerConfig()
         objects = self._objects.fenced(self._fence)
         parts = assignments(
-            self._rings, self._observer, self._kinds, objects, self._places, config, leases=client
+            self._rings, self._observer, self._kinds, objects, self._places, self._config, leases=client
         )
         return Shift("sharder", stop, [runner, _Assigning(parts, self._rings, self._observer)])
 

@@ -33,6 +33,11 @@ WEBHOOK_PORT = 9443
 
 MAX_RING_NAME = 63
 
+SYNC_PERIOD = 300.0
+"""Seconds between full looks of a sharder at the objects of a ring, unless it is configured otherwise."""
+CONCURRENT_MOVES = 100
+"""How many objects one look at one resource moves concurrently, unless it is configured otherwise."""
+
 
 def shard_label(ring: str) -> str:
     """Key of the label that names an object's shard."""

@@ -46,6 +46,7 @@ def build_operator(settings: OperatorSettings, client: Client) -> Manager:
         metrics_ssl=self_signed(client.world) if secure else None,
         metrics_auth=secure,
         health_address=config.health_address,
+        debug=config.debug_access,
         graceful_timeout=config.graceful_shut_down,
     )
     return manager
