@@ -223,3 +223,17 @@ def test_help_needs_no_extra(home: Path) -> None:
         done = kubeshard(home, *command, missing=missing)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith("Usage: kubeshard ")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full, which Linux has")
+def test_an_output_that_cannot_be_written_ends_a_command_in_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "kubeshard", "manifests", "sharder"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (ended.returncode, ended.stderr) == (1, "Error: cannot write: No space left on device\n")

@@ -89,3 +89,7 @@ def test_the_verdict_says_what_is_left_to_do(view: Picture, verdict: str) -> Non
 
 def test_a_line_has_every_shard_with_its_lease_and_objects() -> None:
     assert screen.line(picture()).startswith("shard-1 ready 10+40, shard-2 dead 5+20, shard-3 new 0+0; ")
+
+
+def test_a_line_of_a_ring_without_shards_says_so() -> None:
+    assert screen.line(picture(())).startswith("no shards; ")

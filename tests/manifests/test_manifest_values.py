@@ -26,12 +26,15 @@ def test_a_setting_wins_over_a_file_and_a_file_over_the_defaults() -> None:
         (["replicas"], "say KEY=VALUE"),
         (["replicas=many"], "value replicas: Expected `int`"),
         (["replicas=0"], "value replicas: Expected `int` >= 1"),
-        (["replica=3"], "unknown field `replica`"),
-        (["namespace=Upper"], "value namespace"),
+        (["replica=3"], "there is no value replica: did you mean replicas?"),
+        (["colour=red"], "there is no value colour: there are image, replicas, namespace"),
+        (["resources.limit.memory=1Gi"], "there is no value resources.limit: did you mean resources.limits?"),
+        (["image="], "there is no value; leave it out"),
+        (["namespace=Upper"], "value namespace: expected at most 63 lower-case letters"),
         (["image=1.0"], "value image: Expected `str`"),
-        (["resources.limits.cpu=1"], "unknown field `cpu`"),
-        (["resources.limits.memory=much"], "value resources.limits.memory"),
-        (["logLevel=loud"], "value logLevel"),
+        (["resources.limits.cpu=1"], "there is no value resources.limits.cpu: there are memory"),
+        (["resources.limits.memory=much"], "value resources.limits.memory: expected a quantity, as in 250m"),
+        (["logLevel=loud"], "value logLevel: choose one of debug, info, warning, error"),
         (["config={"], "the value is not YAML"),
     ],
 )
@@ -61,7 +64,7 @@ def test_a_field_of_the_configuration_that_is_null_is_refused() -> None:
 
 
 def test_an_operator_has_no_default_image() -> None:
-    with pytest.raises(ConfigurationError, match="missing required field `image`"):
+    with pytest.raises(ConfigurationError, match="value image is missing: give it by --set image="):
         chosen(OperatorValues)
 
 

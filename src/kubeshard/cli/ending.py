@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from typing import Any
 
@@ -31,3 +33,9 @@ def run_program(group: click.Group, name: str, **options: Any) -> None:
         sys.exit(code)
     except BrokenPipeError:
         sys.exit(1)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        click.echo(f"Error: cannot write: {error.strerror}", err=True)
+        # Not sys.exit: at its end the interpreter would try to write the rest once more, and report that, too.
+        os._exit(1)

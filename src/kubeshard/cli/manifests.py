@@ -131,10 +131,11 @@ def ring(path: Path, sharder: str, shards: tuple[str, ...], labels_only: bool, o
     Policies need Kubernetes 1.30 or newer.
     """
     from kubeshard.manifests.ring import is_ring, ring_objects
+    from kubeshard.sharding.api import ControllerRing
 
     found = [document for document in read_documents(path) if is_ring(document)]
     if not found:
-        raise ConfigurationError(f"{path} has no ControllerRing")
+        raise ConfigurationError(f"{path} has no ControllerRing of {ControllerRing.KIND.api_version}")
     service, accounts = account(sharder, "--sharder"), [account(each, "--shards") for each in shards]
     made = (ring_objects(each, service, shards=accounts, labels_only=labels_only) for each in found)
     _print([obj for objects in made for obj in objects], output)

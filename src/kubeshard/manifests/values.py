@@ -6,6 +6,8 @@ of them accepts is accepted by all.
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -19,8 +21,10 @@ from kubeshard.core.patches import apply_merge_patch
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
 from kubeshard.version import __version__
 
-Quantity = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi)?$")]
-DnsLabel = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi)?$"
+DNS_LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+Quantity = Annotated[str, Meta(pattern=QUANTITY)]
+DnsLabel = Annotated[str, Meta(pattern=DNS_LABEL)]
 
 V = TypeVar("V", bound="Values")
 
@@ -129,9 +133,38 @@ def chosen(type_: type[V], file: Mapping[str, Any] | None = None, settings: Iter
     try:
         return msgspec.convert(given, type_)
     except msgspec.ValidationError as error:
-        message, _, where = str(error).partition(" - at ")
-        place = where.strip("`").removeprefix("$").removeprefix(".")
-        raise ConfigurationError(f"value {place or '(all)'}: {message}") from None
+        raise ConfigurationError(_explained(type_, str(error))) from None
+
+
+def _explained(type_: type[Values], error: str) -> str:
+    """A mistake in the words of who made it; msgspec's are about types."""
+    message, _, where = error.partition(" - at ")
+    place = where.strip("`").removeprefix("$").removeprefix(".")
+    path = place.split(".") if place else []
+    if unknown := re.fullmatch("Object contains unknown field `(.*)`", message):
+        known = [each.encode_name for each in msgspec.structs.fields(_type_at(type_, path))]
+        name = ".".join((*path, unknown[1]))
+        close = difflib.get_close_matches(unknown[1], known, n=1)
+        return f"there is no value {name}: " + (
+            f"did you mean {'.'.join((*path, *close))}?" if close else f"there are {', '.join(known)}"
+        )
+    if missing := re.fullmatch("Object missing required field `(.*)`", message):
+        name = ".".join((*path, missing[1]))
+        return f"value {name} is missing: give it by --set {name}=... or in a file by --values"
+    if message.startswith("Invalid enum value"):
+        message = f"choose one of {', '.join(get_args(_type_at(type_, path)))}"
+    elif repr(QUANTITY) in message:
+        message = "expected a quantity, as in 250m or 512Mi"
+    elif repr(DNS_LABEL) in message:
+        message = "expected at most 63 lower-case letters, digits and hyphens, as in sharding-system"
+    return f"value {place or '(all)'}: {message}"
+
+
+def _type_at(type_: Any, path: Iterable[str]) -> Any:
+    for name in path:
+        found = next(each.type for each in msgspec.structs.fields(type_) if each.encode_name == name)
+        type_ = get_args(found)[0] if get_origin(found) is Annotated else found
+    return type_
 
 
 def plain(values: Values) -> dict[str, Any]:
@@ -157,6 +190,10 @@ def _parsed(setting: str) -> dict[str, Any]:
     if not equals or not all(parts):
         raise ConfigurationError(
             f"--set {setting}: say KEY=VALUE, as in replicas=3 or certManager.enabled=true"
+        )
+    if not text.strip():  # YAML's null, which takes the default: seldom what was meant, as by image=$UNSET
+        raise ConfigurationError(
+            f"--set {setting}: there is no value; leave it out, or write null, for the default"
         )
     try:
         value = yaml.safe_load(text)

@@ -47,7 +47,7 @@ def ring(view: Picture, objects: str = "objects", note: str = "") -> RenderableT
 def line(view: Picture) -> str:
     """The ring in one line."""
     shards = ", ".join(f"{row.shard} {row.state or 'new'} {row.objects}+{row.followers}" for row in view.rows)
-    return f"{shards}; {view.verdict}"
+    return f"{shards or 'no shards'}; {view.verdict}"
 
 
 def _ruler(most: int) -> str:
