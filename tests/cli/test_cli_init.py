@@ -160,3 +160,24 @@ def test_a_mistake_changes_nothing(
         cli.main(["init", *arguments], standalone_mode=False)
     assert [path.name for path in tmp_path.rglob("*")] == ["full", "file"]
     assert (tmp_path / "full" / "file").read_text() == "mine"
+
+
+@pytest.mark.system
+def test_a_project_is_complete_when_the_reader_of_its_list_goes_away(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        subprocess.run(
+            [sys.executable, "-m", "kubeshard", "init", "my-operator"],
+            cwd=tmp_path,
+            stdout=writing,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert {file.name for file in (tmp_path / "my-operator" / "manifests").iterdir()} == {
+        "crd.yaml",
+        "example.yaml",
+        "operator.yaml",
+        "rbac.yaml",
+    }

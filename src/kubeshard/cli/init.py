@@ -81,16 +81,20 @@ def init(folder: Path, kind: str, group: str) -> None:
         raise ConfigurationError(f"{folder} exists and is not an empty folder: choose another one")
     values = _values(project, kind, group)
     try:
-        for path, content in _project(values):
-            file = folder / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(content)
-            click.echo(file)
-        for file in _generated(folder, values):
-            click.echo(file)
+        written = [*_written(folder, values), *_generated(folder, values)]
     except OSError as error:
         raise ConfigurationError(f"{error.filename}: {error.strerror}") from error
+    for file in written:  # only now: a reader that goes away, as `head` does, must not leave half a project
+        click.echo(file)
     click.echo(f"\nIt is ready to run: see {folder / 'README.md'}", err=True)
+
+
+def _written(folder: Path, values: Mapping[str, str]) -> Iterator[Path]:
+    for path, content in _project(values):
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+        yield file
 
 
 def _generated(folder: Path, values: Mapping[str, str]) -> Iterator[Path]:
