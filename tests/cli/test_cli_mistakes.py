@@ -168,7 +168,7 @@ def test_a_port_that_is_in_use(home: Path, taken_port: int) -> None:
     assert done.returncode == 2
     assert (
         done.stderr.splitlines()[-1]
-        == f"Error: metrics page: cannot listen on 127.0.0.1:{taken_port}: another process listens there; "
+        == f"Error: metrics page: cannot listen on 127.0.0.1:{taken_port}: the address is in use by another process; "
         "choose another address"
     )
 

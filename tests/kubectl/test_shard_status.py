@@ -182,7 +182,7 @@ async def test_mistakes_of_the_ring_itself(cluster: RingCluster) -> None:
         namespaceSelector={"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]},
     )
     found = await problems(cluster)
-    assert '"configmaps" is a main resource and controlled by "secrets": main counts' in found
+    assert '"configmaps" is a main resource and controlled by "secrets": it is treated as main' in found
     assert '"events" cannot be sharded: the sharder itself depends on it' in found
     assert any(problem.startswith("the server does not serve things.none.example") for problem in found)
     assert any(problem.startswith("namespaceSelector: ") for problem in found)

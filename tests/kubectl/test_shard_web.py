@@ -145,5 +145,5 @@ def test_a_port_that_is_taken(written: KubeApi, kubectl_shard: KubectlShard) -> 
         done = kubectl_shard("web", "r", "--port", str(port))
     assert (done.code, done.err) == (
         2,
-        f"Error: --port {port}: cannot listen on 127.0.0.1:{port}: another process listens there\n",
+        f"Error: --port {port}: cannot listen on 127.0.0.1:{port}: the address is in use by another process\n",
     )

@@ -228,8 +228,8 @@ def test_a_port_that_is_taken_is_one_line(tmp_path):
         done = ended(tmp_path, "--port", port, "--kubeconfig", "config")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"Error: cannot listen on 127.0.0.1:{port}: another process listens there; name another port with --port "
-        "(0 picks a free one)\n"
+        f"Error: cannot listen on 127.0.0.1:{port}: the address is in use by another process; "
+        "name another port with --port (0 picks a free one)\n"
     )
 
 

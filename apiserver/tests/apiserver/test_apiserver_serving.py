@@ -92,7 +92,9 @@ async def test_a_client_certificate_of_another_authority_is_no_way_in():
 
 async def test_a_port_that_is_taken_is_a_mistake_in_words():
     async with EmbeddedServer() as served:
-        with pytest.raises(ConfigurationError, match=f"{served.port}: another process listens there"):
+        with pytest.raises(
+            ConfigurationError, match=f"{served.port}: the address is in use by another process"
+        ):
             async with EmbeddedServer(port=served.port):
                 pass
 

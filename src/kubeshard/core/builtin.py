@@ -1,4 +1,4 @@
-"""The built-in kinds that kubeshard itself reads and writes. Authors of controllers declare their own, with
+"""The built-in kinds that kubeshard itself reads and writes. Controllers declare their own classes, with
 the fields they use.
 """
 

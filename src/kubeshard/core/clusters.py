@@ -1,7 +1,7 @@
 """The clusters of a manager in which a controller works, and those that a watch covers.
 
-A manager has one home cluster, in which its Leases are, and any number of others by name. They come and go, so what is
-said here is about names: of clusters that are there, and of those that come.
+A manager has one home cluster, with its Leases, and any number of others by name. Clusters are added and removed at
+run time, so this module works with names: of current clusters, and of those added later.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class _Clusters(Container[str]):
 
 
 EVERY_CLUSTER: Container[str] = _Clusters(home=True)
-"""The home cluster and all others, whenever they come."""
+"""The home cluster and all others, including those added later."""
 
 OTHER_CLUSTERS: Container[str] = _Clusters(home=False)
 """All clusters but the home one."""
 
 
 def check_clusters(whose: str, clusters: Any) -> None:
-    """Raises TypeError for what says nothing about names."""
+    """Raises TypeError for other types."""
     if isinstance(clusters, str) or not isinstance(clusters, Container):
         raise TypeError(f"{whose}: clusters takes a list of names, EVERY_CLUSTER or OTHER_CLUSTERS")
 
@@ -50,7 +50,7 @@ def check_cluster_name(name: str) -> None:
 
 
 def named(clusters: Container[str]) -> tuple[str, ...]:
-    """Those that are listed by name, without the home cluster."""
+    """The clusters listed by name, without the home cluster."""
     return (
         tuple(name for name in clusters if name)
         if isinstance(clusters, list | tuple | set | frozenset)
@@ -59,5 +59,5 @@ def named(clusters: Container[str]) -> tuple[str, ...]:
 
 
 def located(name: str, cluster: str) -> str:
-    """What is called `name` in every cluster, as logs and metrics tell it apart."""
+    """`name` with the cluster, as in logs and metrics."""
     return f"{name}@{cluster}" if cluster else name

@@ -12,7 +12,7 @@ from kubeshard.core.objects import Struct
 
 class Condition(Struct):
     """One observation. `status` is `True`, `False` or `Unknown`; `reason` is one CamelCase word for programs,
-    `message` a sentence for people. All fields are always encoded: the usual schema requires even an empty
+    `message` is text for people. All fields are always encoded: the usual schema requires even an empty
     message.
     """
 
@@ -34,10 +34,10 @@ def is_true(conditions: Iterable[Condition], type: str) -> bool:
 
 
 def set_condition(conditions: Iterable[Condition], condition: Condition, now: str) -> tuple[Condition, ...]:
-    """The conditions with this one in its type's place (or at the end).
+    """The conditions with this one in place of the one of its type (or at the end).
 
-    `last_transition_time` becomes `now` (metav1.Time text) only when the status differs from the former one;
-    so setting the same condition twice gives an equal tuple, and comparing tuples tells whether a write is
+    `last_transition_time` becomes `now` (metav1.Time text) only when the status differs from the previous one;
+    so setting the same condition twice returns an equal tuple, and comparing tuples shows whether a write is
     needed.
     """
     kept = tuple(conditions)
@@ -53,15 +53,15 @@ def _at(condition: Condition, time: str) -> Condition:
 
 
 LONGEST_MESSAGE = 32_768
-"""Characters that metav1.Condition allows."""
+"""Maximum characters in metav1.Condition."""
 
 _TYPE = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])")
 _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 
 
 def checked(condition: Condition) -> Condition:
-    """The condition with a message that is not too long. Raises ValueError for what no schema of metav1.Condition
-    takes.
+    """The condition with its message shortened to the limit. Raises ValueError for values that metav1.Condition does
+    not allow.
     """
     if len(condition.type) > 316 or not _TYPE.fullmatch(condition.type):
         raise ValueError(f"condition type {condition.type!r}: one CamelCase word, as in Ready")
@@ -79,5 +79,5 @@ def checked(condition: Condition) -> Condition:
 
 
 def shortened(text: str, limit: int) -> str:
-    """The text, cut to so many characters; what was cut is marked."""
+    """The text, cut to so many characters; a cut is marked."""
     return text if len(text) <= limit else text[: limit - 3] + "..."

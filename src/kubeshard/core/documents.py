@@ -1,7 +1,7 @@
-"""Objects as plain JSON, for rules that know fields by their names.
+"""Objects as plain JSON, for rules that read fields by name.
 
-A class declares the fields that its users need, so an absent field may be one that the server has and the class
-does not know. Guaranteed: whoever names the fields that a rule reads is never told "absent" for that reason, but gets
+A class declares the fields that its users need, so an absent field may be one that exists on the server and is not
+declared. Guaranteed: a rule that lists the fields it reads never sees such a field as absent, but gets
 a TypeError that says what to declare.
 """
 
@@ -21,8 +21,8 @@ Path = tuple[str, ...]
 
 
 def document_of(obj: KubeObject | Mapping[str, Any], reads: Sequence[Path]) -> Mapping[str, Any]:
-    """The object as on the wire; a manifest as it is. Raises TypeError for a class that does not declare what is
-    read.
+    """The object as on the wire; a manifest unchanged. Raises TypeError for a class that does not declare the fields
+    that are read.
     """
     if isinstance(obj, Mapping):
         return obj
@@ -31,7 +31,7 @@ def document_of(obj: KubeObject | Mapping[str, Any], reads: Sequence[Path]) -> M
 
 
 def require_declared(type_: type[KubeObject], reads: Sequence[Path]) -> None:
-    """Raises TypeError that names the fields which the class does not declare."""
+    """Raises TypeError with the fields that the class does not declare."""
     missing = [".".join(path) for path in reads if not declares(type_, path)]
     if missing:
         name = type_.__name__
@@ -43,7 +43,7 @@ def require_declared(type_: type[KubeObject], reads: Sequence[Path]) -> None:
 
 @cache
 def declares(type_: Any, path: Path) -> bool:
-    """Whether the class says what the field is; a map or `Any` on the way says it of all that is below."""
+    """Whether the class declares the field; a map or `Any` on the path declares everything below it."""
     if not path:
         return True
     for field in msgspec.structs.fields(type_):
@@ -53,7 +53,7 @@ def declares(type_: Any, path: Path) -> bool:
 
 
 def at(document: Any, *path: str, default: Any = None) -> Any:
-    """The value at the place, or the default where it is absent or null."""
+    """The value at the path, or the default if it is absent or null."""
     for name in path:
         document = document.get(name) if isinstance(document, Mapping) else None
     return default if document is None else document
@@ -73,8 +73,8 @@ def _may_have(hint: Any, path: Path) -> bool:
 
 
 def type_hints_of(type_: type) -> dict[str, Any]:
-    """Of a class's fields; none where they cannot be told."""
+    """The types of a class's fields; empty if they cannot be resolved."""
     try:
         return get_type_hints(type_)
-    except NameError:  # names of a function in which the class stands
+    except NameError:  # names local to the function that defines the class
         return {}

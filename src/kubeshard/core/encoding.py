@@ -1,10 +1,10 @@
 """Objects to and from the wire.
 
 Guaranteed: what is encoded has `apiVersion` and `kind`; decoding reads only the fields that the class
-declares, and null as the field's default, as Go does; an object that does not fit its class raises
-`UndecodableObject` with the metadata, and nothing else, whatever the bytes are and whatever the class's own
-code raises, so that one bad object never hides its neighbours. Not guaranteed: that a decoded object encodes
-to what was read (undeclared fields are gone; see `KubeObject`).
+declares, and null as the field's default, as Go does; an object that does not match its class raises
+`UndecodableObject` with the metadata, and no other exception, whatever the bytes are and whatever the class's own
+code raises, so that one bad object never hides the others. Not guaranteed: that a decoded object encodes
+to the same bytes (undeclared fields are dropped; see `KubeObject`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ T = TypeVar("T", bound=KubeObject)
 Encoded = bytes | bytearray | memoryview | msgspec.Raw
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What a decoder raises for bytes that are not JSON, not of the type, not UTF-8, or nested too deep."""
+"""Exceptions of a decoder for bytes that are not JSON, not of the type, not UTF-8, or nested too deep."""
 
 
 class UndecodableObject(KubeshardError):
-    """An object that does not fit its class. `partial` holds what identifies it, or None if even the metadata
-    is broken.
+    """An object that does not match its class. `partial` identifies the object; None if its metadata
+    is invalid too.
     """
 
     def __init__(self, form: Form[Any], problem: str, partial: PartialObject | None) -> None:
@@ -68,8 +68,8 @@ def decode(form: Form[T], data: Encoded) -> T:
     """One object. Raises UndecodableObject."""
     try:
         decoded: T = decoder(form.type).decode(data)
-    except Exception:  # also what code of the class's own raises
-        # Nulls are looked for only in what does not decode as it is: well-formed objects pay nothing.
+    except Exception:  # including those from the class's own code
+        # Nulls are handled only after a failed decode: well-formed objects have no extra cost.
         try:
             decoded = decoder(form.type).decode(without_nulls(form.type, data))
         except Exception as error:
@@ -79,7 +79,7 @@ def decode(form: Form[T], data: Encoded) -> T:
 
 
 def read(type_: Any, data: Encoded) -> Any:
-    """What fits the type, with null as `decode` reads it. Raises msgspec.DecodeError."""
+    """Converts to the type, with null handled as by `decode`. Raises msgspec.DecodeError."""
     try:
         return decoder(type_).decode(data)
     except msgspec.ValidationError:
@@ -87,8 +87,8 @@ def read(type_: Any, data: Encoded) -> Any:
 
 
 def partial(kind: Kind, data: Encoded) -> PartialObject | None:
-    """The object's metadata, or as much of it as says which object it is; None where even its name is broken.
-    Slow: for what does not decode otherwise.
+    """The object's metadata, or as much of it as identifies the object; None if even its name is invalid.
+    Slow: for objects that do not decode otherwise.
     """
     type_ = metadata_only(kind).type
     with suppress(*UNREADABLE):

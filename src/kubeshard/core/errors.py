@@ -14,7 +14,7 @@ class KubeshardError(Exception):
 
 
 class ApiError(KubeshardError):
-    """The API server refused or failed a request.
+    """The API server rejected a request, or the request failed.
 
     `code` is the HTTP status, `reason` the server's machine-readable word (`NotFound`, `Conflict`, ...),
     `retry_after` the seconds the server asked to wait, or None. `details` is `Status.details` (causes name
@@ -43,7 +43,7 @@ class NotFound(ApiError):
 
 
 class AlreadyExists(ApiError):
-    """409 AlreadyExists: a create found the name taken."""
+    """409 AlreadyExists: a create with a name that exists."""
 
 
 class Conflict(ApiError):
@@ -54,7 +54,7 @@ class Conflict(ApiError):
 
 class FieldConflict(Conflict):
     """409 of an apply without `force`: other field managers own fields that it sets to other values;
-    `details["causes"]` names them. Not a stale read: the same apply meets it again until somebody lets go.
+    `details["causes"]` names them. Not a stale read: the same apply fails again until they give the fields up.
     """
 
 
@@ -67,17 +67,17 @@ class Invalid(ApiError):
 
 
 class PatchTestFailed(Invalid):
-    """422 for a JSON Patch that carried `test` operations: most likely a test did not hold. The server gives
-    no hint which.
+    """422 for a JSON Patch with `test` operations: most likely a test failed. The server does not report
+    which.
     """
 
 
 class Forbidden(ApiError):
-    """403: authenticated, but RBAC or an admission policy refuses."""
+    """403: authenticated, but rejected by RBAC or an admission policy."""
 
 
 class Unauthorized(ApiError):
-    """401: no, wrong or expired credentials."""
+    """401: missing, wrong or expired credentials."""
 
 
 class Throttled(ApiError):
@@ -89,28 +89,28 @@ class Timeout(ApiError):
 
 
 class Unavailable(ApiError):
-    """The server could not be reached, or answered 5xx. A write may or may not have taken effect."""
+    """The server could not be reached, or returned 5xx. A write may or may not have taken effect."""
 
 
 class UnexpectedResponse(ApiError):
-    """An answer that no API server gives: HTML of a load balancer, an empty 200, a redirect, the wrong
+    """A response that does not come from an API server: HTML of a load balancer, an empty 200, a redirect, the wrong
     kind.
     """
 
 
 class NotOurs(Conflict):
-    """A fenced write was refused: the object's shard label does not (or no longer does) name this shard, or
-    this shard's lease deadline has passed. Never retried against the same object; a reconcile that meets it
-    ends quietly.
+    """A fenced write was rejected: the object's shard label does not (or no longer does) name this shard, or
+    this shard's lease deadline has passed. Never retried against the same object; a reconcile that raises it
+    ends without an error.
     """
 
 
 class Terminal(KubeshardError):
-    """Raised by a reconciler for a failure that retrying cannot mend: counted and logged, not requeued."""
+    """Raised by a reconciler for a failure that a retry cannot fix: counted and logged, not requeued."""
 
 
 class NoSuchCluster(KubeshardError):
-    """The manager has no cluster of that name, or not any more."""
+    """The manager has no cluster of that name, or it was removed."""
 
 
 class ConfigurationError(KubeshardError):

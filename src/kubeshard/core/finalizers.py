@@ -1,7 +1,7 @@
-"""The patches that put finalizers on an object and take them off, and what may be a finalizer.
+"""Patches that add finalizers to an object and remove them, and the rules for their names.
 
-An object with finalizers stays, being deleted, until the last of them is off. The list is everybody's: so each patch
-tests what it relies on, and is refused by the API server, as a whole, where that has changed.
+A deleted object stays, terminating, until its last finalizer is removed. The list is shared with other controllers: so
+each patch tests the values that it depends on, and the API server rejects it as a whole if they have changed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _UID = pointer("metadata", "uid")
 
 
 def is_finalizer(text: str) -> bool:
-    """Whether it is `<domain>/<what>`, which every kind accepts and nobody else uses."""
+    """Whether it is `<domain>/<name>`, which every kind accepts and which does not collide with others."""
     domain, slash, _ = text.partition("/")
     return bool(slash) and is_label_key(text) and is_dns_subdomain(domain) and "." in domain
 
 
 def is_kubernetes_own(finalizer: str) -> bool:
-    """Whether Kubernetes itself takes it off: `foregroundDeletion`, `kubernetes.io/pvc-protection`."""
+    """Whether Kubernetes itself removes it: `foregroundDeletion`, `kubernetes.io/pvc-protection`."""
     domain, slash, _ = finalizer.partition("/")
     return not slash or any(
         domain == own or domain.endswith(f".{own}") for own in ("kubernetes.io", "k8s.io")
@@ -32,7 +32,7 @@ def is_kubernetes_own(finalizer: str) -> bool:
 
 
 def adding(meta: ObjectMeta, keys: Collection[str]) -> JsonPatch:
-    """Adds finalizers to the very object, as long as it lives and nobody else has changed the list."""
+    """Adds finalizers to exactly this object, if it is not being deleted and the list is unchanged."""
     have = list(meta.finalizers)
     return JsonPatch(
         [
@@ -45,8 +45,8 @@ def adding(meta: ObjectMeta, keys: Collection[str]) -> JsonPatch:
 
 
 def removing(meta: ObjectMeta, keys: Collection[str]) -> JsonPatch:
-    """Takes those of the keys that are there off the very object, whatever others add behind them."""
-    # From the last one on, so that the places of the others stay as they are.
+    """Removes those of the keys that are present from exactly this object, even if others are appended meanwhile."""
+    # Starting with the last one, so that the indexes of the others do not change.
     places = [n for n, key in reversed(list(enumerate(meta.finalizers))) if key in keys]
     ops = [test(_UID, meta.uid)]
     for place in places:
@@ -55,13 +55,13 @@ def removing(meta: ObjectMeta, keys: Collection[str]) -> JsonPatch:
 
 
 def deletion_age(meta: ObjectMeta, now: float) -> float:
-    """Seconds since the deletion began; 0 where it has not. `now`: since the epoch."""
+    """Seconds since the deletion; 0 if not deleted. `now`: since the epoch."""
     began = parse_time(meta.deletion_timestamp)
     return 0.0 if began is None else max(0.0, now - began)
 
 
 def spoken(seconds: float) -> str:
-    """A coarse age, which does not change with every look: `3 h`."""
+    """A coarse age, which does not change all the time: `3 h`."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"

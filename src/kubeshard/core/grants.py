@@ -1,4 +1,4 @@
-"""What a program needs RBAC to allow, as plain values; `kubeshard.manager.roles` makes roles of them."""
+"""The RBAC permissions that a program needs, as plain values; `kubeshard.manager.roles` renders roles from them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Grant:
         namespace: str | All | None = ALL,
         name: str = "",
     ) -> Grant:
-        """`Grant.on(Website, "patch", subresource="status")`. Raises TypeError for what is not a kind."""
+        """`Grant.on(Website, "patch", subresource="status")`. Raises TypeError if it is not a kind."""
         group, resource = target if isinstance(target, GroupResource) else form_of(target).kind.group_resource
         if subresource:
             resource = f"{resource}/{subresource}"
@@ -45,5 +45,5 @@ Granted = type[KubeObject] | Form[Any] | Grant
 
 
 def granted(target: Granted, *verbs: str) -> Grant:
-    """A grant as it is; of a kind, these verbs."""
+    """A grant unchanged; for a kind, a grant of these verbs."""
     return target if isinstance(target, Grant) else Grant.on(target, *verbs)

@@ -1,10 +1,10 @@
-"""What identifies a kind of object at the API server.
+"""Identifiers of a kind of object at the API server.
 
-A `Kind` is plain data: group, version, kind, plural resource name and scope. Nothing here asks a server;
-classes of `kubeshard.core.objects` carry their `Kind`, and discovery (`kubeshard.client`) makes one for kinds
+A `Kind` is plain data: group, version, kind, plural resource name and scope. Nothing here calls a server;
+classes of `kubeshard.core.objects` have their `Kind`, and discovery (`kubeshard.client`) creates one for kinds
 known by name only.
 
-They are tuples because they are keys of tables that every read, write and event looks something up in.
+They are tuples because every read, write and event uses them as dict keys.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class GroupResource(NamedTuple):
 
 
 class GroupKind(NamedTuple):
-    """A kind without its version, as owner references are compared."""
+    """A kind without its version, used to compare owner references."""
 
     group: str
     kind: str
@@ -37,7 +37,7 @@ class GroupKind(NamedTuple):
 
 
 class TypeMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What an object says it is. Lists of the metadata form do not say it: the caller knows it from the request."""
+    """`apiVersion` and `kind` of an object. Items of metadata lists lack them: the request determines them."""
 
     api_version: str = ""
     kind: str = ""
@@ -69,8 +69,8 @@ class Kind(NamedTuple):
     ) -> str:
         """The URL path of the collection, or of one object, or of its subresource.
 
-        Without a namespace the path of a namespaced kind is that of all namespaces, which only list and watch
-        have.
+        For a namespaced kind without a namespace it is the path of all namespaces, which only list and watch
+        support.
         """
         base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if namespace and self.namespaced:
@@ -90,7 +90,7 @@ _PLAIN = re.compile("[A-Za-z0-9_.~-]*")
 
 
 def _quoted(part: str) -> str:
-    """As part of a path. Nearly every name is one already."""
+    """Quoted for a path. Nearly every name needs no quoting."""
     return part if _PLAIN.fullmatch(part) else quote(part, safe="")
 
 
@@ -107,7 +107,7 @@ def split_api_version(api_version: str) -> tuple[str, str]:
 
 
 def default_plural(kind: str) -> str:
-    """The plural that almost every kind has: `Ingress` -> `ingresses`, `NetworkPolicy` ->
+    """The usual plural: `Ingress` -> `ingresses`, `NetworkPolicy` ->
     `networkpolicies`.
     """
     lower = kind.lower()

@@ -1,8 +1,8 @@
-"""`metadata.managedFields`: from writing an object to applying it.
+"""`metadata.managedFields`: the upgrade from update to server-side apply.
 
-Server-side apply removes the fields that a manager applied before and leaves out now. Fields that the same manager
-set by a create, a replace or a merge patch are not among them: they have an entry of their own, of the operation
-`Update`, and stay forever. So before its first apply a program turns that entry into one of the operation `Apply`.
+Server-side apply removes the fields that a manager applied before and leaves out now. That excludes fields that the
+same manager set by a create, a replace or a merge patch: they have a separate entry with the operation
+`Update`, and stay forever. So before its first apply a program changes that entry to the operation `Apply`.
 Source: k8s.io/client-go/util/csaupgrade.
 """
 
@@ -15,10 +15,10 @@ Entry = Mapping[str, Any]
 
 
 def as_applied(entries: Sequence[Entry], manager: str) -> list[Entry] | None:
-    """The entries in which what the manager set counts as applied by it; None if there is nothing to change.
+    """The entries with everything that the manager set marked as applied; None if there is nothing to change.
 
-    Subresources are left alone. Where the manager wrote in several versions of the kind, that of its `Apply` entry
-    counts, else the latest; the fields of the others then belong to nobody.
+    Subresources are not changed. If the manager wrote several versions of the kind, that of its `Apply` entry
+    is used, else the latest; the fields of the others have no owner then.
     """
     updates = [entry for entry in entries if _is(entry, manager, "Update")]
     if not updates:
@@ -43,5 +43,5 @@ def _is(entry: Entry, manager: str, operation: str) -> bool:
 
 
 def _united(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
-    """Both sets of fields: a tree whose leaves are empty maps."""
+    """The union of both sets of fields: a tree with empty maps as leaves."""
     return {**a, **{name: _united(a.get(name, {}), below) for name, below in b.items()}}

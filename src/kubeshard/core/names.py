@@ -1,7 +1,7 @@
-"""Which strings the API server accepts as names, labels and label values, and names that it always accepts.
+"""Validation of names, labels and label values as in the API server, and generation of valid names.
 
 The rules are those of `k8s.io/apimachinery/pkg/util/validation`, so that a mistake is reported before a request is
-made.
+sent.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-
 
 
 def is_dns_label(text: str) -> bool:
-    """RFC 1123 label, as names of namespaces are: at most 63 of lower case letters, digits and `-`."""
+    """RFC 1123 label, like names of namespaces: at most 63 of lower case letters, digits and `-`."""
     return _DNS_LABEL.fullmatch(text) is not None
 
 
 def is_dns_subdomain(text: str) -> bool:
-    """RFC 1123 subdomain, as most object names are: at most 253 characters, parts joined by dots."""
+    """RFC 1123 subdomain, like most object names: at most 253 characters, parts joined by dots."""
     return len(text) <= 253 and _SUBDOMAIN.fullmatch(text) is not None
 
 
@@ -31,12 +31,12 @@ def is_label_key(text: str) -> bool:
 
 
 def is_label_value(text: str) -> bool:
-    """Empty, or at most 63 of letters, digits, `-`, `_`, `.` that begin and end with a letter or digit."""
+    """Empty, or at most 63 of letters, digits, `-`, `_`, `.`, starting and ending with a letter or digit."""
     return not text or _QUALIFIED.fullmatch(text) is not None
 
 
 LONGEST_NAME = 63
-"""Of a name that every kind accepts, and that can be the value of a label."""
+"""Maximum length of a name that every kind accepts, and that is a valid label value."""
 
 _HASH_DIGITS = 8
 
@@ -44,11 +44,11 @@ _HASH_DIGITS = 8
 def safe_name(*parts: str, limit: int = LONGEST_NAME) -> str:
     """A name made of parts that every kind accepts: `safe_name("web", "config")` is `web-config`.
 
-    Where the parts joined by dashes are a DNS label of at most `limit` characters, that is the name. Else it is as
-    much of them as fits, with a dash for what is not allowed, and 8 digits of a hash of all parts. Guaranteed: the same
+    If the parts joined by dashes are a DNS label of at most `limit` characters, that is the name. Otherwise it is as
+    much of them as fits, with dashes for invalid characters, and 8 digits of a hash of all parts. Guaranteed: the same
     parts give the same name, in every process and version; the result is a DNS label. Not guaranteed: that different
-    parts give different names. `("a-b", "c")` and `("a", "b-c")` are the same joined; and two hashes of 32 bits are
-    equal once in four thousand million.
+    parts give different names. `("a-b", "c")` and `("a", "b-c")` are the same joined; and two hashes of 32 bits
+    collide with a probability of one in four billion.
 
     Raises ValueError for no parts, for parts that are all empty, and for a limit below 10 or above 63.
     """
@@ -59,7 +59,7 @@ def safe_name(*parts: str, limit: int = LONGEST_NAME) -> str:
         raise ValueError("a name needs at least one part that is not empty")
     if len(joined) <= limit and is_dns_label(joined):
         return joined
-    # With its length before each part no two lists of parts are the same bytes.
+    # Each part is prefixed with its length, so that different lists of parts have different bytes.
     whole = b"".join(b"%d:%s" % (len(data), data) for data in (part.encode() for part in parts))
     digest = hashlib.sha256(whole).hexdigest()[:_HASH_DIGITS]
     readable = re.sub(r"[^a-z0-9]+", "-", joined.lower()).strip("-")

@@ -1,16 +1,16 @@
-"""The one rule for namespaces, in every verb of the client, the cache and a reconcile's context.
+"""The rule for namespaces, the same for all verbs of the client, the cache and a reconcile's context.
 
-| kind | a verb about one object (`get`, `patch`, `delete`, ...) | a verb about many (`list`, `watch`, ...) |
+| kind | a verb for one object (`get`, `patch`, `delete`, ...) | a verb for many (`list`, `watch`, ...) |
 |---|---|---|
-| with namespaces | its namespace | a namespace, or `ALL` |
-| without | none | none; `ALL` is all there are |
+| namespaced | its namespace | a namespace, or `ALL` |
+| cluster-scoped | none | none; `ALL` is the same |
 
-Where a namespace is left out, it is the own one of the object at hand: an object that is written has its own, and in a
-`Context` it is that of the reconciled object. Where there is no such object, or where that has no namespace, it is
-missing, and that is an error: never all namespaces, never `default`, never the one of a kubeconfig. A namespace for a
-kind that has none is an error too.
+If the namespace is omitted, it defaults to that of the object at hand: the object that is written, or in a
+`Context` the reconciled object. If there is no such object, or it has no namespace, the namespace is
+missing, which is an error: it is never all namespaces, `default`, or that of a kubeconfig. A namespace for a
+cluster-scoped kind is an error too.
 
-None means that it was left out. `""` is what an object without a namespace has: right for kinds without namespaces, and
+None means omitted. `""` is the namespace of cluster-scoped objects: valid for cluster-scoped kinds, and
 missing for all others.
 """
 
@@ -33,15 +33,15 @@ class All(Enum):
 
 
 ALL: Final = All.ALL
-"""All namespaces, said on purpose."""
+"""All namespaces, requested explicitly."""
 
 
 class WrongNamespace(Terminal, ValueError):
-    """A namespace that is missing, or one for a kind that has none."""
+    """A missing namespace, or one for a cluster-scoped kind."""
 
 
 def namespace_of(kind: Kind, name: str, namespace: str | None, own: str = "") -> str:
-    """Where one object is; `""` for kinds without namespaces. `own`: that of the object at hand.
+    """The namespace of one object; `""` for cluster-scoped kinds. `own`: that of the object at hand.
 
     Raises WrongNamespace.
     """
@@ -57,7 +57,7 @@ def namespace_of(kind: Kind, name: str, namespace: str | None, own: str = "") ->
 
 
 def namespaces_of(kind: Kind, namespace: str | All | None, own: str = "") -> str | All:
-    """Where many objects are: in one namespace, or in all; `ALL` for kinds without namespaces.
+    """The scope of many objects: one namespace, or all; `ALL` for cluster-scoped kinds.
 
     Raises WrongNamespace.
     """

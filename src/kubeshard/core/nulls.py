@@ -1,8 +1,8 @@
-"""Null where a class declares none.
+"""Null in fields that do not declare it.
 
 Go writes a nil slice or map without `omitempty` as null (`rules: null` of a ClusterRole) and reads null as the
-zero value. So a null member of an object stands for the default of the field, unless the field's type has a
-meaning for it.
+zero value. So a null member of an object means the default of the field, unless the field's type
+includes None.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import msgspec
 
 def without_nulls(type_: type[Any], data: bytes | bytearray | memoryview | msgspec.Raw) -> bytes:
     """The declared members of the JSON without nulls for fields that have a default and a type without None;
-    nulls in fields of any type, in lists and in maps stay. Raises DecodeError for what cannot be read so.
+    nulls in fields of any type, in lists and in maps stay. Raises DecodeError if that is not possible.
 
-    Slow (it looks at every member in Python): for what failed to decode.
+    Slow (it looks at every member in Python): only for objects that failed to decode.
     """
-    # Imported late: few processes ever meet such an object.
+    # Imported late: few processes ever receive such an object.
     from msgspec.inspect import type_info
 
     try:

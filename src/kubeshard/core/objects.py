@@ -1,9 +1,9 @@
 """Kubernetes objects as immutable structs.
 
 A kind is a class that declares the fields its users need; decoding skips the rest, so an object in a cache
-costs what is used of it. Guaranteed: instances are frozen, hold no reference cycles (`gc=False` keeps the
+only needs memory for those fields. Guaranteed: instances are frozen, have no reference cycles (`gc=False` keeps the
 collector away from large caches) and encode with the wire's camelCase names. Not guaranteed: that an instance
-holds everything the server has. Therefore only a class declared `complete=True` may be written with a full
+has all fields of the server's object. Therefore only a class declared `complete=True` may be written with a full
 PUT; all others are written by patch or server-side apply of declared fields.
 
     class Website(KubeObject, group="webhosting.timebertt.dev", version="v1alpha1"):
@@ -43,11 +43,11 @@ __all__ = [
 
 
 class _StructMeta(msgspec.StructMeta):
-    """Makes the encoder leave out None and `UNSET` where they are a field's default, and nothing else.
+    """Makes the encoder omit None and `UNSET` if they are a field's default, and nothing else.
 
-    msgspec's `omit_defaults` leaves out what is identical to the default, and 0, `""`, `()` and True are
-    everywhere the same object. So all other defaults become factories, whose values it always encodes. They are
-    C functions: decoding calls no Python code for an absent field.
+    msgspec's `omit_defaults` omits values that are identical to the default, and 0, `""`, `()` and True are
+    always the same object. So all other defaults become factories, for which values are always encoded. They are
+    C functions: decoding does not call Python code for an absent field.
     """
 
     def __new__(
@@ -88,7 +88,7 @@ def _encoded_defaults(namespace: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _encoded(default: Any) -> Any:
-    """The default of a field, as one that the encoder does not leave out unless it is None or UNSET."""
+    """The default of a field in a form that the encoder omits only if it is None or UNSET."""
     name = None
     if isinstance(default, _Field):
         name = default.name
@@ -126,14 +126,14 @@ def _annotations(namespace: Mapping[str, Any]) -> Mapping[str, Any]:
 class Struct(msgspec.Struct, metaclass=_StructMeta, frozen=True, gc=False, rename="camel"):
     """Base of all parts of API objects: frozen, untracked by the collector, camelCase on the wire.
 
-    What is encoded, and so sent, is every field that is not left at a default of None or `UNSET`: a class default
-    is a value like any other. None where it is not the default is encoded as null, which removes a field:
+    All fields are encoded and sent, except those left at a default of None or `UNSET`: other class defaults
+    are sent like any value. None that is not the default is encoded as null, which removes a field:
 
         replicas: int = 1                                 # always sent; 1 is what this program wants
-        replicas: int | None = None                       # sent when set, else the server's or others' to decide
+        replicas: int | None = None                       # sent when set, else left to the server or other managers
         replicas: int | None | UnsetType = UNSET          # as before, and None removes it
 
-    A class with `omit_defaults=True` leaves out whatever equals its default, as `omitempty` does in Go.
+    A class with `omit_defaults=True` omits all values equal to their default, as `omitempty` does in Go.
     """
 
 
@@ -185,7 +185,7 @@ class ObjectMeta(Struct, omit_defaults=True):
 
 class Key(NamedTuple):
     """Namespace and name of an object within its kind; the unit of work of a controller. Cluster-scoped:
-    namespace `""`. A key `at` another cluster than the home one equals no key of another cluster.
+    namespace `""`. A key in another cluster (`at`) never equals a key in a different cluster.
     """
 
     namespace: str
@@ -193,11 +193,11 @@ class Key(NamedTuple):
 
     @property
     def cluster(self) -> str:
-        """That of the manager in which the object is; `""` is the home cluster."""
+        """The object's cluster in the manager; `""` is the home cluster."""
         return ""
 
     def at(self, cluster: str) -> Key:
-        """The key of the object of that name in the cluster; `""` is the home cluster."""
+        """The key of the object with the same name in that cluster; `""` is the home cluster."""
         return ClusterKey(self.namespace, self.name, cluster) if cluster else self
 
     def __str__(self) -> str:
@@ -205,7 +205,7 @@ class Key(NamedTuple):
 
 
 class ClusterKey(Key):
-    """A key in another cluster than the home one: a tuple of three, while keys at home cost nothing for it."""
+    """A key outside of the home cluster: a tuple of three, so that keys of the home cluster stay small."""
 
     __slots__ = ()
 
@@ -262,7 +262,7 @@ class KubeObject(
     gc=False,
     rename="camel",
 ):
-    """Base of all kinds; what is encoded is as of `Struct`. Class arguments: `group` (`""` = core), `version`
+    """Base of all kinds; encoded like `Struct`. Class arguments: `group` (`""` = core), `version`
     (required for a concrete kind), `kind` (default: the class name), `plural`, `namespaced` (default True),
     `complete` (the class declares every field: PUT is allowed).
     """
@@ -294,8 +294,8 @@ class KubeObject(
 class PartialObject(KubeObject):
     """An object's metadata and nothing else.
 
-    Read through a `Form` (`metadata_only(...)`) it is of a class of its own kind, so `KIND` is that of the
-    object and not PartialObjectMetadata. Where nobody asked for a kind (the objects of an admission review)
+    Read through a `Form` (`metadata_only(...)`) it is an instance of a class for its kind, so `KIND` is that of the
+    object and not PartialObjectMetadata. If it was decoded without a kind (the objects of an admission review)
     it has no `KIND`.
     """
 
@@ -313,8 +313,8 @@ class Form(_Form[T]):
     """How objects of a kind are read: in full as a class, or their metadata only. Hashable; informers are
     shared by it.
 
-    The class may be of no kind, or of another one: then `type` is a class derived from it, the same for equal
-    arguments, whose instances are of the form's kind. So a class can serve kinds known by name only:
+    The class may have no kind, or another one: then `type` is a class derived from it with the form's kind, the same
+    for equal arguments. So one class can be used for kinds that are known by name only:
 
         class Anything(KubeObject):
             spec: Mapping[str, Any] | None = None
@@ -332,7 +332,7 @@ class Form(_Form[T]):
         return f"{self.kind} (metadata)" if self.metadata_only else str(self.kind)
 
     def same_but_class(self, other: Form[Any]) -> bool:
-        """Whether both read the same of the API server, as objects of two classes."""
+        """Whether both read the same objects of the API server, as two different classes."""
         same = (self.kind, self.metadata_only) == (other.kind, other.metadata_only)
         return same and self.type is not other.type
 
@@ -348,8 +348,8 @@ def two_classes(one: Form[Any], other: Form[Any]) -> str:
 
 @cache
 def _of_kind(type_: type[T], kind: Kind) -> type[T]:
-    """The class whose instances are of the kind: of all ways to know an object's kind the one that costs an
-    object nothing.
+    """The class for objects of the kind: a way to know an object's kind without extra memory per
+    object.
     """
     if getattr(type_, "KIND", None) == kind:
         return type_
@@ -369,8 +369,8 @@ def _revived(type_: type[T], kind: Kind, fields: dict[str, Any]) -> T:
 
 
 def form_of(target: type[T] | Form[T]) -> Form[T]:
-    """The form of a class of a kind; a form is returned as it is. Raises TypeError for a class that is of no
-    kind, and for what is not a class.
+    """The form of a class with a kind; a form is returned unchanged. Raises TypeError for a class without a
+    kind, and for anything else.
     """
     if isinstance(target, Form):
         return target
@@ -393,6 +393,6 @@ def _form_of(target: Any) -> Form[Any]:
 
 
 def metadata_only(target: type[KubeObject] | Kind) -> Form[PartialObject]:
-    """The metadata form of a kind: lists and watches transfer and keep `metadata` only."""
+    """The metadata form of a kind: lists and watches transfer and store only `metadata`."""
     kind = target if isinstance(target, Kind) else form_of(target).kind
     return Form(kind, PartialObject, metadata_only=True)

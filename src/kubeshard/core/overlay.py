@@ -1,9 +1,9 @@
-"""What an object becomes when what is desired of it is laid over it.
+"""Merges a desired object into the live one.
 
-| desired value | what becomes of the live value |
+| desired value | live value |
 |---|---|
-| a field left at its default of None or UNSET, a default of a class that omits defaults | kept |
-| None where it is not the default | removed |
+| a field left at its default of None or UNSET, or at any default in a class that omits defaults | kept |
+| None that is not the default | removed |
 | a struct | its fields, each by these rules |
 | a map whose members are declared as `Any` | the desired members, each by these rules; None removes |
 | another map | exactly the desired one; members that are in both by these rules |
@@ -11,9 +11,9 @@
 | a quantity of the same amount | kept |
 | another value | the desired value |
 
-The first row is what a create does not send either (see `Struct`). Items are in both lists when their `name` is;
-where not all items have names of their own, when they have the same place in lists of the same length. An empty
-map or list is there where none is: the API server makes no difference.
+The fields of the first row are not sent by a create either (see `Struct`). Items of two lists are matched by `name`;
+if not all items have unique names, by index in lists of the same length. An empty
+map or list equals an absent one, as for the API server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ABSENT = (None, UNSET)
 
 
 def overlaid(live: S, desired: S, *, without: tuple[str, ...] = ()) -> S:
-    """`live` with what `desired` says, but for the fields `without`; `live` itself where that changes nothing."""
+    """`live` with `desired` merged, except for the fields `without`; `live` itself if nothing changes."""
     changes = {}
     for name, unsaid, exact, any_member, quantity in _fields(type(desired), without):
         value, have = getattr(desired, name), getattr(live, name)
@@ -49,7 +49,7 @@ def overlaid(live: S, desired: S, *, without: tuple[str, ...] = ()) -> S:
 
 
 def pairs(old: Sequence[Any], new: Sequence[Any]) -> list[int | None]:
-    """For each new item the place of the old one that it is the successor of, if any."""
+    """For each new item the index of the matching old one, if any."""
     places = _by_name(old)
     if places is not None and _by_name(new) is not None:
         return [places.get(_name(item)) for item in new]
@@ -57,8 +57,8 @@ def pairs(old: Sequence[Any], new: Sequence[Any]) -> list[int | None]:
 
 
 def spliced(whole: Any, old: Any, new: Any) -> Any:
-    """JSON `whole`, of which `old` is the declared part, with `new` as that part. What is not declared stays, also
-    within lists, as far as `pairs` finds items again; a default of the class that is in neither place is not added.
+    """The JSON `whole` with its declared part `old` replaced by `new`. Undeclared fields are kept, also
+    within lists for items that `pairs` matches; a class default that is in neither `old` nor `whole` is not added.
     """
     match whole, old, new:
         case Mapping(), Mapping(), Mapping():
@@ -83,13 +83,13 @@ def spliced(whole: Any, old: Any, new: Any) -> Any:
 class _Field(NamedTuple):
     name: str
     unsaid: Any
-    """The value that is not sent; `_SAID` where all are."""
+    """The value that is not sent; `_SAID` if all are."""
     exact: bool
-    """Whether equal values are the same JSON: where anything may stand, True equals 1. A look at this first is why
-    an object that is as desired costs about what comparing it costs.
+    """Whether equal values are the same JSON: not for type Any, because True equals 1. With this check first,
+    an object that is already as desired costs about as much as a comparison.
     """
     any_member: bool
-    """Whether members of the map, or of maps within it, are declared as `Any`."""
+    """Whether values of the map, or of maps within it, are declared as `Any`."""
     quantity: bool
 
 
@@ -114,7 +114,7 @@ def _fields(type_: type[msgspec.Struct], without: tuple[str, ...]) -> tuple[_Fie
 
 
 def _unsaid(field: msgspec.structs.FieldInfo) -> Any:
-    """The default, if the encoder leaves it out."""
+    """The default, if the encoder omits it."""
     if field.default is not msgspec.NODEFAULT:
         return field.default
     return field.default_factory() if field.default_factory in (list, dict, set) else _SAID
@@ -143,7 +143,7 @@ def _is_exact(hint: Any) -> bool:
 def _hints(type_: type[msgspec.Struct]) -> dict[str, Any]:
     try:
         return get_type_hints(type_)
-    except NameError:  # names of a function in which the class stands
+    except NameError:  # names local to the function that defines the class
         return {}
 
 
@@ -187,7 +187,7 @@ def _list(live: Any, desired: Sequence[Any], any_member: bool) -> Any:
 
 
 def _by_name(items: Sequence[Any]) -> dict[str, int] | None:
-    """The places of items by name, if each has one of its own."""
+    """The indexes of items by name, if all have unique names."""
     places = {name: place for place, item in enumerate(items) if (name := _name(item))}
     return places if len(places) == len(items) else None
 

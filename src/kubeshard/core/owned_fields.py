@@ -1,12 +1,12 @@
-"""What one field manager applied: the part of an object that is its own.
+"""The fields of an object that one field manager applied.
 
-Server-side apply removes what a manager applied before and leaves out now. So whoever wants to change one field and
-keep the others must send all of its own again; `metadata.managedFields` says which these are.
+Server-side apply removes fields that a manager applied before and leaves out now. So to change one field and
+keep the others, a manager must send all of its fields again; `metadata.managedFields` lists them.
 
-Guaranteed: applying what `owned_fields` returns, unchanged, as the same manager changes no value, and takes nothing
-from others. Not guaranteed: that it owns no more afterwards: of a map below the status that was applied empty it cannot
-be told whether its members are the manager's, so they are taken along. Nor anything of managers that wrote by updates
-and patches: those own fields in another way.
+Guaranteed: applying the result of `owned_fields`, unchanged, as the same manager does not change values or take fields
+from others. Not guaranteed: that it does not own more afterwards: for a map below the status that was applied empty it
+is unknown whether its members belong to the manager, so they are included. Managers that wrote by updates
+and patches are not supported: their ownership is recorded differently.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 def owned_fields(document: Mapping[str, Any], manager: str, subresource: str = "") -> dict[str, Any]:
     """The fields that the manager applied (through the subresource), with their values. Without those that identify
-    the object, and empty where the manager applied nothing. `document`: as on the wire, with its `managedFields`.
+    the object, and empty if the manager applied nothing. `document`: as on the wire, with its `managedFields`.
     """
     for entry in (document.get("metadata") or {}).get("managedFields") or ():
         who = (entry.get("manager"), entry.get("operation"), entry.get("subresource", ""))
@@ -34,7 +34,7 @@ def owned_fields(document: Mapping[str, Any], manager: str, subresource: str = "
 
 
 def _part(value: Any, fields: Mapping[str, Any]) -> Any:
-    """The part of the value that a set of fields names; all of it where that names none below."""
+    """The part of the value in a set of fields; all of it if the set has no fields below it."""
     if not any(name != "." for name in fields):
         return value
     if isinstance(value, Mapping):
@@ -49,7 +49,7 @@ def _part(value: Any, fields: Mapping[str, Any]) -> Any:
 
 
 def _items(items: Sequence[Any], path: str, fields: Mapping[str, Any]) -> list[Any]:
-    """The items of a list that one part of a path names: by keys, or by their value."""
+    """The items of a list that match one part of a path: by keys, or by value."""
     kind, _, text = path.partition(":")
     if kind == "v":
         value = msgspec.json.decode(text)

@@ -2,9 +2,9 @@
 
 Owners are compared by group, kind and name; the version does not matter. At most one owner is the controller.
 A cluster-scoped object cannot have a namespaced owner; a namespaced owner must be in the dependent's
-namespace. An illegal reference is never refused by the API server: the garbage collector deletes the
-dependent instead. So these functions refuse it (`IllegalOwner`). Where a dependent has to say whose it is all the
-same, it has a note, which means nothing to the garbage collector.
+namespace. The API server does not reject an illegal reference: the garbage collector deletes the
+dependent instead. So these functions reject it (`IllegalOwner`). If a dependent has to name such an owner
+nevertheless, it has an annotation, which the garbage collector ignores.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta, OwnerReference
 
 NOTED_OWNER = "kubeshard.dev/owner"
-"""The annotation with the note."""
+"""The annotation that names the owner."""
 
 
 class AlreadyControlled(KubeshardError):
@@ -30,7 +30,7 @@ class AlreadyControlled(KubeshardError):
 
 
 class IllegalOwner(Terminal, ValueError):
-    """The object cannot own the dependent. No retry mends that: a mistake in the program, or in the object."""
+    """The object cannot own the dependent. A retry cannot fix that: a mistake in the program, or in the object."""
 
 
 def group_kind_of(reference: OwnerReference) -> GroupKind:
@@ -39,7 +39,7 @@ def group_kind_of(reference: OwnerReference) -> GroupKind:
 
 
 def controller_of(meta: ObjectMeta) -> OwnerReference | None:
-    """The one owner that has `controller: true`."""
+    """The owner reference with `controller: true`."""
     for owner in meta.owner_references:
         if owner.controller:
             return owner
@@ -47,9 +47,9 @@ def controller_of(meta: ObjectMeta) -> OwnerReference | None:
 
 
 def is_controlled_by(meta: ObjectMeta, owner: KubeObject) -> bool:
-    """Whether the reference of its controller is `controller_reference(owner)`."""
+    """Whether its controller reference is `controller_reference(owner)`."""
     current, kind = controller_of(meta), getattr(owner, "KIND", None)
-    return (  # without making that reference, for an object that is as desired
+    return (  # without creating that reference, for an object that is already as desired
         current is not None
         and kind is not None
         and current.uid == owner.metadata.uid != ""
@@ -61,8 +61,8 @@ def is_controlled_by(meta: ObjectMeta, owner: KubeObject) -> bool:
 
 
 def owner_reference(owner: KubeObject) -> OwnerReference:
-    """A plain reference: the dependent goes when all its owners are gone. Raises IllegalOwner for an owner
-    without uid, or of a class that is of no kind.
+    """A plain reference: the dependent is deleted when all its owners are gone. Raises IllegalOwner for an owner
+    without uid, or of a class without a kind.
     """
     kind: Kind | None = getattr(owner, "KIND", None)
     if kind is None:
@@ -87,7 +87,7 @@ def controller_reference(owner: KubeObject) -> OwnerReference:
 
 
 def with_owner(meta: ObjectMeta, owner: KubeObject, *, controller: bool = False) -> ObjectMeta:
-    """The metadata with the owner's reference added, or replaced where there was one.
+    """The metadata with the owner's reference added or replaced.
 
     Raises AlreadyControlled when `controller` and another object controls it, IllegalOwner.
     """
@@ -112,7 +112,7 @@ def owner_note(owner: KubeObject) -> str:
 
 
 def noted_owner(meta: ObjectMeta, kind: GroupKind) -> Iterator[Key]:
-    """The owner in the note, if there is one of that kind."""
+    """The owner named by the annotation, if it is of that kind."""
     noted_kind, _, place = meta.annotation(NOTED_OWNER).partition(" ")
     if noted_kind == str(kind):
         namespace, _, name = place.rpartition("/")

@@ -1,6 +1,6 @@
 """Patches: computing, building and applying them, without a server.
 
-`MergePatch`, `JsonPatch` and `ApplyPatch` say to the client which kind of patch a body is. The functions work
+The types `MergePatch`, `JsonPatch` and `ApplyPatch` select the content type of a patch. The functions work
 on JSON-able values (dicts, lists, strings, numbers, None) and never change their arguments. Sources: RFC 7386
 (merge patch), RFC 6902 (JSON Patch), RFC 6901 (pointers).
 """
@@ -53,7 +53,7 @@ class ApplyPatch:
 def merge_patch(base: Any, desired: Any) -> dict[str, Any]:
     """The smallest merge patch that turns `base` into `desired`; empty if there is nothing to do.
 
-    A None inside `desired` cannot be expressed by a merge patch: it means "absent".
+    A merge patch cannot set a value to null: None inside `desired` means "absent".
     """
     patch: dict[str, Any] = {key: None for key in base if key not in desired}
     for key, value in desired.items():
@@ -69,7 +69,7 @@ def merge_patch(base: Any, desired: Any) -> dict[str, Any]:
 
 
 def json_patch(base: Any, desired: Any, *path: str) -> Iterator[dict[str, Any]]:
-    """Operations that turn the map `base`, which is at the path, into `desired`. Lists are replaced whole."""
+    """Operations that turn the map `base` at the path into `desired`. Lists are replaced as a whole."""
     for key in base:
         if key not in desired:
             yield remove(pointer(*path, key))
@@ -116,7 +116,7 @@ def remove(path: str) -> dict[str, Any]:
 
 
 def test(path: str, value: Any) -> dict[str, Any]:
-    """The whole patch is refused unless the value is equal; a None value also holds for an absent member."""
+    """The whole patch is rejected unless the value is equal; None also matches an absent member."""
     return {"op": "test", "path": path, "value": value}
 
 
@@ -124,8 +124,8 @@ test.__test__ = False  # type: ignore[attr-defined] # the operation's name is th
 
 
 def apply_json_patch(document: Any, ops: Sequence[Mapping[str, Any]]) -> Any:
-    """The document after all operations. Raises PatchTestFailed for a test that does not hold, Invalid for
-    everything else that the API server would refuse (unknown operation, missing path).
+    """The document after all operations. Raises PatchTestFailed for a failed test, Invalid for
+    everything else that the API server would reject (unknown operation, missing path).
     """
     result = deepcopy(document)
     for op in ops:
@@ -159,7 +159,7 @@ def _apply(document: Any, op: Mapping[str, Any]) -> Any:
 
 def _parts(path: str) -> list[str]:
     if path and not path.startswith("/"):
-        raise Invalid(f"JSON pointer {path!r} does not begin with a slash", code=422, reason="Invalid")
+        raise Invalid(f"JSON pointer {path!r} does not start with a slash", code=422, reason="Invalid")
     return [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
 
 
@@ -210,7 +210,7 @@ def _missing(parts: Sequence[str]) -> Invalid:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """JSON equality: Python's would take True for 1."""
+    """JSON equality: in Python, True equals 1."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, Mapping) and isinstance(b, Mapping):

@@ -1,4 +1,4 @@
-"""Quantities (`500m`, `1Gi`), compared by what they amount to: the API server stores `1000m` as `1`."""
+"""Quantities (`500m`, `1Gi`), compared by amount: the API server stores `1000m` as `1`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 FIELDS = frozenset({"limits", "requests", "capacity", "hard", "overhead", "sizeLimit", "size_limit"})
-"""Members whose values are quantities wherever they stand in the Kubernetes API."""
+"""Fields that are quantities everywhere in the Kubernetes API."""
 
 _QUANTITY = re.compile(
     r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?\d{1,3}))?", re.ASCII
@@ -23,7 +23,7 @@ def same_quantity(a: Any, b: Any) -> bool:
 
 
 def _amount(value: Any) -> Any:
-    # Imported late: quantities that differ are rare.
+    # Imported late: rarely needed, because quantities rarely differ.
     from fractions import Fraction
 
     if isinstance(value, bool) or not isinstance(value, str | int | float):

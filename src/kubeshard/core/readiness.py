@@ -1,20 +1,20 @@
-"""Whether an object has become what it asks for, by the rules that the ecosystem shares (kstatus).
+"""Whether an object has reached its desired state, by the common rules of the ecosystem (kstatus).
 
 | state | means |
 |---|---|
-| `Current` | the cluster is as the object says |
-| `InProgress` | somebody is still at work on it, or has not seen its newest generation |
-| `Failed` | it will not get there without a change |
+| `Current` | the desired state is reached |
+| `InProgress` | a controller is working on it, or has not observed its newest generation |
+| `Failed` | it will not become current without a change |
 | `Terminating` | it is being deleted |
-| `NotFound` | there is no such object |
+| `NotFound` | the object does not exist |
 
-In this order: a deletion; a `status.observedGeneration` that is not the object's; the conditions `Reconciling` (in
-progress) and `Stalled` (failed); the rules of the kind (`kubeshard.core.workloads`), where it has any; the condition
-`Ready`; and without any of these the object is current, because nothing says otherwise.
+Checked in this order: a deletion; a `status.observedGeneration` that is not the object's; the conditions `Reconciling`
+(in progress) and `Stalled` (failed); the rules of the kind (`kubeshard.core.workloads`), if it has any; the condition
+`Ready`; and without any of these the object is current.
 
-Two differences to kstatus: a pod that failed is `Failed`, and one that cannot be scheduled stays `InProgress`, since
-a node may come and nothing here reads a clock. As there, a Job is current as soon as it has started: to wait for its
-end, wait for its condition `Complete`.
+Two differences from kstatus: a failed pod is `Failed`, and one that cannot be scheduled stays `InProgress`, because
+a node may be added and nothing here reads a clock. As in kstatus, a Job is current as soon as it has started: to wait
+for its completion, wait for its condition `Complete`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CONDITIONS: Sequence[Path] = (("status", "conditions", "type"), ("status", "con
 
 
 class Readiness(NamedTuple):
-    """What `is_ready` found; true in a condition where the state is `Current`. `message` is for people."""
+    """The result of `is_ready`; true in a boolean context if the state is `Current`. `message` is for people."""
 
     state: State
     message: str = ""
@@ -43,9 +43,9 @@ class Readiness(NamedTuple):
 
 
 def is_ready(obj: KubeObject | Mapping[str, Any] | None) -> Readiness:
-    """The state of an object or a manifest; of None it is `NotFound`.
+    """The state of an object or a manifest; `NotFound` for None.
 
-    Raises TypeError for an object whose class does not declare the fields by which its kind is judged: at least
+    Raises TypeError if the object's class does not declare the fields that the rules of its kind read: at least
     `status.conditions`.
     """
     if obj is None:
@@ -61,7 +61,7 @@ def is_ready(obj: KubeObject | Mapping[str, Any] | None) -> Readiness:
 
 
 def can_be_judged(type_: type[KubeObject]) -> None:
-    """Raises TypeError where `is_ready` would for every object of the class."""
+    """Raises TypeError if `is_ready` would for every object of the class."""
     rule = RULES.get(type_.KIND.group_kind)
     require_declared(type_, _CONDITIONS if rule is None else rule.reads)
 
@@ -73,7 +73,7 @@ def _kind_of(obj: KubeObject | Mapping[str, Any]) -> GroupKind:
 
 
 def _generic(document: Mapping[str, Any]) -> Readiness | None:
-    """What is true of every kind; None where that does not decide."""
+    """The rules for all kinds; None if they do not decide."""
     if at(document, "metadata", "deletionTimestamp"):
         return Readiness("Terminating", "it is being deleted")
     generation, observed = (

@@ -2,7 +2,7 @@
 
 Guaranteed: a `Selector` selects exactly what the API server selects for `str(selector)`; it is a frozen value
 in a normal form, so equal selections written differently (`a in (x)`, `a=x`) compare and hash equal. Not
-offered: the operators `<` and `>`, which no `LabelSelector` can carry. Source: k8s.io/apimachinery/pkg/labels
+supported: the operators `<` and `>`, which a `LabelSelector` cannot express. Source: k8s.io/apimachinery/pkg/labels
 and apis/meta/v1.
 """
 
@@ -18,7 +18,7 @@ from kubeshard.core.objects import Struct
 
 
 class InvalidSelector(ValueError):
-    """A selector that the API server would refuse; the message names the field, key or operator."""
+    """A selector that the API server would reject; the message names the field, key or operator."""
 
 
 class LabelSelectorRequirement(Struct, omit_defaults=True):
@@ -30,7 +30,7 @@ class LabelSelectorRequirement(Struct, omit_defaults=True):
 
 
 class LabelSelector(Struct, omit_defaults=True):
-    """metav1.LabelSelector as it stands in specs. Empty selects everything."""
+    """metav1.LabelSelector as in specs. Empty selects everything."""
 
     match_labels: Mapping[str, str] | None = None
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
@@ -119,7 +119,7 @@ class Selector:
 
     @classmethod
     def from_label_selector(cls, selector: LabelSelector) -> Selector:
-        """From the API type. Raises InvalidSelector, naming the expression and operator as the API server
+        """From the API type. Raises InvalidSelector, which names the expression and operator like the API server
         does.
         """
         requirements = [
@@ -189,7 +189,7 @@ class FieldSelector:
         return cls(tuple(sorted(requirements)))
 
     def matches(self, fields: Mapping[str, str]) -> bool:
-        """Whether an object with these field values is selected; an absent field counts as empty."""
+        """Whether it selects an object with these field values; an absent field counts as empty."""
         return all(
             (fields.get(path, "") == value) is not negated for path, value, negated in self.requirements
         )

@@ -1,6 +1,6 @@
-"""What a controller states about an object in its status, and what has to be sent for it.
+"""The status that a controller sets on an object, and the fields to send for it.
 
-Pure: `kubeshard.controller.status` reads, sends and remembers.
+Pure: `kubeshard.controller.status` reads, sends and caches.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def completed(status: S, live: S | None, *, generation: int, now: str, carried: Condition | None = None) -> S:
-    """The status with what its author need not say: `observed_generation`, of the status and of each condition, where
-    it is not set; and the transition times, which change with a condition's status only.
+    """The status with the fields that its author may omit: `observed_generation`, in the status and in each condition,
+    if it is not set; and the transition times, which change only with a condition's status.
 
-    `generation`: of the object that the status is about. `now`: metav1.Time text. `carried`: a condition that stays,
-    unless the status has one of its type. Raises ValueError for conditions that no schema of metav1.Condition takes,
+    `generation`: that of the object. `now`: metav1.Time text. `carried`: a condition that is kept
+    unless the status has one of its type. Raises ValueError for conditions that metav1.Condition does not allow,
     and for two of one type.
     """
     changes: dict[str, Any] = {}
@@ -47,7 +47,7 @@ def completed(status: S, live: S | None, *, generation: int, now: str, carried: 
 
 
 def stating(status: S, live: S | None) -> S:
-    """The live status once it is as stated; itself where it is so already. Conditions of other types stay."""
+    """The live status with the desired one applied; unchanged if it matches already. Conditions of other types stay."""
     if live is None:
         return status
     target = overlaid(live, status, without=("conditions",) if _only_conditions(status, live) else ())
@@ -63,7 +63,7 @@ def stating(status: S, live: S | None) -> S:
 
 
 def leaves_out(said: Any, have: Any) -> bool:
-    """Whether there is more than what is said: fields of others, or fields that the same manager said before."""
+    """Whether there are more fields than the desired ones: from others, or set before by the same manager."""
     if isinstance(have, Mapping):
         if not isinstance(said, Mapping):
             return bool(have)
@@ -74,7 +74,7 @@ def leaves_out(said: Any, have: Any) -> bool:
 
 
 def conditions_of(status: Any) -> tuple[Condition, ...]:
-    """Those of a status, where it has any that are metav1.Conditions."""
+    """The conditions of a status, if they are metav1.Conditions."""
     found = getattr(status, "conditions", None)
     if not found or not all(isinstance(item, Condition) for item in found):
         return ()
@@ -109,6 +109,6 @@ def _parts(hint: Any) -> Iterable[Any]:
 
 
 def _type(item: Any) -> Any:
-    """A condition's type; all other items of lists are alike."""
+    """A condition's type; the same value for all other list items."""
     found = item.get("type") if isinstance(item, Mapping) else None
     return found if isinstance(found, str) else None

@@ -1,7 +1,7 @@
 """Timestamps on the wire.
 
 `metav1.Time` has second precision, `metav1.MicroTime` (Leases) exactly six fractional digits; both are UTC
-with `Z`. Times in objects stay strings until somebody needs the number: seconds since the epoch as float.
+with `Z`. Times in objects stay strings until the number is needed: seconds since the epoch as float.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def parse_time(text: str | None) -> float | None:
 
 
 _LONGEST = 64
-"""No time is longer."""
+"""Maximum length of a time."""
 
 
 @lru_cache(4096)

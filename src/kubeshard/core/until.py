@@ -1,11 +1,11 @@
-"""What can be waited for (`kubeshard.wait_for`): conditions on an object, or on its absence.
+"""Conditions for `kubeshard.wait_for`: on an object, or on its absence.
 
     await wait_for(client, app, until.ready, timeout=60)
     await wait_for(client, app, until.condition("Synced") & ~until.condition("Degraded"), timeout=60)
     await wait_for(client, app, until.deleted(app.metadata.uid), timeout=60)
     await wait_for(client, app, until.holds("has a URL", lambda app: app.status.url != ""), timeout=60)
 
-Each is a value without state: combine them with `&`, `|` and `~`, and use them as often as you like.
+They are stateless values: combine them with `&`, `|` and `~`, and reuse them freely.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ __all__ = ["Until", "condition", "deleted", "exists", "failed", "holds", "ready"
 
 
 def _nothing(_: type[KubeObject]) -> None:
-    """Any class will do."""
+    """Accepts any class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """A condition. `met` is asked of each state of the object, and of None where there is no object.
+    """A condition. `met` is called with each state of the object, and with None if there is no object.
 
-    `text` continues "not ..."; `seen` says of a state what it is instead. `check` raises TypeError for a class of
-    which nothing can be told.
+    `text` continues "not ..."; `seen` describes the actual state. `check` raises TypeError for a class that
+    does not declare the required fields.
     """
 
     text: str
@@ -65,11 +65,11 @@ def _presence(obj: KubeObject | None) -> str:
 
 
 exists = Until("there", lambda obj: obj is not None, _presence)
-"""There is such an object, whatever its state; also one that is being deleted."""
+"""The object exists, whatever its state; also while it is being deleted."""
 
 
 def deleted(uid: str = "") -> Until:
-    """There is no such object. With a UID: that very object is gone, even if a namesake has taken its place."""
+    """The object does not exist. With a UID: that object is gone, even if one of the same name was re-created."""
 
     def gone(obj: KubeObject | None) -> bool:
         return obj is None or (uid != "" and obj.metadata.uid != uid)
@@ -87,15 +87,15 @@ def _state_of(obj: Any) -> str:
 
 
 ready = Until("ready", _readiness(("Current",)), _state_of, can_be_judged)
-"""`is_ready` says so. The object's class must declare what that reads: `wait_for` says at once what is missing."""
+"""`is_ready` is true. The object's class must declare the fields that it reads: else `wait_for` raises immediately."""
 
 failed = Until("failed", _readiness(("Failed",)), _state_of, can_be_judged)
-"""It will not get ready without a change: `until.ready | until.failed` is where waiting is over either way."""
+"""It will not become ready without a change: `until.ready | until.failed` ends the wait in either case."""
 
 
 def condition(type: str, status: str = "True") -> Until:
-    """The object has a condition of the type in `status.conditions` with that status. One whose `observedGeneration`
-    is older than the object's generation does not count: it is about an earlier spec.
+    """The object has a condition of the type in `status.conditions` with that status. A condition with an
+    `observedGeneration` older than the object's generation is ignored: it is about an earlier spec.
     """
     reads: Sequence[Path] = (("status", "conditions", "type"), ("status", "conditions", "status"))
 
@@ -125,5 +125,5 @@ def _outdated(obj: KubeObject | None, item: Any) -> bool:
 
 
 def holds(text: str, test: Callable[[Any], bool]) -> Until:
-    """There is such an object, and it passes the test; `text` says what is tested: "has a URL"."""
+    """The object exists, and passes the test; `text` describes the test: "has a URL"."""
     return Until(text, lambda obj: obj is not None and test(obj), _presence)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def compare(a: str, b: str) -> int:
-    """-1, 0 or 1 as `a` is older than, equal to, or newer than `b`. `""` is older than everything."""
+    """-1, 0 or 1 if `a` is older than, equal to, or newer than `b`. `""` is older than everything."""
     if a == b:
         return 0
     return -1 if (len(a), a) < (len(b), b) else 1

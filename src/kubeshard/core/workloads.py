@@ -1,7 +1,7 @@
-"""When an object of a built-in kind is as it should be: the rules of kstatus, kind by kind.
+"""Whether an object of a built-in kind has reached its desired state: the rules of kstatus for each kind.
 
-Each rule names the fields that it reads and judges a document that is not being deleted and whose newest generation
-was observed; see `kubeshard.core.readiness`.
+Each rule lists the fields that it reads. It gets a document that is not being deleted and has its newest generation
+observed; see `kubeshard.core.readiness`.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def _stateful_set(document: Document) -> Verdict:
         return lagging
     status = at(document, "status", default={})
     if status.get("currentRevision") != status.get("updateRevision"):
-        return "InProgress", "its pods have not all the newest revision"
-    return "Current", f"all {count} replicas are as they should be"
+        return "InProgress", "not all of its pods have the newest revision"
+    return "Current", f"all {count} replicas are up to date and ready"
 
 
 def _replica_set(document: Document) -> Verdict:
@@ -103,7 +103,7 @@ def _daemon_set(document: Document) -> Verdict:
         return "InProgress", "no controller has observed it yet"
     wanted = at(document, "status", "desiredNumberScheduled")
     if wanted is None:
-        return "InProgress", "it is not known yet on how many nodes it should run"
+        return "InProgress", "the number of nodes that it should run on is not known yet"
     for what, name in (
         ("current", "currentNumberScheduled"),
         ("updated", "updatedNumberScheduled"),
@@ -112,7 +112,7 @@ def _daemon_set(document: Document) -> Verdict:
     ):
         if behind := _less(what, at(document, "status", name, default=0), wanted):
             return behind
-    return "Current", f"all {wanted} pods are as they should be"
+    return "Current", f"all {wanted} pods are up to date and available"
 
 
 def _job(document: Document) -> Verdict:
@@ -127,7 +127,7 @@ def _job(document: Document) -> Verdict:
         return "Current", "it is suspended"
     if not at(document, "status", "startTime"):
         return "InProgress", "it has not started"
-    return "Current", f"it runs: {succeeded} succeeded, {active} active, {failed} failed"
+    return "Current", f"it is running: {succeeded} succeeded, {active} active, {failed} failed"
 
 
 def _pod(document: Document) -> Verdict:
@@ -145,20 +145,23 @@ def _pod(document: Document) -> Verdict:
                 if at(container, "state", "waiting", "reason") == "CrashLoopBackOff"
             ]
             if looping:
-                return "Failed", f"these containers crash again and again: {', '.join(looping)}"
-            return "InProgress", "it runs, and is not ready"
+                return "Failed", f"these containers keep crashing: {', '.join(looping)}"
+            return "InProgress", "it is running, but not ready"
         case "Pending":
             scheduled = _by_type(document).get("PodScheduled", {})
             if scheduled.get("status") == "False":
                 return "InProgress", f"it is not scheduled: {scheduled.get('message') or 'no node fits'}"
             return "InProgress", "it is pending"
         case phase:
-            return "InProgress", f"its phase is {phase}" if phase else "nobody has taken it up yet"
+            return (
+                "InProgress",
+                f"its phase is {phase}" if phase else "no kubelet or scheduler has handled it yet",
+            )
 
 
 def _claim(document: Document) -> Verdict:
     phase = at(document, "status", "phase", default="unknown")
-    return ("Current", "it is bound") if phase == "Bound" else ("InProgress", f"it is not bound, but {phase}")
+    return ("Current", "it is bound") if phase == "Bound" else ("InProgress", f"it is not bound: {phase}")
 
 
 def _service(document: Document) -> Verdict:
@@ -181,7 +184,7 @@ def _definition(document: Document) -> Verdict:
 
 
 def _always(_: Document) -> Verdict:
-    return "Current", "objects of this kind ask for nothing"
+    return "Current", "objects of this kind have no desired state to reach"
 
 
 def _by_type(document: Document) -> dict[str, Document]:
@@ -198,7 +201,7 @@ def _less(what: str, have: int, wanted: int) -> Verdict | None:
 
 
 def _extra(have: int, wanted: int) -> Verdict | None:
-    return ("InProgress", f"{have - wanted} pods are still to end") if have > wanted else None
+    return ("InProgress", f"{have - wanted} pods have not terminated yet") if have > wanted else None
 
 
 _OBSERVED = ("observedGeneration", "conditions.type", "conditions.status", "conditions.reason")

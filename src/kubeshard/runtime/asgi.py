@@ -1,4 +1,4 @@
-"""The contract between a server and an application: ASGI, a shortcut past it, and limits for each client."""
+"""The contract between a server and an application: ASGI, a fast path around it, and limits for each client."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ DirectAnswer = Callable[[bytes], bytes | AsgiApp]
 
 
 class DirectApp(Protocol):
-    """An ASGI application that answers many of its requests at once, from memory."""
+    """An ASGI application that answers many of its requests immediately, from memory."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
     def direct(self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]]) -> DirectAnswer | None:
-        """What answers requests that begin so, given their body; None: call the application as always.
+        """A function from the body of a request with this head to its response; None: call the application normally.
 
-        The answer is the body of a response 200 of type application/json, or the application that is to answer
-        instead (this one, or one that knows what has been found out so far), which is called with the whole
-        request. Asked only about requests that arrived in one piece; what it returns is kept, and asked about other
-        requests with the same head, on any connection. Names of headers are in lower case. Neither may raise or
+        It returns the body of a response 200 of type application/json, or an application to call with the whole
+        request instead (this one, or one that reuses the work done so far). Called only for requests that arrived
+        complete in one read; the function is cached, and used for other requests
+        with the same head, on any connection. Header names are in lower case. Neither may raise or
         block.
         """
         ...
@@ -42,13 +42,13 @@ class Limits:
     """From the first byte of a request (or the connection's start) to the end of its headers; also for a TLS
     handshake."""
     body_timeout: float = 10.0
-    """From the end of the headers to the end of the body, including the time in which the application does
+    """From the end of the headers to the end of the body, including the time while the application does
     not read."""
     keep_alive: float = 90.0
     """An idle connection is closed after this long: just beyond the API server's own idle timeout."""
     max_header_bytes: int = 32 * 1024
-    """Request line and headers; more is answered with 431."""
+    """Request line and headers; larger requests get a 431."""
     max_connections: int = 1024
-    """Open connections, idle ones included; requests on further ones are answered with 503 at once."""
+    """Open connections, including idle ones; requests on further connections get a 503 immediately."""
     stop_grace: float = 10.0
-    """How long requests in flight may go on after the server was asked to stop."""
+    """How long requests in flight may continue after the server is stopped."""

@@ -1,8 +1,8 @@
-"""An event loop in a thread of its own, for code that has none.
+"""An event loop in a separate thread, for code without one.
 
-Guaranteed: `in_background` returns when the context manager has been entered, and has left it, ended its
-tasks and joined the thread when the block is left; what either raises is raised here. Not guaranteed: that
-what it gives may be used from the block's thread; that is the context manager's to say.
+Guaranteed: `in_background` returns after the context manager was entered; when the block exits, it exits the context
+manager, ends its tasks and joins the thread; exceptions of either are raised here. Not guaranteed: that
+the value may be used from the block's thread; that depends on the context manager.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @contextmanager
 def in_background(make: Callable[[], AbstractAsyncContextManager[T]], name: str) -> Iterator[T]:
-    """Enters what `make` makes in the loop of a thread called `name`, for as long as the block runs."""
+    """Enters the context manager of `make` in the loop of a thread called `name`, for as long as the block runs."""
     entered: list[T] = []
     failures: list[BaseException] = []
     ready = threading.Event()
@@ -49,7 +49,7 @@ def in_background(make: Callable[[], AbstractAsyncContextManager[T]], name: str)
         if entered:
             yield entered[0]
     finally:
-        if entered:  # otherwise its loop ends by itself, or has
+        if entered:  # otherwise its loop ends, or has ended, without help
             stop[0]()
         thread.join()
     if failures:

@@ -1,4 +1,4 @@
-"""Time, as three clocks with three purposes."""
+"""Three clocks for three purposes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds as float. Waiting is asyncio's own business (`asyncio.sleep`, `asyncio.timeout`): a simulator
-    brings a loop.
+    """Seconds as float. Waiting is done with asyncio (`asyncio.sleep`, `asyncio.timeout`): a simulator
+    provides a loop.
     """
 
     def monotonic(self) -> float:
@@ -16,18 +16,18 @@ class Clock(Protocol):
         ...
 
     def boottime(self) -> float:
-        """For deadlines on which mutual exclusion rests: goes on while the machine is suspended
+        """For deadlines that mutual exclusion depends on: includes the time while the machine is suspended
         (CLOCK_BOOTTIME).
         """
         ...
 
     def wall(self) -> float:
-        """Seconds since the epoch: to be written for people. No decision may rest on it alone."""
+        """Seconds since the epoch, for display. No decision may depend on it alone."""
         ...
 
 
 class SystemClock:
-    """The machine's clocks. Where there is no CLOCK_BOOTTIME (not Linux) `boottime` is `monotonic`."""
+    """The machine's clocks. Without CLOCK_BOOTTIME (not Linux) `boottime` is `monotonic`."""
 
     def monotonic(self) -> float:
         return time.monotonic()

@@ -1,4 +1,4 @@
-"""How often Python's garbage collector looks at the youngest objects, in programs of kubeshard."""
+"""How often Python's garbage collector scans the youngest generation, in kubeshard's programs."""
 
 COLLECT_AFTER = 20_000
-"""Objects that may be created before it does. What imports make, and what a cache fills with, is no garbage."""
+"""Objects that may be created before it runs. Objects from imports, and those in a cache, are not garbage."""

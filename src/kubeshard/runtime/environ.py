@@ -1,6 +1,6 @@
-"""What the process was given by its surroundings: environment variables, host name, mounted files.
+"""The environment of the process: environment variables, host name, mounted files.
 
-Read only while a configuration is being loaded; nothing here is remembered.
+Read only while a configuration is being loaded; nothing is cached here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where the kubelet mounts a pod's token, CA and namespace."""
+"""The folder in which the kubelet mounts a pod's token, CA and namespace."""
 
 
 def variable(name: str) -> str | None:
@@ -26,7 +26,7 @@ def variables() -> dict[str, str]:
 
 
 def home() -> Path | None:
-    """The user's home directory, or None where there is none (a container with an arbitrary uid)."""
+    """The user's home directory, or None if there is none (a container with an arbitrary uid)."""
     try:
         return Path.home()
     except RuntimeError:
@@ -48,8 +48,8 @@ def pod_namespace(service_account: Path = SERVICE_ACCOUNT) -> str | None:
 def proxy_for(url: str, environment: Mapping[str, str] | None = None) -> str | None:
     """The proxy that `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` (either case) prescribe for a URL, or None.
 
-    `NO_PROXY` holds host names (which cover their subdomains), `.suffixes`, IP addresses, CIDR blocks and
-    `*`, each with an optional port: the rules of Go's httpproxy, because clusters are set up for those. The
+    `NO_PROXY` lists host names (which include their subdomains), `.suffixes`, IP addresses, CIDR blocks and
+    `*`, each with an optional port: the rules of Go's httpproxy, because clusters are configured for those. The
     local host is never proxied.
     """
     given = os.environ if environment is None else environment

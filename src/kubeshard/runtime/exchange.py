@@ -1,7 +1,7 @@
-"""One request and its answer on a libcurl handle: whole, or piece by piece.
+"""One request and its response on a libcurl handle: complete, or streamed.
 
-Guaranteed: a request leaves at most once. libcurl by itself would send it again when a kept connection turns out
-to be broken; it asks before every sending, and is refused the second one.
+Guaranteed: a request is sent at most once. libcurl would resend it when a kept-alive connection turns out
+to be broken; it calls back before every send, and the second one is refused.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from kubeshard.runtime.transfers import Transfers
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError, TransportTimeout
 
 _BUFFERED = 256 * 1024
-"""Bytes of a stream that wait for a slow reader before the server is held back."""
+"""Bytes of a stream that are buffered for a slow reader before back-pressure on the server."""
 
 _RESOLUTION = 0.001
 """Seconds by which event loops call timers too early."""
 
 
 class Sending:
-    """The head of both directions, and how a transfer ends. `curl` has its connection's options already."""
+    """The heads of request and response, and the end of a transfer. `curl` has its connection's options already."""
 
     def __init__(self, curl: pycurl.Curl) -> None:
         self.curl = curl
         self.head: list[bytes] = []
         self._left = False
         self._refused = False
-        """Whether libcurl wanted to send the request once more."""
+        """Whether libcurl tried to send the request again."""
         self._request = HttpRequest("GET", "/", {})
         self._method = ""
         self._set: tuple[dict[str, str], list[str]] | None = None
-        """The headers that the handle has already, where they are in a dict."""
+        """The headers that are already set on the handle, if they are in a dict."""
         curl.setopt(pycurl.PREREQFUNCTION, self._leaves)
 
     def prepare(self, request: HttpRequest, url: str, headers: list[str]) -> None:
@@ -52,7 +52,7 @@ class Sending:
         elif request.body is None:
             curl.setopt(pycurl.HTTPGET, 1)
         else:
-            curl.setopt(pycurl.NOBODY, 0)  # of a HEAD before, which these do not end as HTTPGET does
+            curl.setopt(pycurl.NOBODY, 0)  # from an earlier HEAD; these do not reset it, unlike HTTPGET
             curl.setopt(pycurl.POSTFIELDS, request.body)
         if request.method != self._method:
             curl.setopt(pycurl.CUSTOMREQUEST, request.method)
@@ -72,7 +72,7 @@ class Sending:
             self._refused = True
             return pycurl.PREREQFUNC_ABORT
         self._left = True
-        self.head.clear()  # what a proxy said about the tunnel
+        self.head.clear()  # a proxy's response to CONNECT
         return pycurl.PREREQFUNC_OK
 
     def failure(self, code: int, words: str) -> TransportError:
@@ -89,7 +89,7 @@ class Sending:
                 f"certificate verify failed: {words.removeprefix('SSL certificate OpenSSL verify result: ')}"
             )
         if code == pycurl.E_COULDNT_RESOLVE_PROXY and "syntax" in words:
-            words = "the URL of the proxy cannot be used"  # which would be told with its password
+            words = "the URL of the proxy cannot be used"  # libcurl's message would include its password
         return self.error(words or "the connection broke")
 
     def error(self, words: str) -> TransportError:
@@ -103,7 +103,7 @@ class Sending:
 
 
 class Exchange(Sending):
-    """A request with a whole answer. Used again and again while nothing went wrong."""
+    """A request with a complete response. Reused until an error."""
 
     def __init__(self, curl: pycurl.Curl) -> None:
         super().__init__(curl)
@@ -115,7 +115,7 @@ class Exchange(Sending):
     async def run(
         self, transfers: Transfers, loop: asyncio.AbstractEventLoop, timeout: float | None
     ) -> HttpResponse:
-        """Raises TransportError, TransportTimeout; the handle is of no more use then, nor after a cancellation."""
+        """Raises TransportError, TransportTimeout; the handle cannot be used again then, or after a cancellation."""
         self.head.clear()
         self._body.clear()
         self._ended = ended = loop.create_future()
@@ -128,7 +128,7 @@ class Exchange(Sending):
                 timer.cancel()
             transfers.cancel(self.curl)
         body = b"".join(self._body)
-        self._body.clear()  # the next request may be long in coming
+        self._body.clear()  # it may take long until the next request
         return HttpResponse(*_read_head(self.head), body)
 
     def _end(self, code: int, words: str) -> None:
@@ -144,7 +144,7 @@ class Exchange(Sending):
 
 
 class Stream(Sending):
-    """An answer whose body arrives piece by piece (`transport.HttpStream`)."""
+    """A response with a streamed body (`transport.HttpStream`)."""
 
     def __init__(self, curl: pycurl.Curl, transfers: Transfers) -> None:
         super().__init__(curl)
@@ -157,16 +157,16 @@ class Stream(Sending):
         self._ended: tuple[int, str] | None = None
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
-        """Of the task that waits for news."""
+        """The future of the task that waits for data."""
         self._late = math.inf
-        """Until when it waits (the loop's time)."""
+        """The deadline of its wait (the loop's time)."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = math.inf
         curl.setopt(pycurl.HEADERFUNCTION, self._header)
         curl.setopt(pycurl.WRITEFUNCTION, self._received)
 
     async def begin(self) -> None:
-        """Returns when the answer's headers are there. Raises TransportError, TransportTimeout."""
+        """Returns when the response's headers have arrived. Raises TransportError, TransportTimeout."""
         self._transfers.start(self.curl, self._end)
         if not self.status and self._ended is None:
             await self._wait(self._request.timeout)
@@ -174,7 +174,7 @@ class Stream(Sending):
             raise self._how_it_ended()
 
     def close(self) -> None:
-        """Nothing is received any more."""
+        """Stops receiving."""
         self._stop_timer()
         self._transfers.cancel(self.curl)
 
@@ -203,8 +203,8 @@ class Stream(Sending):
             raise self.timeout() from None
 
     async def _wait(self, timeout: float | None) -> None:
-        """Returns when there is news. Raises TransportTimeout."""
-        # Every event of a watch is waited for here: one timer serves many waits, as nearly all end long before it.
+        """Returns when data arrived or the transfer ended. Raises TransportTimeout."""
+        # Every event of a watch waits here: one timer serves many waits, since nearly all end long before it.
         self._late = math.inf if timeout is None else self._loop.time() + timeout
         if self._late < self._timer_due:
             self._set_timer()
@@ -266,12 +266,12 @@ class Stream(Sending):
 
 
 def _is_final(status: int) -> bool:
-    """Whether no further answer follows; 101 hands the connection over to another protocol."""
+    """Whether this is the final response; after 101 the connection switches to another protocol."""
     return status >= 200 or status == 101
 
 
 def _read_head(lines: list[bytes]) -> tuple[int, dict[str, str]]:
-    """Status and headers of the answer among these lines: interim ones (100) come before it, trailers after it."""
+    """Status and headers of the final response in these lines: interim ones (100) precede it, trailers follow it."""
     status = 0
     headers: dict[str, str] = {}
     for line in lines:
@@ -293,4 +293,4 @@ def _read_header(line: bytes) -> tuple[str, str] | None:
 
 _REMEMBERED_LENGTH = 100
 _header = lru_cache(maxsize=128)(_read_header)
-"""A server says the same in nearly every answer."""
+"""Cached: a server sends the same lines in nearly every response."""

@@ -1,18 +1,18 @@
 """The real `Transport`: HTTP/1.1 over libcurl.
 
 Guaranteed:
-- concurrent requests never wait for each other: each has a connection of its own, idle ones are reused;
+- concurrent requests never wait for each other: each has its own connection, idle ones are reused;
 - a connection whose request timed out, was cancelled or broke is closed and never reused;
-- a dead peer is noticed: TCP keepalive finds one on a silent stream, TCP_USER_TIMEOUT (4 s) one that no longer
-  acknowledges, and the kernel does not go on resending a write of a process that died;
-- a request is sent once: whether to repeat it is for those to say who know what it does;
-- the server's name is looked up for every new connection (those of one second share an answer);
+- a dead peer is detected: by TCP keepalive on a silent stream, by TCP_USER_TIMEOUT (4 s) if it no longer
+  acknowledges, and the kernel does not keep resending a write of a process that died;
+- a request is sent once: whether to retry it is the caller's decision;
+- the server's name is resolved for every new connection (those within one second share a lookup);
 - the server is verified against the authorities of the `Tls` settings and no others;
-- redirects, cookies, `.netrc` and the environment are ignored: what is sent is what was asked for.
+- redirects, cookies, `.netrc` and the environment are ignored: exactly the given request is sent.
 
-Not guaranteed: that a write whose answer was lost was not carried out (`TransportError.sent`).
+Not guaranteed: that a write without a response did not take effect (`TransportError.sent`).
 
-Answers are not compressed: client and server are near each other, and gzip costs both more than the bytes.
+Responses are not compressed: client and server are close to each other, and gzip costs both more than the bytes.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from kubeshard.runtime.transfers import IDLE_CONNECTIONS, Sockets, Transfers
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 
 IDLE_LIFETIME = 30
-"""Seconds an unused connection is kept: less than the idle timeout of API servers (90 s) and usual load
-balancers, so that a request rarely meets a connection that the other end is just closing.
+"""Seconds an idle connection is kept: less than the idle timeout of API servers (90 s) and usual load
+balancers, so that a request rarely uses a connection that the other end is closing.
 """
 
 LOOKUP_LIFETIME = 1
-"""Seconds for which the answer to a look-up of the server's name is used again, also that there is no such name. A
-server that moved, or that DNS did not know for a moment, must be found before a Lease runs out.
+"""Seconds for which a lookup of the server's name is cached, even if the name was not found. A
+server that moved, or was briefly missing in DNS, must be found before a Lease expires.
 """
 
 _READ_AT_ONCE = 128 * 1024
@@ -67,19 +67,19 @@ class HttpTransport:
         self.renew(tls)
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        """One exchange. Raises TransportTimeout after `request.timeout`, TransportError when it broke."""
+        """One exchange. Raises TransportTimeout after `request.timeout`, TransportError if the connection failed."""
         transfers, loop = self._transfers or self._open(), asyncio.get_running_loop()
         idle = self._idle
         exchange = idle.pop() if idle else Exchange(self._curl())
         exchange.prepare(request, self._base_url + request.target, self._headers)
         answer = await exchange.run(transfers, loop, request.timeout)
         if len(idle) < IDLE_CONNECTIONS:
-            idle.append(exchange)  # of the settings that it was made with: `renew` begins a new list
+            idle.append(exchange)  # to the list for its settings: `renew` starts a new one
         return answer
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[Stream]:
-        """An answer piece by piece. The connection is reused only if the body was read to its end."""
+        """A streamed response. The connection is reused only if the body was read to its end."""
         transfers = self._transfers or self._open()
         stream = Stream(self._curl(), transfers)
         stream.prepare(request, self._base_url + request.target, self._headers)
@@ -90,8 +90,8 @@ class HttpTransport:
             stream.close()
 
     def renew(self, tls: Tls) -> None:
-        """Later requests use these settings, on new connections; exchanges under way are finished. Raises
-        ValueError for settings that cannot work; the present ones stay then.
+        """Later requests use these settings, on new connections; exchanges in progress are finished. Raises
+        ValueError for settings that cannot work; the current ones are kept then.
         """
         if self._given_url.startswith("https://"):
             tls.check()
@@ -102,8 +102,8 @@ class HttpTransport:
         self._idle = []
 
     def abort(self) -> None:
-        """Resets every connection so that the kernel discards what it has not delivered yet: no write of the past
-        arrives from now on, and no further one is sent. May be called from any thread; where the loop is blocked the
+        """Resets every connection so that the kernel discards undelivered data: from now on no earlier write
+        arrives, and no further one is sent. May be called from any thread; if the loop is blocked, the
         reset happens when the process ends.
         """
         self._closed = True
@@ -114,8 +114,8 @@ class HttpTransport:
             self._loop.call_soon_threadsafe(self._close)
 
     async def close(self) -> None:
-        """Closes all connections; exchanges under way, and later ones, fail. Connections may outlive this by as long
-        as the look-up of a host's name takes.
+        """Closes all connections; exchanges in progress, and later ones, fail. Connections may outlive this by as long
+        as a DNS lookup takes.
         """
         if (closing := self._close()) is not None:
             await asyncio.wait([asyncio.wrap_future(closing)], timeout=_CLOSING)
@@ -161,9 +161,7 @@ def _secure(curl: pycurl.Curl, tls: Tls) -> None:
         curl.setopt(pycurl.SSL_VERIFYHOST, 0)
     elif tls.ca is not None:
         curl.setopt(pycurl.CAINFO_BLOB, tls.ca.encode())
-        curl.unsetopt(
-            pycurl.CAPATH
-        )  # the system's authorities, where libcurl was built with a folder of them
+        curl.unsetopt(pycurl.CAPATH)  # the system's authorities, if libcurl was built with a folder of them
     else:
         system = ssl.get_default_verify_paths()
         if system.cafile:
@@ -176,8 +174,8 @@ def _secure(curl: pycurl.Curl, tls: Tls) -> None:
 
 
 def _addressed(url: str, server_name: str | None) -> tuple[str, str, str]:
-    """(URL to ask for, where to connect instead, Host header), the last two empty without a name of its own: libcurl
-    asks for and verifies the certificate of the host that stands in the URL.
+    """(URL to request, where to connect instead, Host header), the last two empty without a separate server name:
+    libcurl sends and verifies the host name of the URL.
     """
     parts = urlsplit(url)
     if not server_name or server_name == parts.hostname:

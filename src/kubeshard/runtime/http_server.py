@@ -1,16 +1,16 @@
 """An HTTP server for ASGI applications inside the running event loop: admission webhooks, metrics, health.
 
-Guaranteed: inside `async with AsgiServer(...)` the port is open and known; leaving closes the listener first,
-lets requests in flight finish for `Limits.stop_grace` seconds and then ends them; no signal handler is
-installed and the process is never ended. A client's certificate that the TLS context asked for and verified is
-in the scope (`client_cert_chain` of ASGI's TLS extension, the leaf only). Slow and oversized clients are cut
-off (`Limits`). HTTP/1.1 only, which leaves no HTTP/2 rapid-reset surface.
+Guaranteed: inside `async with AsgiServer(...)` the port is open and known; on exit the listener is closed first,
+requests in flight may finish for `Limits.stop_grace` seconds and are then aborted; no signal handler is
+installed and the process is never ended. A client certificate that the TLS context requested and verified is
+in the scope (`client_cert_chain` of ASGI's TLS extension, the leaf only). Slow and oversized requests are
+aborted (`Limits`). HTTP/1.1 only, so HTTP/2 rapid-reset attacks do not apply.
 
-Not guaranteed: a bound on request bodies, which only the application knows how to refuse (read no further and
-answer with `connection: close`).
+Not guaranteed: a limit on request bodies, which only the application can reject (stop reading and
+respond with `connection: close`).
 
-HTTP is spoken by uvicorn's httptools protocol; its process runner (signals, workers, exit codes) is not used. Both
-are loaded when a server starts.
+HTTP is implemented by uvicorn's httptools protocol; its process runner (signals, workers, exit codes) is not used.
+Both are imported when a server starts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ListenError(OSError):
-    """The address cannot be listened on: taken by another process, not this machine's, not permitted."""
+    """Cannot listen on the address: used by another process, not local to this machine, not permitted."""
 
 
 class AsgiServer:
@@ -37,9 +37,9 @@ class AsgiServer:
     IPv6.
 
     Raises ListenError on entry. The `ssl_context` may be
-    changed while the server runs (`SSLContext.load_cert_chain`): new connections see it, existing ones keep
-    what they have. `reuse_port`: other processes that say so too may listen on the same port; the kernel
-    spreads new connections over them.
+    changed while the server runs (`SSLContext.load_cert_chain`): new connections use it, existing ones keep
+    theirs. `reuse_port`: other processes that also set this may listen on the same port; the kernel
+    distributes new connections across them.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class AsgiServer:
 
     @property
     def port(self) -> int:
-        """The real port, also after the server stopped. 0 before it started."""
+        """The actual port, also after the server stopped. 0 before it started."""
         return self._port
 
     @property
@@ -127,8 +127,8 @@ def _listen(host: str, port: int, reuse_port: bool) -> socket.socket:
         raise ListenError(
             getattr(error, "errno", None) or 0, f"cannot listen on {host}:{port}: {_reason(error)}"
         ) from error
-    # Accepted connections inherit it. asyncio would set it itself, but only on sockets made with an explicit
-    # protocol number; without it an answer, written as headers and body, waits 40 ms for the client's delayed
+    # Accepted connections inherit it. asyncio would set it, but only on sockets made with an explicit
+    # protocol number; without it a response, written as headers and body, waits 40 ms for the client's delayed
     # acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
@@ -139,5 +139,5 @@ def _reason(error: Exception) -> str:
     if number < 0 or isinstance(error, socket.gaierror):
         return "there is no such host"
     if number == errno.EADDRINUSE:
-        return "another process listens there"
+        return "the address is in use by another process"
     return os.strerror(number) if number > 0 else str(error)

@@ -1,14 +1,14 @@
-"""One HTTP/1.1 connection of `AsgiServer`: uvicorn's httptools protocol with the bounds that it lacks.
+"""One HTTP/1.1 connection of `AsgiServer`: uvicorn's httptools protocol with the limits that it lacks.
 
-uvicorn closes idle connections and refuses above a number of connections, but waits forever for the rest of
-a request's headers or body and collects headers of any size. The bounds cost a request that arrives in one
-piece three flag changes and no timer: a timer is armed only when the bytes received so far end in the middle
+uvicorn closes idle connections and limits their number, but waits forever for the rest of
+a request's headers or body and accepts headers of any size. The limits cost a request that arrives in one
+read three flag changes and no timer: a timer is armed only when the bytes received so far end in the middle
 of a message.
 
-An application with a method `direct` (`kubeshard.runtime.asgi.DirectApp`) is asked there first when a request
-arrives in one piece: where it answers, no task, no events and no scope are made.
+If the application has a method `direct` (`kubeshard.runtime.asgi.DirectApp`), it is called first when a request
+arrives in one read: if it returns a response, no task, events or scope are created.
 
-Imported by `kubeshard.runtime.http_server` only, when a server starts: most programs do without uvicorn until then.
+Imported by `kubeshard.runtime.http_server` only, when a server starts: most programs do not need uvicorn before.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from uvicorn.server import ServerState
 if TYPE_CHECKING:
     from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Limits
 
-# Application errors are logged as errors. What uvicorn warns of (garbage on the port, too many connections)
-# is in the hands of whoever can reach the port and must not fill the log.
+# Application errors are logged as errors. uvicorn's warnings (garbage on the port, too many connections)
+# can be caused by any client that reaches the port, and must not fill the log.
 _LOG = logging.getLogger("kubeshard.runtime.http")
 _LOG.setLevel(logging.ERROR)
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
 
 _LAST_STEPS = 0.5
-"""How long a request may go on once its connection is lost."""
+"""How long a request may continue after its connection is lost."""
 
 
 _HEADS = 1024
 _HEAD_BYTES = 2048
-"""What is remembered of heads: so many, and of no greater length."""
+"""The number of cached heads, and their maximum length."""
 
 Direct = Callable[[bytes, bytes, list[tuple[bytes, bytes]]], "DirectAnswer | None"]
 
 
 class _Waiting(enum.Enum):
-    """What of a request is missing at the end of the bytes received so far."""
+    """The part of a request that is missing after the bytes received so far."""
 
     NOTHING = enum.auto()
     HEADERS = enum.auto()
@@ -54,14 +54,14 @@ class _Waiting(enum.Enum):
 
 
 class Connections:
-    """The connections of one server: makes their protocol, waits for their end."""
+    """The connections of one server: creates their protocols, waits for their end."""
 
     def __init__(self, app: AsgiApp, limits: Limits) -> None:
         self.limits = limits
         self.direct: Direct | None = getattr(app, "direct", None)
         self.heads: dict[bytes, tuple[DirectAnswer, int]] = {}
-        """Heads of requests, up to the empty line, with what answers their bodies, and the length of these. Clients
-        send the same few over and over: such a request need not be parsed again."""
+        """Heads of requests, up to the empty line, with the functions that answer their bodies, and the body length.
+        Clients repeat the same few heads: such a request need not be parsed again."""
         self.state = ServerState()
         self.config = Config(
             app,
@@ -84,7 +84,7 @@ class Connections:
         return BoundedHttpProtocol(self)
 
     async def drain(self) -> None:
-        """Close idle connections, and the others after the request they are at. Returns when none is left."""
+        """Close idle connections, and the others after their current request. Returns when none is left."""
         self._none_left.clear()
         for connection in list(self.state.connections):
             connection.shutdown()
@@ -92,8 +92,8 @@ class Connections:
             await self._none_left.wait()
 
     async def abort(self) -> None:
-        """Close all connections at once, and those whose TLS handshake is under way as soon as it is over.
-        Returns when all requests have ended: those that do not on losing their connection are cancelled.
+        """Close all connections immediately, and those in a TLS handshake as soon as it is over.
+        Returns when all requests have ended: those that do not end when their connection is lost are cancelled.
         """
         self.aborted = True
         for connection in list(self.state.connections):
@@ -101,7 +101,7 @@ class Connections:
         await self.drain()
         if not self.state.tasks:
             return
-        # What waits for the client hears that it has gone, and tidies up.
+        # Requests that wait for the client are notified of the disconnect, and clean up.
         _, tasks = await asyncio.wait(list(self.state.tasks), timeout=_LAST_STEPS)
         for task in tasks:
             task.cancel()
@@ -125,24 +125,24 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._header_bytes = 0
         self._chunk = b""
         self._afresh = False
-        """Whether the bytes received last began with a request."""
+        """Whether the bytes received last started with a request."""
         self._extensions: dict[str, Any] = {}
         self._direct = connections.direct
         self._held = False
-        """Whether a request has begun of which uvicorn has not been told: it may be answered directly."""
+        """Whether a request has started that was not passed to uvicorn yet: it may be answered directly."""
         self._held_body = b""
         self._instead: AsgiApp | None = None
-        """What is to answer the request that has just arrived, where its direct answer says so."""
+        """The application for the request that has just arrived, if `direct` returned one."""
         self._idle_since = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
-        """Of a connection whose last answer was a direct one; uvicorn has one of its own for the others. Not moved
-        by every request: it looks at `_idle_since`."""
+        """The timer of a connection with a direct response as its last one; uvicorn has its own for the others. It
+        checks `_idle_since` instead of being reset by every request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's
         super().connection_made(cast(asyncio.Transport, _JoinedWrites(transport, self.loop)))
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and (certificate := tls.getpeercert(binary_form=True)):
-            # The TLS extension of ASGI; uvicorn has none.
+            # The TLS extension of ASGI, which uvicorn does not support.
             self._extensions = {"tls": {"client_cert_chain": [ssl.DER_cert_to_PEM_cert(certificate)]}}
         self._missing = _Waiting.HEADERS
         self._wait()
@@ -199,7 +199,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._missing = _Waiting.BODY
         if self._header_bytes + len(self._chunk) > self._limits.max_header_bytes:
-            # What was received may be headers, or headers and body.
+            # The bytes received may be headers, or headers and body.
             self._header_bytes = len(self.url) + sum(
                 len(name) + len(value) + 4 for name, value in self.headers
             )
@@ -225,7 +225,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self.scope["extensions"] = self._extensions
 
     def _hand_over(self, app: AsgiApp | None = None) -> None:
-        """Tell uvicorn of the request that was held."""
+        """Passes the held request to uvicorn."""
         self._held = False
         url, headers, expect = self.url, self.headers, self.expect_100_continue
         self._begin()
@@ -241,7 +241,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             super().on_body(self._held_body)
 
     def _answered_directly(self) -> bool:
-        """Answers the request that is held, or hands it over."""
+        """Answers the held request, or passes it on."""
         instead, self._instead = self._instead, None
         if self.parser.should_upgrade():
             self._direct = None
@@ -265,7 +265,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         return True
 
     def _may_answer(self) -> bool:
-        """Whether an answer may be written now: none is due before it, and the client reads what it gets."""
+        """Whether a response may be written now: no earlier one is due, and the client is reading."""
         return not (
             self._busy()
             or self.flow.write_paused
@@ -280,8 +280,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._idle_timer = self.loop.call_later(self._limits.keep_alive, self._close_if_idle)
 
     def _remember(self, direct: DirectAnswer) -> None:
-        """The head of the request that was held, if there was nothing else in the last bytes, and nothing of it before
-        them. A body in chunks differs from what it is made of.
+        """The head of the held request, if the last bytes contain exactly that request. Chunked bodies are excluded:
+        their bytes differ from their content.
         """
         head, _, body = self._chunk.partition(b"\r\n\r\n")
         if self._afresh and body == self._held_body and len(head) <= _HEAD_BYTES:
@@ -291,13 +291,13 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             heads[head] = direct, len(body)
 
     def _busy(self) -> bool:
-        """Whether a request that was handed over has not been answered yet."""
+        """Whether a request that was passed on has no response yet."""
         return bool(self.cycle) and not self.cycle.response_complete
 
     def _close_if_idle(self) -> None:
         self._idle_timer = None
         if self._busy() or self._missing is not _Waiting.NOTHING or self.timeout_keep_alive_task is not None:
-            return  # the next answer, or uvicorn, sets a timer
+            return  # the next response, or uvicorn, sets a timer
         remaining = self._idle_since + self._limits.keep_alive - self.loop.time()
         if remaining > 0:
             self._idle_timer = self.loop.call_later(remaining, self._close_if_idle)
@@ -314,7 +314,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _wait(self) -> None:
-        """Give the missing part its time; what is missing has changed."""
+        """Starts the timeout of the missing part after that part has changed."""
         self._disarm()
         self._timed = self._missing
         if self._missing is not _Waiting.NOTHING and not self.transport.is_closing():
@@ -330,8 +330,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
 
 class _JoinedWrites:
-    """A transport that writes the head of an answer together with what follows it: one TLS record, one system call
-    and one packet instead of two. What nothing follows is written at the end of the loop's turn.
+    """A transport that writes the head of a response together with the next write: one TLS record, one system call
+    and one packet instead of two. A head without another write is written at the end of the loop's turn.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,15 +1,15 @@
 """PID 1 of a container: a small init above the program.
 
-The kernel drops signals that process 1 of a PID namespace sends to itself, also the SIGKILL of a watchdog's timer,
-and lets it ignore most others. Somebody has to be process 1, though. Where a container has no init (tini,
-`docker run --init`, `shareProcessNamespace: true`), a program that is number 1 splits: the child goes on as the
+The kernel drops signals that process 1 of a PID namespace sends to itself, including the SIGKILL of a watchdog's timer,
+and lets it ignore most others. If a container has no init (tini,
+`docker run --init`, `shareProcessNamespace: true`), a program that is process 1 forks: the child continues as the
 program, and the parent becomes an init.
 
-The init does three things: it hands signals on to the program, reaps orphans, and ends with the program's exit code
-(128 + number for a signal, as a shell says it); with it the kernel ends whatever else is in the container. It is a
-fresh, small interpreter, so that it does not keep a second copy of the program's memory.
+The init does three things: it forwards signals to the program, reaps orphans, and exits with the program's exit code
+(128 + number for a signal, like a shell); the kernel then ends all other processes of the container. It is a
+new, small interpreter, so that it does not keep a second copy of the program's memory.
 
-Linux only. Uses nothing but the standard library: the init runs this file as a program.
+Linux only. Uses only the standard library: the init runs this file as a program.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ _NOT_HANDED_ON = {
         signal.SIGSYS,
     ),
 }
-"""Nobody can take them, or they are this process's own business."""
+"""Signals that cannot be caught, or that are for this process itself."""
 
 _FROM_THE_KERNEL = 0x80
 
 
 def is_init() -> bool:
-    """Whether this process is number 1, so that no watchdog's signal reaches it."""
+    """Whether this is process 1, which a watchdog's signal does not reach."""
     return sys.platform == "linux" and os.getpid() == 1
 
 
 def leave_init_to_a_parent() -> bool:
-    """In process 1: goes on as the child of an init; elsewhere nothing. To be called before there are threads and
-    event loops. False where there are threads already: a fork would break them, so nothing was done.
+    """In process 1: continues as the child of an init; otherwise does nothing. Call it before there are threads and
+    event loops. False if there are threads already: a fork would break them, so nothing was done.
     """
     if not is_init():
         return True
     if threading.active_count() > 1:
         return False
     handed_on = signal.valid_signals() - _NOT_HANDED_ON
-    # Blocked, signals wait for whoever asks for them: none is lost on the way from this program to the init.
+    # Blocked signals stay pending until sigwait: none is lost between this program and the init.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*handed_on, signal.SIGCHLD})
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
@@ -61,13 +61,13 @@ def leave_init_to_a_parent() -> bool:
     if child:
         with suppress(OSError):
             os.execv(sys.executable, [sys.executable, "-I", "-S", __file__, str(child)])  # noqa: S606 - no shell wanted
-        os._exit(serve(child))  # no interpreter, no file: this one then
+        os._exit(serve(child))  # exec failed: this interpreter is the init
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return True
 
 
 def serve(program: int) -> int:
-    """Does the work of an init until the program (a child) ends; returns its exit code. The signals waited for must be
+    """Runs the init until the program (a child) ends; returns its exit code. The signals that it waits for must be
     blocked."""
     waited_for: Set[int] = {*(signal.valid_signals() - _NOT_HANDED_ON), signal.SIGCHLD}
     while True:
@@ -76,14 +76,14 @@ def serve(program: int) -> int:
             code = _reaped(program)
             if code is not None:
                 return code
-        # A terminal tells the whole foreground process group itself.
+        # A terminal sends it to the whole foreground process group.
         elif received.si_code != _FROM_THE_KERNEL:
             with suppress(ProcessLookupError):
                 os.kill(program, received.si_signo)
 
 
 def _reaped(program: int) -> int | None:
-    """Collects all that have ended. The program's exit code, if it is among them."""
+    """Reaps all ended children. Returns the program's exit code, if it is among them."""
     code = None
     with suppress(ChildProcessError):
         while True:

@@ -1,6 +1,6 @@
-"""Certificates made here: authorities, and the leaves that they issue. Private keys are ECDSA P-256.
+"""Issues certificates: authorities, and their leaf certificates. Private keys are ECDSA P-256.
 
-Importing this module loads cryptography, which takes a while: who may do without imports it when it is needed.
+Importing this module loads cryptography, which is slow: import it only when it is needed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from kubeshard.runtime.tls import CertificatePair
 
 _CLOCK_SKEW = 300.0
-"""Certificates are valid from a little before now, for clients whose clock is behind, unless `begin` says more."""
+"""Certificates are valid from a little before now, for clients with a slow clock, unless `begin` is earlier."""
 
 
 def new_authority(
     common_name: str, now: float, lifetime: float, *, begin: float | None = None
 ) -> CertificatePair:
-    """An authority that may issue leaves only. Its name ends in a number of its own: two authorities of one
-    bundle must differ in their names, for that is how clients find the issuer.
+    """An authority that may issue leaf certificates only. Its name ends in a random number: the authorities of one
+    bundle must have different names, because clients find the issuer by name.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = _subject(f"{common_name[:40]} {x509.random_serial_number() % 2**32:08x}")

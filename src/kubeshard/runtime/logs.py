@@ -1,15 +1,15 @@
-"""Structured logs: a message that is the same every time, and fields that say what it is about this time.
+"""Structured logs: a constant message, and fields with the details.
 
     log = get_logger("kubeshard.sharder")
     log.info("Assigned object", object=key, shard="a")
     with context(controller="website", object=key):        # added to every line of this task and its children
         log.error("Reconcile failed", error=error)
 
-A thin layer over the standard library's `logging`, so lines of other libraries come out in the same format
-and pytest's `caplog` sees ours (`record.fields`). Guaranteed: one line per record whatever message and fields
-contain (control characters are escaped, long values cut), an exception is one line unless debug level asks
-for its trace, and fields whose name says that they are credentials are not written. Not guaranteed: that a
-secret inside a message or another field is found.
+A thin layer over the standard library's `logging`, so records of other libraries are written in the same format
+and pytest's `caplog` captures ours (`record.fields`). Guaranteed: one line per record whatever message and fields
+contain (control characters are escaped, long values cut), an exception is one line unless the level is debug,
+and fields named like credentials are not written. Not guaranteed: that a
+secret inside a message or another field is detected.
 
 The keys of a JSON line are those of controller-runtime: `level`, `ts`, `logger`, `msg`, `error`, `stacktrace`, and of
 a reconcile `controller`, `controllerGroup`, `controllerKind`, the kind itself (`{"Website": {"name": ..., "namespace":
@@ -51,21 +51,21 @@ _IN_JSON = {
     "controller_group": "controllerGroup",
     "controller_kind": "controllerKind",
 }
-"""What fields are called by log collectors' queries, which were written for controller-runtime."""
+"""Names of fields that queries for controller-runtime's logs expect."""
 _IN_JSON_ONLY = ("controller_group", "controller_kind")
 _LEVEL_NAMES = {"warning": "warn", "critical": "fatal"}
 """As zap writes them."""
 
 _QUIET = ("asyncio", "uvicorn.access", "uvicorn.error")
-"""Loggers of other libraries that report every request or start at level info: warnings only, unless a level
-names them.
+"""Loggers of other libraries that log every request or start at level info: warnings only, unless a level is set
+for them.
 """
 
 _context: ContextVar[Mapping[str, Any]] = ContextVar("kubeshard.log.context", default={})  # noqa: B039 - never mutated
 
 
 class Logger:
-    """Writes records with fields. `bind` gives a logger that adds some to each of them. `error` may be an
+    """Writes records with fields. `bind` returns a logger that adds fields to each of them. `error` may be an
     exception.
     """
 
@@ -80,7 +80,7 @@ class Logger:
 
     @property
     def debugs(self) -> bool:
-        """Whether debug lines are written: for callers whose debug fields are expensive to gather."""
+        """Whether debug lines are written: for debug fields that are expensive to compute."""
         return self._logger.isEnabledFor(logging.DEBUG)
 
     def debug(self, message: str, /, **fields: Any) -> None:
@@ -118,7 +118,7 @@ def get_logger(name: str) -> Logger:
 
 
 class context:  # noqa: N801 - used as a function
-    """Adds fields to every record of this task, and of tasks started inside, until the block ends."""
+    """Adds fields to every record of this task, and of tasks started inside, until the block exits."""
 
     __slots__ = ("_fields", "_reset")
 
@@ -135,7 +135,7 @@ class context:  # noqa: N801 - used as a function
 def parse_levels(text: str) -> dict[str, int]:
     """The value of a `--log-level` flag: `info`, or with exceptions by logger `info,kubeshard.cache=debug`.
 
-    Returns logger name -> level, `""` being all others. Raises ValueError that names the wrong part.
+    Returns logger name -> level, with `""` for all others. Raises ValueError with the invalid part.
     """
     levels = {"": logging.INFO}
     for part in text.split(","):
@@ -149,8 +149,8 @@ def parse_levels(text: str) -> dict[str, int]:
 def setup(
     level: str = "info", format: Literal["text", "json"] = "text", *, stream: TextIO | None = None
 ) -> None:
-    """Sends all records of the process to `stream` (default: standard error), replacing what an earlier call
-    set up.
+    """Sends all records of the process to `stream` (default: standard error), replacing the setup of an earlier
+    call.
 
     For programs, not for libraries: the only function here that touches global state.
     """
@@ -202,7 +202,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def error_line(error: BaseException) -> str:
-    """`NotFound: websites "a" not found`; of a group, those of its members."""
+    """`NotFound: websites "a" not found`; for a group, the text of its members."""
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(error_line(member) for member in error.exceptions)
     text = _one_line(str(error))
@@ -218,8 +218,8 @@ def _fields(record: logging.LogRecord) -> dict[str, str | int | float | bool | N
 
 
 def _named(record: logging.LogRecord) -> list[tuple[str, str | dict[str, str]]]:
-    """Namespace and name of the object that it is about, where the field `object` has both, and of a reconcile both
-    together under the kind.
+    """Namespace and name of the object, if the field `object` has both, and for a reconcile both
+    under the kind.
     """
     fields = getattr(record, "fields", {})
     about, kind = fields.get("object"), fields.get("controller_kind")

@@ -1,13 +1,13 @@
-"""The event loop of a program - uvloop where it is installed (the extra `speed`), else asyncio's - and a
-watch that names what blocks it; and whether a task is being cancelled.
+"""The event loop of a program - uvloop if it is installed (the extra `speed`), else asyncio's - and a
+watch that reports what blocks it; and whether a task is being cancelled.
 
-A loop that is blocked cannot say so itself, and a stack trace taken later shows something else. A thread looks a few
-times a second at how late the loop is, and writes one line per blockage: the running task's name and where it is. It
-reads two attributes, takes no lock and wakes nobody.
+A blocked loop cannot report that itself, and a stack trace taken later shows something else. A thread checks a few
+times a second how late the loop is, and logs one line per blockage: the running task's name and its stack. It
+reads two attributes, takes no lock and does not wake the loop.
 
-Guaranteed: one line when the loop has not turned for `limit` seconds, one when it turns again. Not guaranteed: anything
-while C code holds the interpreter's lock, or while the whole process stands still (a stopped process is seen when it
-goes on, and then the line names whoever runs at that moment).
+Guaranteed: one line when the loop has not run for `limit` seconds, one when it runs again. Not guaranteed: anything
+while C code holds the interpreter lock, or while the whole process is stopped (that is logged when it
+continues, with the task that runs at that moment).
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ def being_cancelled() -> bool:
 
 
 FRAMES = 4
-"""Of the stack, the innermost first: enough to leave the standard library."""
+"""Innermost frames of the stack: enough to include a caller of the standard library."""
 
 _log = get_logger("kubeshard.runtime")
 
 
 class LoopWatch:
-    """Watches the loop in which the block is entered, for the time of the block.
+    """Watches the loop that enters the block, until the block exits.
 
-    `lag`: by how many seconds that loop is late. `blocked` is told the name of the task of each blockage. Both are
-    called in the thread, and must neither wait nor raise.
+    `lag`: by how many seconds that loop is late. `blocked` is called with the task's name for each blockage. Both are
+    called in the thread, and must not wait or raise.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class LoopWatch:
             seconds=round(lag, 1),
             task=name,
             at=_where(frame),
-            advice="use await, a BlockingReconciler or a thread for what waits or computes for long",
+            advice="use await, a BlockingReconciler or a thread for code that waits or computes for long",
         )
         self._tell(name if task else "callback")
 

@@ -1,8 +1,8 @@
 """The pod, boot and machine of this process. Read while a configuration is being loaded.
 
-Guaranteed: an answer is right or absent. The pod is read from the claims of the token that the kubelet
-projects into it, not from the host name, which is the node's on the host network and cut at 63 characters
-elsewhere.
+Guaranteed: a value is right or absent. The pod is read from the claims of the token that the kubelet
+projects into it, not from the host name, which is the node's on the host network and otherwise truncated to 63
+characters.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def this_pod(service_account: Path = SERVICE_ACCOUNT) -> Pod | None:
 
 
 def boot_id(path: Path = BOOT_ID) -> str:
-    """The running kernel's boot, `""` where the system has no such thing."""
+    """The boot ID of the running kernel, `""` if the system has none."""
     try:
         return path.read_text().strip()
     except OSError:

@@ -1,11 +1,11 @@
 """Which sockets are ready, reported in batches.
 
-libcurl stops waiting for a socket after every answer and starts again with the next request. On Linux that costs
-nothing here: the sockets are in an epoll set of their own, of which the event loop sees one descriptor, and what
-nobody waits for stays in the set until it says something. Elsewhere every change goes to the event loop.
+libcurl stops waiting for a socket after every response and starts again with the next request. On Linux that is
+free here: the sockets are in a separate epoll set, which is one descriptor for the event loop, and a socket that
+libcurl does not wait for stays in the set until it has an event. Elsewhere every change is passed to the event loop.
 
-Guaranteed: a number that was closed and now means another socket is never mistaken for the old one. The kernel
-takes a closed socket out of the set, and `watch` asks the kernel, not a memory of its own.
+Guaranteed: a descriptor that was closed and reused for another socket is never mistaken for the old one. The kernel
+removes a closed socket from the set, and `watch` checks with the kernel, not with its own records.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 READ, WRITE = 1, 2
-"""What to wait for, and what is ready; both may stand together."""
+"""The events to wait for, and those that are ready; they can be combined."""
 
 Ready = Callable[[Iterable[tuple[int, int]]], None]
 """Called in the loop with descriptors and what they are ready for."""
@@ -25,7 +25,7 @@ Ready = Callable[[Iterable[tuple[int, int]]], None]
 
 class Readiness(Protocol):
     def watch(self, descriptor: int, wanted: int) -> None:
-        """From now on this is waited for at the socket; 0: nothing, also when it is about to be closed."""
+        """Sets the events to wait for at the socket; 0: none, also before it is closed."""
         ...
 
     def close(self) -> None: ...
@@ -64,12 +64,12 @@ class EpollReadiness:
         wanted, ready = self._wanted, []
         for descriptor, events in self._epoll.poll(0):
             if descriptor in wanted:
-                # Errors are for whoever reads or writes next.
+                # Errors are reported by the next read or write.
                 read = 0 if events == select.EPOLLOUT else READ
                 write = 0 if events == select.EPOLLIN else WRITE
                 ready.append((descriptor, read | write))
             else:
-                with contextlib.suppress(OSError):  # closed meanwhile
+                with contextlib.suppress(OSError):  # closed in the meantime
                     self._epoll.unregister(descriptor)
         if ready:
             self._ready(ready)

@@ -25,7 +25,7 @@ class SystemRng:
         return self._random.uniform(low, high)
 
     def token(self) -> str:
-        # `uuid.uuid4` asks the kernel, and makes an object whose text costs more than all of this.
+        # `uuid.uuid4` makes a system call, and converting its object to text costs more than all of this.
         bits = self._random.getrandbits(128) & ~_FIXED | _VERSION_4
         digits = f"{bits:032x}"
         return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
@@ -37,5 +37,5 @@ _VERSION_4 = 0x4 << 76 | 0x2 << 62
 
 
 def secret_token() -> str:
-    """256 bits that nobody can guess, as text that needs no quoting."""
+    """256 unguessable bits, as text that needs no quoting."""
     return secrets.token_urlsafe(32)

@@ -1,10 +1,10 @@
-"""An event loop in an operating system thread of its own, for work that a blocked main loop must not delay.
+"""An event loop in a separate operating system thread, for work that a blocked main loop must not delay.
 
 Guaranteed: `run` ends only when the coroutine in the thread has ended, and cancelling `run` cancels the
 coroutine first, so the thread is a child of the task that waits for it, like any other task. The thread is a
-daemon: an interpreter that ends without asking takes it along. Not guaranteed: progress while another thread
-holds the interpreter lock in C code, or while the whole process is stopped - that is what
-`kubeshard.runtime.watchdog` is for.
+daemon: it ends with the interpreter. Not guaranteed: progress while another thread
+holds the interpreter lock in C code, or while the whole process is stopped; use
+`kubeshard.runtime.watchdog` for that.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class LoopRunner(Protocol):
         ...
 
     def post(self, callback: Callable[..., None], *args: object) -> None:
-        """Calls `callback(*args)` soon in the loop of the coroutine, from any thread; nothing once that loop
+        """Calls `callback(*args)` soon in the loop of the coroutine, from any thread; does nothing after that loop
         has ended.
         """
         ...
 
 
 class SameLoop:
-    """The coroutine runs in the caller's loop: where a blocked loop may delay it, and in simulations."""
+    """The coroutine runs in the caller's loop: if a blocked loop may delay it, and in simulations."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -56,7 +56,7 @@ class LoopThread:
         self._task: asyncio.Task[Any] | None = None
         self._cancelled = False
         self._lock = threading.Lock()
-        """Guards the three above: they are written in the thread and read in the caller's."""
+        """Guards the three attributes above: they are written in the thread and read by the caller."""
 
     async def run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
         caller = asyncio.get_running_loop()
@@ -75,7 +75,7 @@ class LoopThread:
             except BaseException as error:
                 failure.append(error)
             finally:
-                with suppress(RuntimeError):  # the caller's loop is closed: nobody waits any more
+                with suppress(RuntimeError):  # the caller's loop is closed: nothing waits any more
                     caller.call_soon_threadsafe(ended.set)
 
         thread = threading.Thread(target=body, name=self._name, daemon=True)

@@ -1,7 +1,7 @@
-"""Calls that block, in threads whose end is known.
+"""Blocking calls in threads that can be waited for.
 
-A thread cannot be cancelled: a task that waits for one may end long before it does. Whoever must know what still
-runs needs the thread's own future.
+A thread cannot be cancelled: a task that waits for one may end long before it does. To know what is still
+running, use the thread's own future.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ Call = Future
 """A call in a thread: done when the thread has ended. `asyncio.wrap_future` waits for one in a loop."""
 
 _LOOKUPS = (socket.getaddrinfo, socket.getnameinfo)
-"""What event loops themselves do in their default executor. It changes nothing anywhere."""
+"""Calls that event loops themselves make in their default executor. They have no side effects."""
 
 
 class CallRunner(Protocol):
     """Where blocking calls run."""
 
     async def begin(self, function: Callable[[], T]) -> Call[T]:
-        """Waits for its turn, begins, and returns what will have the result when the call has ended."""
+        """Waits for its turn, starts the call, and returns a future that is done when the call has ended."""
         ...
 
 
 def in_daemon(function: Callable[[], T], name: str) -> Call[T]:
-    """Calls the function in a thread of its own. One that never ends does not keep the process from ending."""
+    """Calls the function in a new thread. A call that never ends does not keep the process from exiting."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
 
@@ -52,9 +52,9 @@ def in_daemon(function: Callable[[], T], name: str) -> Call[T]:
 
 
 class Threads:
-    """At most `size` calls at once, each in a thread called `name` of its own.
+    """At most `size` concurrent calls, each in a new thread called `name`.
 
-    The threads are daemons: one that never ends does not keep the process from ending.
+    The threads are daemons: one that never ends does not keep the process from exiting.
     """
 
     def __init__(self, name: str, size: int) -> None:
@@ -62,12 +62,12 @@ class Threads:
         self._free = asyncio.Semaphore(size)
 
     async def begin(self, function: Callable[[], T]) -> Call[T]:
-        """Waits for its turn, begins, and returns what will have the result when the thread has ended."""
+        """Waits for its turn, starts the call, and returns a future that is done when the thread has ended."""
         await self._free.acquire()
         loop = asyncio.get_running_loop()
 
         def ended(_: Future[T]) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed: nothing waits any more
                 loop.call_soon_threadsafe(self._free.release)
 
         future = in_daemon(function, self._name)
@@ -76,8 +76,8 @@ class Threads:
 
 
 class FollowedExecutor(ThreadPoolExecutor):
-    """An executor that reports each call to `follow` when it is submitted, in the submitting task. As an event loop's
-    default one it serves `asyncio.to_thread` and `run_in_executor(None, ...)`.
+    """An executor that reports each call to `follow` when it is submitted, in the submitting task. Set as an event
+    loop's default executor, it runs `asyncio.to_thread` and `run_in_executor(None, ...)`.
     """
 
     def __init__(self, follow: Callable[[Call[Any]], None]) -> None:
@@ -92,8 +92,8 @@ class FollowedExecutor(ThreadPoolExecutor):
 
 
 def wait_in_thread(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-    """Blocks the calling thread until the loop, of another one, has done `work`. Raises what it raises, and
-    RuntimeError in a thread that has a running loop, which must not be blocked.
+    """Blocks the calling thread until the loop of another thread has done `work`. Raises its exceptions, and
+    RuntimeError in a thread with a running loop, which must not be blocked.
     """
     if _has_loop():
         work.close()
@@ -105,7 +105,7 @@ def wait_in_thread(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop
 
 
 def call_in_loop(callback: Callable[[], object], loop: asyncio.AbstractEventLoop) -> None:
-    """Now in the loop's thread, soon from others; not at all once the loop is closed."""
+    """Calls it now in the loop's thread, soon from other threads; not at all after the loop is closed."""
     if _has_loop():
         callback()
     else:
@@ -122,15 +122,15 @@ def _has_loop() -> bool:
 
 
 class Worker:
-    """One thread called `name`: calls are made one after the other, in the order they were asked for."""
+    """One thread called `name`: calls are made one after the other, in the order of submission."""
 
     def __init__(self, name: str) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
 
     async def call(self, function: Callable[..., T], *args: object) -> T:
-        """Raises what the function raises. Cancelling does not end a call that has begun."""
+        """Raises the function's exceptions. Cancelling does not end a call that has started."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
     def close(self) -> None:
-        """Waits for the calls under way."""
+        """Waits for running calls."""
         self._executor.shutdown()

@@ -1,7 +1,7 @@
-"""TLS: the settings of clients, contexts of servers, and the pairs of certificate and key that both show.
+"""TLS: settings of clients, contexts of servers, and pairs of certificate and key for both.
 
-Guaranteed: TLS 1.2 only with AEAD suites, ALPN offers HTTP/1.1 only; a private key never
-gets onto a disk on Linux, and an encrypted one is refused instead of a question on the terminal.
+Guaranteed: TLS 1.2 only with AEAD suites, ALPN offers HTTP/1.1 only; a private key is never
+written to a disk on Linux, and an encrypted one is rejected instead of prompting on the terminal.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How a client's connection is secured. Certificates are PEM text. `ca` are the certificates that are trusted,
-    default the system's; the server's own may be among them, as with Go's clients. `insecure` accepts any server;
+    """TLS settings of a client. Certificates are PEM text. `ca` are the trusted certificates,
+    by default the system's; the server's own may be among them, as with Go's clients. `insecure` accepts any server;
     `server_name` is the name that the server's certificate must have (default: the host of the URL).
     """
 
@@ -29,7 +29,7 @@ class Tls:
     key: str | None = field(default=None, repr=False)
 
     def check(self) -> None:
-        """Raises ValueError, which says what is wrong, for settings with which no connection can be made."""
+        """Raises ValueError with the reason for settings that cannot work."""
         if self.ca is not None:
             try:
                 ssl.create_default_context(cadata=self.ca)
@@ -42,7 +42,9 @@ class Tls:
                     CertificatePair(self.certificate.encode(), self.key.encode()),
                 )
             except (ssl.SSLError, ValueError) as error:
-                raise ValueError(f"client certificate and key do not fit or are not PEM: {error}") from error
+                raise ValueError(
+                    f"client certificate and key do not match or are not PEM: {error}"
+                ) from error
 
 
 class CertificatePair(NamedTuple):
@@ -53,18 +55,18 @@ class CertificatePair(NamedTuple):
 
 
 def server_context(minimum: ssl.TLSVersion) -> ssl.SSLContext:
-    """A context that has no certificate yet."""
+    """A context without a certificate yet."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = minimum
-    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")  # of TLS 1.2; those of 1.3 are AEAD anyway
+    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")  # for TLS 1.2; those of 1.3 are AEAD anyway
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
 def load_pair(context: ssl.SSLContext, pair: CertificatePair) -> None:
-    """New connections get this pair. Raises ssl.SSLError, ValueError."""
+    """New connections use this pair. Raises ssl.SSLError, ValueError."""
     with _as_file(pair.certificate + b"\n" + pair.private_key) as path:
-        # The callback keeps OpenSSL from asking for a passphrase on the terminal.
+        # The callback keeps OpenSSL from prompting for a passphrase on the terminal.
         context.load_cert_chain(path, password=_no_passphrase)
 
 
@@ -74,8 +76,8 @@ def _no_passphrase() -> str:
 
 @contextlib.contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """A path to `content`, since OpenSSL's Python interface takes paths only. On Linux in memory: a private
-    key from a Secret never gets onto a disk, and the root file system may be read-only."""
+    """A path to `content`, because OpenSSL's Python interface takes paths only. On Linux in memory: a private
+    key from a Secret is never written to a disk, and the root file system may be read-only."""
     if hasattr(os, "memfd_create"):
         with open(os.memfd_create("certificate", os.MFD_CLOEXEC), "wb", buffering=0) as file:
             file.write(content)

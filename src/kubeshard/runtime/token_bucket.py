@@ -1,6 +1,6 @@
-"""A token bucket: the one way in which a rate is limited here, whatever waits for the tokens.
+"""A token bucket: used for all rate limits.
 
-Guaranteed: after a pause at most `burst` tokens at once, and on average at most `rate` a second. Not for threads.
+Guaranteed: after a pause at most `burst` tokens at once, and on average at most `rate` per second. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ class TokenBucket:
         self._burst = float(burst)
         self._clock = clock
         self._tokens = self._burst
-        """At the time `_filled`; below zero by the tokens that are promised already."""
+        """At the time `_filled`; negative by the number of tokens reserved already."""
         self._filled = clock.monotonic()
 
     def take(self) -> float:
-        """Takes a token, from the future if need be, and returns the seconds until it is there. Whoever takes first
-        gets the earlier one.
+        """Reserves a token, a future one if necessary, and returns the seconds until it is available, in order of
+        calls.
         """
         self._fill()
         self._tokens -= 1
         return max(0.0, -self._tokens / self._rate)
 
     def give_back(self) -> None:
-        """A taken token was not used, so it delays nobody."""
+        """Returns an unused token, so that it does not delay others."""
         self._tokens += 1
 
     def try_take(self) -> bool:

@@ -1,12 +1,12 @@
 """libcurl's transfers in an asyncio event loop.
 
-libcurl has its own connections, TLS and HTTP, and leaves waiting to the program: it says which sockets it waits for
-and when it wants to be woken, and is told which of them are ready (its "multi socket" interface). So a transfer
-costs no thread and no task.
+libcurl implements connections, TLS and HTTP, and leaves waiting to the program: it reports which sockets it waits for
+and when it wants to be woken, and the program reports which of them are ready (its "multi socket" interface). So a
+transfer needs no thread and no task.
 
 Guaranteed: a transfer ends once, with libcurl's code; `Sockets.abort` and `Transfers.halt` may be called from any
-thread at any time. Belongs to the loop in which it was made, which must be able to watch sockets (Windows' default
-loop is not).
+thread at any time. Bound to the loop in which it was created, which must be able to watch sockets (Windows' default
+loop cannot).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kubeshard.runtime.threads import Call, in_daemon
 from kubeshard.runtime.transport import UNDELIVERED
 
 Ended = Callable[[int, str], None]
-"""Called with libcurl's code (`pycurl.E_OK` is success) and its words for it."""
+"""Called with libcurl's code (`pycurl.E_OK` is success) and message."""
 
 IDLE_CONNECTIONS = 256
 _TIMEOUT = ((pycurl.SOCKET_TIMEOUT, 0),)
@@ -39,12 +39,12 @@ _SOCKET_OPTIONS = (
     (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
     (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", int(UNDELIVERED * 1000)),
 )
-"""A dead peer is found on a silent connection after 25 s, and on one that does not acknowledge after 4 s."""
+"""A dead peer is detected on a silent connection after 25 s, and after 4 s if it does not acknowledge."""
 
 
 class Sockets:
-    """The sockets that libcurl opened. One that it closed stays known until its number is used again: `abort` tells
-    by the inode whether a number still means the same socket.
+    """The sockets that libcurl opened. A closed one stays listed until its number is reused: `abort` checks
+    the inode to know whether a number still refers to the same socket.
     """
 
     def __init__(self) -> None:
@@ -60,12 +60,12 @@ class Sockets:
         return 0
 
     def descriptors(self) -> list[int]:
-        """Of the sockets that are open."""
-        # `list` of a dict of numbers runs no Python code in between, so another thread may add to it meanwhile.
+        """File descriptors of the open sockets."""
+        # `list` of a dict of ints is atomic, so another thread may add to the dict concurrently.
         return [number for number, inode in list(self._inodes.items()) if _inode(number) == inode]
 
     def abort(self) -> None:
-        """When these sockets are closed, by whomever, the kernel discards what it has not delivered."""
+        """When these sockets are closed, the kernel discards undelivered data."""
         for descriptor in self.descriptors():
             with contextlib.suppress(OSError), _borrowed(descriptor) as sock:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
@@ -96,23 +96,23 @@ class Transfers:
             ended(*_code(error))
 
     def cancel(self, curl: pycurl.Curl) -> None:
-        """Ends a transfer without calling back, and closes its connection; nothing for one that has ended."""
+        """Aborts a transfer without a callback, and closes its connection; does nothing if it has ended."""
         if self._running.pop(curl, None) is not None:
             self._multi.remove_handle(curl)
 
     def resume(self, curl: pycurl.Curl) -> None:
-        """Goes on with a transfer whose receiver asked for a pause. Raises nothing for one that has ended."""
+        """Resumes a transfer that its receiver paused. Does not raise if it has ended."""
         if curl in self._running:
-            with contextlib.suppress(pycurl.error):  # what is wrong with it ends the transfer
+            with contextlib.suppress(pycurl.error):  # the same error ends the transfer
                 curl.pause(pycurl.PAUSE_CONT)
 
     def halt(self) -> None:
-        """Nothing is sent or received any more; `close` has to follow. From any thread."""
+        """Stops sending and receiving; call `close` afterwards. From any thread."""
         self._halted = True
 
     def close(self, why: str) -> Call[None]:
-        """Ends every transfer, and closes all connections, in a thread: libcurl waits there for look-ups of names
-        that are under way, and nobody can hurry a resolver.
+        """Ends every transfer, and closes all connections, in a thread: libcurl waits there for running DNS
+        lookups, which cannot be interrupted.
         """
         running, self._running = self._running, {}
         for curl, ended in running.items():
@@ -125,14 +125,14 @@ class Transfers:
         return in_daemon(self._multi.close, "closing connections")
 
     def _watch(self, wanted: int, descriptor: int, _multi: object, _data: object) -> None:
-        """libcurl's call for what it waits for at a socket."""
+        """libcurl's callback with the events that it waits for at a socket."""
         if self._closed:  # in the thread that closes
             return
         # Its bits are those of `Readiness`, both ways.
         self._sockets.watch(descriptor, 0 if wanted == pycurl.POLL_REMOVE else wanted)
 
     def _wake(self, milliseconds: int) -> None:
-        """libcurl's call for when it wants to be woken; below 0: not at all."""
+        """libcurl's callback with the time at which it wants to be woken; negative: not at all."""
         if self._closed:
             return
         if self._timer is not None:
@@ -177,7 +177,7 @@ def _inode(descriptor: int) -> int:
 
 @contextlib.contextmanager
 def _borrowed(descriptor: int) -> Any:
-    """A socket object for somebody else's socket, which stays open."""
+    """A socket object for a borrowed socket, which stays open."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
     try:
         yield sock

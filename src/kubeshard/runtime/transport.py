@@ -1,4 +1,4 @@
-"""HTTP to one server, as the client needs it: whole answers and byte streams, nothing of Kubernetes.
+"""HTTP to one server, for the client: complete responses and byte streams, without any Kubernetes specifics.
 
 The boundary of simulation: everything above `Transport` is production code in a simulated world, everything
 below (libcurl, TLS, sockets) is tested against real servers.
@@ -13,13 +13,13 @@ from typing import NamedTuple, Protocol
 from kubeshard.runtime.tls import Tls
 
 UNDELIVERED = 4.0
-"""Seconds for which the kernel goes on sending what the other end does not acknowledge, also after the
-connection was closed and after the process has died.
+"""Seconds for which the kernel keeps resending data that the other end does not acknowledge, even after the
+connection was closed or the process has died.
 """
 
 
 class TransportError(Exception):
-    """The request got no complete answer: refused, reset, TLS failure, name not found. `sent` tells whether
+    """The request got no complete response: refused, reset, TLS failure, name not found. `sent` is whether
     bytes may have reached the server (a write may have taken effect).
     """
 
@@ -29,20 +29,20 @@ class TransportError(Exception):
 
 
 class TransportTimeout(TransportError):
-    """No complete answer within the request's deadline. The connection is closed and never reused."""
+    """No complete response within the request's deadline. The connection is closed and never reused."""
 
 
 class HttpRequest(NamedTuple):
     method: str
     target: str
-    """Path and query, already encoded, beginning with `/`."""
+    """Path and query, already encoded, starting with `/`."""
     headers: Mapping[str, str]
     """`items()` may have a name several times."""
     body: bytes | None = None
     timeout: float | None = None
-    """Seconds for the whole exchange (of a stream: until its headers); None waits forever."""
+    """Seconds for the whole exchange (for a stream: until its headers); None waits forever."""
     idle_timeout: float | None = None
-    """Of a stream: seconds without a byte after which it ends with TransportTimeout; None never."""
+    """For a stream: seconds without a byte after which it ends with TransportTimeout; None: never."""
 
 
 class HttpResponse(NamedTuple):
@@ -53,7 +53,7 @@ class HttpResponse(NamedTuple):
 
 
 class HttpStream(Protocol):
-    """An answer whose body arrives piece by piece. Raises TransportError while iterating when the connection
+    """A response with a streamed body. Raises TransportError while iterating when the connection
     breaks.
     """
 
@@ -66,7 +66,7 @@ class HttpStream(Protocol):
     def chunks(self) -> AsyncIterator[bytes]: ...
 
     async def read(self) -> bytes:
-        """The rest of the body (for error answers)."""
+        """The rest of the body (for error responses)."""
         ...
 
 
@@ -82,7 +82,7 @@ class Transport(Protocol):
         ...
 
     def abort(self) -> None:
-        """Resets all connections: what was written and not yet delivered never arrives. From any thread."""
+        """Resets all connections: undelivered writes never arrive. From any thread."""
         ...
 
     async def close(self) -> None: ...

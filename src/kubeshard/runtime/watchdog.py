@@ -1,12 +1,12 @@
 """A deadline after which this process no longer exists, enforced by the kernel.
 
-Mutual exclusion between processes rests on each being dead when its time is up. An event loop cannot promise
-that: it may be blocked, the process stopped (SIGSTOP, a frozen cgroup) or the machine suspended, and then go
-on with a write in its hand. A POSIX timer on CLOCK_BOOTTIME whose signal is SIGKILL can: it counts on in
-suspend, needs no capability and reaches stopped processes.
+Mutual exclusion between processes requires that each is dead when its time is up. An event loop cannot guarantee
+that: it may be blocked, the process stopped (SIGSTOP, a frozen cgroup) or the machine suspended, and then continue
+with a pending write. A POSIX timer on CLOCK_BOOTTIME with SIGKILL as its signal can: it includes suspended time,
+needs no capability and reaches stopped processes.
 
-Not covered: a hypervisor that stops the guest (its clock stops too), and a process that is number 1 of its
-PID namespace - the kernel drops signals that such a process gets from within (`kubeshard.runtime.init_process`).
+Not covered: a hypervisor that stops the guest (its clock stops too), and process 1 of a
+PID namespace: the kernel drops signals to it from inside the namespace (`kubeshard.runtime.init_process`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kubeshard.runtime.init_process import is_init
 from kubeshard.runtime.logs import get_logger
 
 EXIT_CODE = 137
-"""What a shell reports for SIGKILL, so that both ways to die look alike."""
+"""A shell's exit code for SIGKILL, so that both ways to die look the same."""
 
 _LOOK_AGAIN = 1.0
 
@@ -34,7 +34,7 @@ class Watchdog(Protocol):
     """May be called from any thread."""
 
     def arm(self, deadline: float) -> None:
-        """The process dies at `deadline` (seconds of `Clock.boottime`) unless it is armed again or disarmed
+        """The process is killed at `deadline` (seconds of `Clock.boottime`) unless it is armed again or disarmed
         before.
         """
         ...
@@ -42,12 +42,12 @@ class Watchdog(Protocol):
     def disarm(self) -> None: ...
 
     def bite(self) -> None:
-        """The deadline has passed and the process is still here: end it now, without any clean-up."""
+        """The deadline has passed and the process still runs: end it now, without any clean-up."""
         ...
 
 
 class NoWatchdog:
-    """Kills nothing: for simulations, and for processes whose end somebody else guarantees."""
+    """Does nothing: for simulations, and for processes that something else is guaranteed to end."""
 
     def arm(self, deadline: float) -> None: ...
 
@@ -57,8 +57,8 @@ class NoWatchdog:
 
 
 class ExitWatchdog:
-    """Where there is no kernel timer: a thread of the process ends it at the deadline. Does not cover a stopped
-    process, which may do a little more before the thread gets its turn, nor C code that holds the interpreter lock.
+    """For systems without a kernel timer: a thread ends the process at the deadline. Does not cover a stopped
+    process, which may do a little more before the thread runs, or C code that holds the interpreter lock.
 
     `leave` is for tests.
     """
@@ -91,12 +91,12 @@ class ExitWatchdog:
                 left = None if self._deadline is None else self._deadline - self._clock.boottime()
                 if left is not None and left <= 0:
                     return self.bite()
-                # The system may sleep through a wait, whose clock stops then: look at the time often.
+                # The clock of a wait stops while the system is suspended: check the time often.
                 self._changed.wait(left if left is None else min(left, _LOOK_AGAIN))
 
 
 class KernelWatchdog:
-    """One kernel timer per instance. Raises OSError when the kernel refuses one. 64-bit Linux only."""
+    """One kernel timer per instance. Raises OSError if the kernel refuses. 64-bit Linux only."""
 
     def __init__(self) -> None:
         self._libc = _libc_with_timers()
@@ -126,12 +126,12 @@ class KernelWatchdog:
 
 
 class NoSignals(RuntimeError):
-    """This process is number 1 of its PID namespace: no watchdog's signal reaches it."""
+    """This is process 1 of its PID namespace, which a watchdog's signal does not reach."""
 
 
 def default_watchdog(clock: Clock) -> Watchdog:
-    """The kernel's where there is one, else that of the process itself. A kernel that refuses (a sandbox that
-    knows no timers) is logged, not fatal. Raises NoSignals.
+    """The kernel's if there is one, else the process's own. A kernel that refuses (a sandbox without
+    timers) is logged, not fatal. Raises NoSignals.
     """
     if is_init():
         raise NoSignals
@@ -172,7 +172,7 @@ class _TimerSpec(ctypes.Structure):
 
 
 def _libc_with_timers() -> Any:
-    """The C library; before glibc 2.34 its timers lived in librt. Raises AttributeError or OSError where
+    """The C library; before glibc 2.34 its timers were in librt. Raises AttributeError or OSError if
     neither has them.
     """
     libc = ctypes.CDLL(None, use_errno=True)

@@ -1,11 +1,11 @@
-"""Everything a program takes from outside, as one value: the clock, randomness, connections, threads, its host.
+"""Everything a program takes from its environment, as one value: clock, randomness, connections, threads, host.
 
-Who makes the outermost object (a Manager, a Client, an API server) may leave the world out and gets the real one.
-Nothing below has a default: a default is a way past the simulation. How the world comes down:
+The outermost objects (a Manager, a Client, an API server) use the real world by default.
+Nothing below them has a default, which would bypass a simulation. How the world is passed down:
 
-- It travels with the client. What is given a client lives in `client.world`, and so does all that it makes.
-- What has no client and listens, starts threads, or makes several parts, is given the world.
-- A leaf is given the one or two fields that it reads, under their names: a queue its `clock`, a list/watch its `clock`
+- With the client. An object with a client uses `client.world`, and so does everything it creates.
+- An object without a client that listens, starts threads, or creates several parts gets the world.
+- A leaf gets the one or two fields that it uses, under their names: a queue its `clock`, a list/watch its `clock`
   and `rng`.
 """
 
@@ -37,7 +37,7 @@ class Connect(Protocol):
 
 
 class Host(Protocol):
-    """Who this process is to others."""
+    """The identity of this process."""
 
     def name(self) -> str: ...
 
@@ -50,7 +50,7 @@ class Host(Protocol):
         ...
 
     def boot_id(self) -> str:
-        """Changes when the machine boots; "" where that cannot be known."""
+        """Changes when the machine boots; "" if unknown."""
         ...
 
 
@@ -70,17 +70,17 @@ class SystemHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What differs between a process on a machine and the same program in a simulation."""
+    """The differences between a real process and the same program in a simulation."""
 
     clock: Clock
     rng: Rng
     connect: Connect
     thread: Callable[[str], LoopRunner]
-    """Where what a blocked event loop must not delay runs, in a thread of that name."""
+    """Runs work that a blocked event loop must not delay, in a thread of that name."""
     threads: Callable[[str, int], CallRunner]
-    """Where calls run that would block the event loop: at most so many at once, in threads of that name."""
+    """Runs calls that would block the event loop: at most so many at once, in threads of that name."""
     watchdog: Callable[[], Watchdog]
-    """A fresh watchdog of this process. Raises NoSignals where it would do nothing."""
+    """A new watchdog for this process. Raises NoSignals if it would have no effect."""
     host: Host
 
 

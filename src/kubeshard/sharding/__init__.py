@@ -1,4 +1,4 @@
-"""The pure domain of sharding: hash ring, keys, shard states, names on the wire, the ControllerRing type
+"""The pure logic of sharding: hash ring, keys, shard states, names on the wire, the ControllerRing type
 and the planner.
 
 Guaranteed: everything here is a function of its arguments; the same available shards and the same object

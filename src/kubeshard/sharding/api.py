@@ -16,8 +16,8 @@ GROUP = "sharding.timebertt.dev"
 VERSION = "v1alpha1"
 
 READY = "Ready"
-"""The condition that the reference writes too. Its meaning is the reference's, whatever other conditions
-say.
+"""The condition that the reference also writes, with the reference's meaning, whatever the other conditions
+are.
 """
 
 
@@ -41,7 +41,7 @@ class RingResource(RingGroupResource):
 class ControllerRingSpec(Struct):
     resources: tuple[RingResource, ...] = ()
     namespace_selector: LabelSelector | None = None
-    """Replaces the sharder's default selector entirely; `{}` selects every namespace, kube-system too."""
+    """Replaces the sharder's default selector entirely; `{}` selects every namespace, including kube-system."""
 
 
 class ControllerRingStatus(Struct):
@@ -56,7 +56,7 @@ class ControllerRingStatus(Struct):
 class ControllerRing(
     KubeObject, group=GROUP, version=VERSION, plural="controllerrings", namespaced=False, complete=True
 ):
-    """A set of controller instances and the resources whose objects are spread over them."""
+    """A set of controller instances, and the resources that are sharded across them."""
 
     spec: ControllerRingSpec = field(default_factory=ControllerRingSpec)
     status: ControllerRingStatus | None = None

@@ -1,8 +1,8 @@
-"""What a resource is to a ring: main, controlled, or none of its business.
+"""The role of a resource in a ring: main, controlled, or not part of it.
 
-Guaranteed: webhook, resync and watch ask the same object, so they always agree (A3 in docs/defects.md): a resource
-that is both main and controlled is main, and each resource is worked on once. Entries that no ring may
-shard are left out and reported; the rest of the ring works.
+Guaranteed: webhook, resync and watch use the same object, so they always agree (A3 in docs/defects.md): a resource
+that is both main and controlled is main, and each resource is processed once. Resources that must not be
+sharded are left out and reported; the rest of the ring works.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FORBIDDEN = frozenset(
         GroupResource("events.k8s.io", "events"),
     }
 )
-"""What the sharder itself lives on: its own webhook in front of these would lock it out."""
+"""Resources that the sharder itself depends on: with its own webhook for these it would lock itself out."""
 
 
 class ResourceNotInRing(LookupError):
@@ -51,7 +51,7 @@ class RingEntry:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A mistake in a ring's resources. `conflict`: a resource has a second role, which is ignored; else it
+    """A mistake in a ring's resources. `conflict`: a resource has a second role, which is ignored; otherwise it
     is left out.
     """
 
@@ -61,8 +61,8 @@ class Problem:
 
 
 class RingResources:
-    """The resources of a ring, each once, in the order in which a resync works on them: an entry's main
-    resource before the resources that it controls. `problems` is what a person should know about.
+    """The resources of a ring, each once, in the order in which a resync processes them: an entry's main
+    resource before the resources that it controls. `problems` are the mistakes to report.
     """
 
     __slots__ = ("_by_resource", "entries", "problems")
@@ -84,7 +84,7 @@ class RingResources:
                     problems.append(
                         Problem(
                             resource,
-                            f'"{resource}" is a main resource and controlled by "{owner}": main counts',
+                            f'"{resource}" is a main resource and controlled by "{owner}": it is treated as main',
                             True,
                         )
                     )

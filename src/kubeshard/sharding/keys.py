@@ -1,8 +1,8 @@
-"""Hash keys: what of an object decides on its shard.
+"""Hash keys: the parts of an object that determine its shard.
 
 `<group>/<Kind>/<namespace>/<name>` of the object itself for a main resource, of its controller for a
-controlled one, so that both land on the same shard. Empty parts stay empty; the version never takes part.
-The messages are part of the wire contract: the webhook answers with them.
+controlled one, so that both are assigned to the same shard. Empty parts stay empty; the version is never included.
+The messages are part of the wire contract: the webhook returns them.
 
 Not guaranteed: that a namespaced object and its *cluster-scoped* owner share a key; the owner's key has no
 namespace.
@@ -21,14 +21,14 @@ class KeyRefused(ValueError):
 
 
 class GeneratedName(KeyRefused):
-    """A main object that is being created with generateName: it has a key only once the server named it."""
+    """A main object that is created with generateName: it has a key only after the server has named it."""
 
 
 def main_key(api_version: str, kind: str, meta: ObjectMeta, namespace: str = "") -> str:
     """The key of an object of a main resource.
 
-    `namespace` stands in where the metadata has none (API servers before 1.22 during a create). Raises
-    KeyRefused without a kind or name, GeneratedName where the name is still to be generated.
+    `namespace` is used if the metadata has none (API servers before 1.22 during a create). Raises
+    KeyRefused without a kind or name, GeneratedName if the name is not generated yet.
     """
     if not api_version and not kind:
         raise KeyRefused("apiVersion and kind must not be empty")
@@ -69,7 +69,7 @@ def controlled_key(meta: ObjectMeta, namespace: str = "") -> str:
 
 @lru_cache(maxsize=1024)
 def _group(api_version: str) -> str:
-    """The group, as leniently as the reference reads it: an empty part or a lone slash is not an error, a
+    """The group, parsed as leniently as by the reference: an empty part or a lone slash is not an error, a
     second slash is.
     """
     if api_version.count("/") > 1:

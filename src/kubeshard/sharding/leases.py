@@ -1,26 +1,26 @@
-"""The lease book: which shards live, judged by what this process saw change.
+"""The lease book: which shards are alive, judged by the changes that this process saw.
 
-A Lease is judged by the moment its record (uid and spec) was last *seen to change*, on this process's own
-monotonic clock, with the states and durations of `states`; never by the times that shards write, so no
-clock skew, future or forged renewTime can kill or keep a shard (A11b in docs/defects.md). A Lease
-first seen counts from that sight.
+A Lease is judged by the time at which its record (uid and spec) was last *seen to change*, on the monotonic clock of
+this process, with the states and durations of `states`; never by the times that shards write, so clock
+skew or a future or forged renewTime cannot kill or keep a shard (A11b in docs/defects.md). A new Lease
+counts from its first observation.
 
 Guaranteed:
-- Older versions of a Lease never replace newer ones, whatever order watch events and quorum reads arrive
-  in, with one exception: a consistent read that was asked for after the newer version had been seen. It proves
-  that the API server's history was rewritten (etcd was restored from a backup). Then the Lease is judged anew,
-  from this sight. Nobody dies of a restore: a shard that was available, and by the restored record is not, stays
-  available like one whose Lease was deleted.
+- Older versions of a Lease never replace newer ones, in whatever order watch events and quorum reads arrive,
+  with one exception: a consistent read that was sent after the newer version had been seen. It proves
+  that the API server's history was rewritten (etcd was restored from a backup). Then the Lease is judged again,
+  from this observation. A restore does not kill shards: a shard that was available, and by the restored record is
+  not, stays available as after a deletion of its Lease.
 - A Lease that was held when it was deleted leaves a tombstone: its shard stays available until twice its
-  duration after the last observed renewal (A23 in docs/defects.md). The same holds, in the ring that it left,
-  for a Lease that was held when somebody gave it another ring's label.
+  duration after the last observed renewal (A23 in docs/defects.md). The same applies, in the ring that it left,
+  to a Lease that was held when its ring label was changed.
 - A shard is available if any of its Leases is (the same name may exist in several namespaces; A13 in
   docs/defects.md). Names that are not label values are never available (A13b in docs/defects.md); beyond
   `max_shards` only the oldest count.
-- An incomplete Lease passes through the states like any other, counted from first sight with 15 s.
+- An incomplete Lease passes through the states like any other, with 15 s from its first observation.
 
-Not guaranteed: that the book is up to date. `fresh` tells whether it can be. Sans-IO:
-every method that judges takes the time; the caller feeds events, relists and quorum reads.
+Not guaranteed: that the book is up to date. `fresh` returns whether it can be. Sans-IO:
+every method that depends on time takes it as an argument; the caller feeds events, relists and quorum reads.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from kubeshard.sharding.names import RING_LABEL
 from kubeshard.sharding.states import DEFAULT_DURATION, LeaseTimes, ShardState, state_of
 
 STALE_AFTER = 6.0
-"""Seconds without any sign of held Leases, which change every 2 s, after which the book may be out of
+"""Seconds without any event of held Leases, which change every 2 s, after which the book may be out of
 date.
 """
 
 MIN_DURATION, MAX_DURATION = 3.0, 300.0
-"""Bounds of the seconds that a held Lease is believed without renewal, whatever duration it claims.
+"""Bounds of the seconds that a held Lease is trusted without renewal, whatever its duration.
 """
 
 MAX_SHARDS = 500
-"""Of one ring."""
+"""Per ring."""
 
 TOMBSTONE_KEPT = 600.0
-"""Seconds after its end at which a tombstone that nobody settled is forgotten."""
+"""Seconds after its end at which an unsettled tombstone is dropped."""
 
 
 class Shard(NamedTuple):
-    """One Lease, judged. `deleted`: the Lease is gone and this is its tombstone."""
+    """One Lease and its state. `deleted`: the Lease is gone and this is its tombstone."""
 
     lease: Lease
     ring: str
@@ -86,11 +86,11 @@ class Change(NamedTuple):
     before: ShardState | None
     after: ShardState | None
     availability: bool
-    """Whether a ring may have gained or lost a shard by it, or does so at last (the end of a tombstone)."""
+    """Whether a ring may have gained or lost a shard, including by the end of a tombstone."""
     presence: bool
-    """Whether the Lease came or went."""
+    """Whether the Lease was added or removed."""
     rewound: bool = False
-    """Whether the API server's history was rewritten: what was written lately is undone, and not only to Leases."""
+    """Whether the API server's history was rewritten: recent writes were undone, not only to Leases."""
 
 
 class LeaseBook:
@@ -100,17 +100,17 @@ class LeaseBook:
         self._max_shards = max_shards
         self._records: dict[Key, _Record] = {}
         self._left: dict[tuple[str, Key], _Record] = {}
-        """Tombstones of Leases that live on in another ring, by the ring that they left."""
+        """Tombstones of Leases that now belong to another ring, by the ring that they left."""
         self._heard: float | None = None
         self.rewinds = 0
-        """How many Leases were seen to go back to an earlier version."""
+        """How many Leases were seen to revert to an earlier version."""
         self._available: dict[str, tuple[float, tuple[str, ...]]] = {}  # ring -> (valid until, names)
 
-    # What happened:
+    # Observations
 
     def observe(self, lease: Lease, now: float, asked: float | None = None) -> Change | None:
-        """A Lease as a watch event, a list or a read showed it. None if it is not new. `asked`: of a
-        consistent read, when it was asked for.
+        """Feeds a Lease from a watch event, a list or a read. Returns None if it is not new. `asked`: for a
+        consistent read, when it was sent.
         """
         self._heard = now
         old, version = self._records.get(lease.key), lease.metadata.resource_version
@@ -136,7 +136,7 @@ class LeaseBook:
         self, key: Key, now: float, resource_version: str = "", asked: float | None = None
     ) -> Change | None:
         """The Lease was deleted, or left the ring-label selector, at `resource_version` if that is known. `asked`:
-        of a consistent read that does not show it, when it was asked for.
+        for a consistent read that does not contain it, when it was sent.
         """
         self._heard = now
         old = self._records.get(key)
@@ -152,7 +152,7 @@ class LeaseBook:
         return self._put(key, old, tombstone, now)._replace(rewound=rewound)
 
     def bury(self, key: Key, now: float) -> Change | None:
-        """Ends a tombstone for good: nobody can hold the Lease again (its namespace is gone)."""
+        """Ends a tombstone: the Lease can never be held again (its namespace is gone)."""
         old = self._records.get(key)
         return self._put(key, old, None, now) if old is not None and old.deleted else None
 
@@ -160,11 +160,11 @@ class LeaseBook:
         """A complete list was read from the server and fed to `observe`: the book was up to date at `now`."""
         self._heard = now
 
-    # What it means:
+    # Results
 
     def available(self, ring: str, now: float) -> tuple[str, ...]:
-        """Names of the ring's available shards, ascending. Remembered until something changes, so it is
-        cheap to ask.
+        """Names of the ring's available shards, ascending. Cached until something changes, so it is
+        cheap to call.
         """
         remembered = self._available.get(ring)
         if remembered is not None and now < remembered[0]:
@@ -182,7 +182,7 @@ class LeaseBook:
         return names
 
     def availability_ends(self, ring: str, now: float) -> float:
-        """When (as `now`) the ring loses a shard by the passing of time alone; infinite if it does not."""
+        """When (like `now`) the ring loses a shard without a further observation; infinite if it does not."""
         self.available(ring, now)
         return self._available[ring][0]
 
@@ -199,8 +199,8 @@ class LeaseBook:
         return [record.judged(now) for record in sorted(records, key=lambda record: record.lease.key)]
 
     def may_live(self, ring: str, shard: str, now: float) -> bool:
-        """Whether a Lease of the name is held by it; or was held when it was deleted, which nobody has settled
-        yet, or when it left the ring, not long enough ago.
+        """Whether the shard holds a Lease of this name; or held one when it was deleted, with an unsettled
+        tombstone, or when it left the ring, not long enough ago.
         """
         known = (r for key, r in self._records.items() if key.name == shard and r.ring == ring)
         left = (r for (of, key), r in self._left.items() if key.name == shard and of == ring)
@@ -209,8 +209,8 @@ class LeaseBook:
         )
 
     def leases_of(self, ring: str, shard: str) -> list[Key]:
-        """Where a shard's Leases are or were: more than one for a duplicate name, none for a name never seen or
-        one that left the ring.
+        """The current and former places of a shard's Leases: more than one for a duplicate name, none for a name never
+        seen or one that left the ring.
         """
         return sorted(
             key for key, record in self._records.items() if record.ring == ring and key.name == shard
@@ -221,7 +221,7 @@ class LeaseBook:
         return frozenset(self._records)
 
     def fresh(self, now: float) -> bool:
-        """Whether decisions may rest on the book: it was fed, and held Leases were not silent for more than
+        """Whether the book may be used for decisions: it was fed, and there were events of held Leases in the last
         6 s.
         """
         if self._heard is None:
@@ -231,7 +231,7 @@ class LeaseBook:
         )
 
     def silence(self, now: float) -> float:
-        """Seconds since the last sign; infinite before the first one."""
+        """Seconds since the last event; infinite before the first one."""
         return float("inf") if self._heard is None else now - self._heard
 
     def __len__(self) -> int:
@@ -249,7 +249,7 @@ class LeaseBook:
         return change
 
     def _prune(self, now: float) -> None:
-        """Keeps tombstones from piling up where no leader settles them."""
+        """Keeps tombstones from accumulating if no leader settles them."""
         for key, record in list(self._records.items()):
             if record.deleted and record.times(now).to_uncertain < -TOMBSTONE_KEPT:
                 del self._records[key]
@@ -259,15 +259,15 @@ class LeaseBook:
 
 
 def written_state(lease: Lease, wall: float) -> ShardState:
-    """What the Lease itself says of its shard, at `wall` seconds since the epoch: for who looks once, and has seen
-    nothing change. As right as the clock of the shard agrees with that one; no sharder decides by it.
+    """The shard's state from the Lease alone, at `wall` seconds since the epoch: for callers that read it once and
+    cannot observe changes. Only as accurate as the shard's clock; the sharder does not use it.
     """
     renewed = parse_time(lease.spec.renew_time)
     return _Record(lease, "", wall if renewed is None else renewed, wall).state(wall)
 
 
 def duplicates(shards: Iterable[Shard]) -> dict[str, list[Key]]:
-    """Names with Leases in several namespaces, and where these are."""
+    """Names with Leases in several namespaces, and the keys of these."""
     places: dict[str, list[Key]] = {}
     for shard in shards:
         if not shard.deleted:
@@ -282,7 +282,7 @@ class _Record:
     changed: float
     """When the lease's record was last seen to change."""
     seen: float
-    """When this version of it was seen first."""
+    """When this version of it was first seen."""
     deleted: bool = False
 
     @property
@@ -293,7 +293,7 @@ class _Record:
     def same_record(self, lease: Lease) -> bool:
         return self.lease.metadata.uid == lease.metadata.uid and self.lease.spec == lease.spec
 
-    # Versions of all Leases are ordered, so this also holds between a Lease and a namesake created later.
+    # Versions of all Leases are ordered, so this also works for a Lease re-created under the same name.
 
     def newer_than(self, resource_version: str) -> bool:
         return bool(resource_version) and compare(self.lease.metadata.resource_version, resource_version) > 0
@@ -302,7 +302,7 @@ class _Record:
         return bool(resource_version) and compare(self.lease.metadata.resource_version, resource_version) >= 0
 
     def seen_before(self, asked: float | None) -> bool:
-        """Whether a consistent read asked for then shows this version or a later one: unless history was rewritten."""
+        """Whether a consistent read sent then returns this version or a later one, unless history was rewritten."""
         return asked is not None and self.seen < asked
 
     def undone(self, version: str, now: float) -> _Record:
@@ -333,11 +333,11 @@ class _Record:
 
 
 def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) -> Change:
-    """Old and new are judged at the same moment: the passing of time alone does not count as a change."""
+    """Old and new are judged at the same time: the passing of time alone does not count as a change."""
     before = old.state(now) if old is not None else None
     after = new.state(now) if new is not None else None
     rings = frozenset(record.ring for record in (old, new) if record is not None)
-    # Time ends the availability of a tombstone without a word: it counts as available until something settles it.
+    # A tombstone stops being available without an event: it counts as available until it is settled.
     was = old is not None and (old.deleted or old.state(now).available)
     is_ = after is not None and after.available
     moved = len(rings) > 1 and (was or is_)

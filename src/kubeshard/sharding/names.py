@@ -1,8 +1,8 @@
 """The well-known strings of the wire contract.
 
 Guaranteed: two sharders that agree on a ring's name agree on every string made here. A ring's name is at
-most 63 characters (the CRD sees to it), so the label keys are valid; shard names are checked where Leases
-are judged (`leases`).
+most 63 characters (the CRD ensures that), so the label keys are valid; shard names are validated in
+`leases`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ RING_LABEL = "alpha.sharding.timebertt.dev/controllerring"
 """On Leases: which ring the shard belongs to. On MutatingWebhookConfigurations: which ring they serve."""
 
 STATE_LABEL = "alpha.sharding.timebertt.dev/state"
-"""On Leases, for people and dashboards. No decision reads it."""
+"""On Leases, for people and dashboards. Not used for decisions."""
 
 SHARDER_IDENTITY = "shardlease-controller"
-"""The holder of a Lease that a sharder took from a shard."""
+"""The holder of a Lease that a sharder took over from a shard."""
 
 SHARD_LABEL_PREFIX = "shard.alpha.sharding.timebertt.dev/"
 DRAIN_LABEL_PREFIX = "drain.alpha.sharding.timebertt.dev/"
 
 DRAIN_VALUE = "true"
-"""What a sharder writes; readers only ask whether the label is present."""
+"""The value that a sharder writes; readers only check whether the label is present."""
 
 WEBHOOK_NAME = "sharder.sharding.timebertt.dev"
 WEBHOOK_PATH_PREFIX = "/webhooks/sharder/controllerring/"
@@ -40,12 +40,12 @@ CONCURRENT_MOVES = 100
 
 
 def shard_label(ring: str) -> str:
-    """Key of the label that names an object's shard."""
+    """Key of the label with an object's shard."""
     return SHARD_LABEL_PREFIX + ring
 
 
 def drain_label(ring: str) -> str:
-    """Key of the label that asks an object's shard to let go."""
+    """Key of the label that asks an object's shard to release it."""
     return DRAIN_LABEL_PREFIX + ring
 
 
@@ -55,12 +55,12 @@ def webhook_config_name(ring: str) -> str:
 
 
 def webhook_path(ring: str) -> str:
-    """Path at which the sharder's webhook server answers for the ring."""
+    """Path of the ring at the sharder's webhook server."""
     return WEBHOOK_PATH_PREFIX + ring
 
 
 def ring_of_webhook_path(path: str) -> str:
-    """The ring's name; the opposite of `webhook_path`. Raises ValueError with the protocol's message for
+    """The ring's name; the inverse of `webhook_path`. Raises ValueError with the protocol's message for
     any other path.
     """
     ring = path.removeprefix(WEBHOOK_PATH_PREFIX)

@@ -1,12 +1,12 @@
-"""What should happen to one object: the one decision of sharding.
+"""Decides what to do with one object: the only decision of sharding.
 
-Guaranteed: the decision depends on nothing but the arguments; resync, settle passes, the watch on
-unassigned objects and the webhook call the same function, so they agree wherever their views do.
+Guaranteed: the decision depends only on the arguments; resync, settle passes, the watch on
+unassigned objects and the webhook call the same function, so they agree if their views do.
 See A3, A4, A8, A9 and A18 in docs/defects.md.
 
 | key | available shards | current shard | object | action |
 |---|---|---|---|---|
-| refused | | | | REFUSED with the protocol's message |
+| rejected | | | | REFUSED with the protocol's message |
 | empty, or foreign controller | | | | NOTHING |
 | any | none | | | NOTHING |
 | any | some | none or `""` | | ASSIGN |
@@ -49,15 +49,15 @@ class Action(Enum):
     MOVE = auto()
     """The object's shard is not available, or the object is controlled: replace the label."""
     DRAIN = auto()
-    """The object's shard works on it: ask it to let go."""
+    """The object's shard works on it: ask it to release the object."""
     WAIT = auto()
-    """Something else must happen first, and will be seen by a later pass."""
+    """Something else must happen first; a later pass will see it."""
     REFUSED = auto()
     """The object cannot be keyed."""
 
 
 class Decision(NamedTuple):
-    """`target` is the shard that should own the object (`""` if none), `source` the one named by its
+    """`target` is the shard that should own the object (`""` if none), `source` the one in its
     label.
     """
 
@@ -70,7 +70,7 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RingView:
-    """One ring as one process sees it at one moment. `available` are the names in `hashring`."""
+    """A snapshot of one ring as seen by this process. `available` are the names in `hashring`."""
 
     name: str
     resources: RingResources
@@ -78,8 +78,8 @@ class RingView:
     namespaces: Container[str] | None = None
     """Selected namespaces; None selects all. Cluster-scoped objects are always selected (A4 in docs/defects.md)."""
     owner_kinds: Mapping[GroupResource, frozenset[GroupKind]] = field(default_factory=dict)
-    """Per controlled resource the kinds that may control it; a resource without entry may be
-    controlled by any.
+    """For each controlled resource the kinds that may control it; a resource without an entry may be
+    controlled by any kind.
     """
     shard_label: str = ""
     drain_label: str = ""
@@ -103,10 +103,10 @@ def plan(
     namespace: str = "",
     draining: Container[str] = (),
 ) -> Decision:
-    """The decision by the table above. Never raises.
+    """The decision according to the table above. Never raises.
 
-    `namespace` stands in where the metadata has none (see `keys`); `draining` are the keys of main objects
-    whose drain is pending, as the same pass saw them.
+    `namespace` is used if the metadata has none (see `keys`); `draining` are the keys of main objects
+    with a pending drain, as seen by the same pass.
     """
     source = meta.label(view.shard_label)
     if not view.selects(meta.namespace or namespace):

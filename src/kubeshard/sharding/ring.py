@@ -2,12 +2,12 @@
 
 Guaranteed: the same set of shard names gives the same owner for every key, in every process and language
 that computes the ring as below; a name that joins or leaves only changes the owner of the keys that it gains or
-loses (up to the tokens of other names that collide with its own, A1 in docs/defects.md). Not guaranteed: equal
+loses (except for colliding tokens of other names, A1 in docs/defects.md). Not guaranteed: equal
 shares.
 
 Each name has 100 tokens, token i = XXH64(name + decimal i). A key belongs to the first token at or after
-XXH64(key), past the end to the first one. Names are added in ascending byte order and the last one added
-wins a token that several hash to.
+XXH64(key), or to the first one after the end. Names are added in ascending byte order, and the last one added
+wins a colliding token.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOKENS_PER_SHARD = 100
 
 
 def point_of(key: str) -> int:
-    """Where on the ring a key is."""
+    """The position of a key on the ring."""
     return xxh64_intdigest(key.encode())
 
 
@@ -56,12 +56,12 @@ class HashRing:
         return self._owners[index if index < len(self._owners) else 0]
 
     def successors(self, key: str) -> Iterator[str]:
-        """Every shard once: the owner of `key`, who owns it if that one leaves, and so on (up to colliding tokens)."""
+        """Every shard once: the owner of `key`, the next owner if that one leaves, and so on (except collisions)."""
         start = bisect_left(self._tokens, point_of(key))
         return iter(dict.fromkeys(self._owners[start:] + self._owners[:start]))
 
     def tokens(self) -> list[tuple[int, str]]:
-        """Every token with its owner, ascending: what a picture of the ring is drawn from."""
+        """Every token with its owner, ascending: for drawing the ring."""
         return list(zip(self._tokens, self._owners, strict=True))
 
     def __len__(self) -> int:
@@ -70,5 +70,5 @@ class HashRing:
 
 @lru_cache(maxsize=256)
 def ring_of(shards: tuple[str, ...]) -> HashRing:
-    """The ring of these names, remembered: membership changes far less often than keys are looked up."""
+    """The ring of these names, cached: membership changes far less often than keys are looked up."""
     return HashRing(shards)

@@ -1,4 +1,4 @@
-"""The states of a shard: how sure we are that it lives.
+"""The states of a shard: how certain it is that it is alive.
 
 | holder is the shard itself | time | state | available |
 |---|---|---|---|
@@ -8,8 +8,8 @@
 | yes | to_expired <= 0 | expired | yes |
 | yes | else | ready | yes |
 
-evaluated from top to bottom, boundaries inclusive. `unknown` is never computed; it is what an unrecognised
-label reads as.
+evaluated from top to bottom, boundaries inclusive. `unknown` is never computed; it is the state of an
+unrecognised label.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from enum import IntEnum
 from typing import NamedTuple
 
 DEFAULT_DURATION = 15.0
-"""Seconds that a Lease without its own duration or times is given."""
+"""The duration in seconds of a Lease without a duration or times."""
 
 ORPHANED_AFTER = 60.0
-"""Seconds after its expiration at which a Lease that nobody holds is garbage."""
+"""Seconds after its expiration at which a Lease without a holder is garbage."""
 
 
 class ShardState(IntEnum):
-    """Ordered by how alive a shard is. `str()` is the value of the state label and of the metrics."""
+    """In ascending order of liveness. `str()` is the value of the state label and of the metrics."""
 
     UNKNOWN = 0
     ORPHANED = 1
@@ -36,8 +36,8 @@ class ShardState(IntEnum):
 
     @property
     def available(self) -> bool:
-        """Whether the shard is a member of the hash ring: expired and uncertain still are, until the Lease
-        is taken.
+        """Whether the shard is a member of the hash ring: expired and uncertain shards are, until the Lease
+        is taken over.
         """
         return self >= ShardState.UNCERTAIN
 
@@ -54,7 +54,7 @@ _BY_TEXT = {str(state): state for state in ShardState}
 
 
 class LeaseTimes(NamedTuple):
-    """Seconds from now until each change of state, and the duration they are counted with."""
+    """Seconds from now until each change of state, and the duration that they are computed from."""
 
     duration: float
     to_expired: float
@@ -69,7 +69,7 @@ class LeaseTimes(NamedTuple):
 
 
 def state_of(self_held: bool, times: LeaseTimes) -> ShardState:
-    """The state by the table above."""
+    """The state according to the table above."""
     if not self_held:
         return ShardState.ORPHANED if times.to_orphaned <= 0 else ShardState.DEAD
     if times.to_uncertain <= 0:
