@@ -113,7 +113,9 @@ async def test_answers_do_not_wait_for_delayed_acknowledgements() -> None:
 
 async def test_a_taken_port_is_an_error_that_names_it() -> None:
     async with AsgiServer(echo, "127.0.0.1") as server:
-        with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{server.port}: the address is in use"):
+        with pytest.raises(
+            ListenError, match=f"cannot listen on 127.0.0.1:{server.port}: the address is in use"
+        ):
             async with AsgiServer(echo, "127.0.0.1", server.port):
                 pass
 
