@@ -1,4 +1,4 @@
-"""What is read of a cluster before anything is said about a ring: rings, shard Leases, namespaces, the time.
+"""The data of a cluster that all questions about a ring need: rings, shard Leases, namespaces, the time.
 
 RBAC: list on controllerrings, leases and namespaces; get on mutatingwebhookconfigurations, without which the namespaces
 that a ring selects by default are taken to be those of a sharder without a configuration file.
@@ -30,18 +30,18 @@ from kubeshard.sharding.states import ShardState
 from kubeshard.survey.errors import Unanswerable, needing, unknown
 
 ELECTION = Key(SYSTEM_NAMESPACE, "sharder")
-"""The Lease of the leading sharder, in every installation that keeps to the usual names."""
+"""The Lease of the leading sharder, in installations with the default names."""
 
 
 class Member(NamedTuple):
-    """A Lease of a ring. `state`: by the Lease's own times. `told`: as the sharder labelled it, "" before it did."""
+    """A Lease of a ring. `state`: from the Lease's own times. `told`: the sharder's state label, "" if unset."""
 
     name: str
     namespace: str
     state: ShardState
     told: str
     held: bool
-    """The shard holds its Lease: it is in the hash ring, until a sharder takes the Lease."""
+    """The shard holds its Lease: it is in the hash ring, until a sharder takes the Lease over."""
     renewed: float | None
     """Seconds since the last renewal."""
 
@@ -52,13 +52,13 @@ class Webhook(NamedTuple):
     known: bool
     exists: bool = False
     trusted: bool = False
-    """It has the certificate authority that the API server needs to call it."""
+    """It has the CA bundle that the API server needs to call it."""
     selector: LabelSelector | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """See the module. `now`: seconds since the epoch, by the API server's clock where it tells."""
+    """See the module. `now`: seconds since the epoch, by the API server's clock if it sends a date."""
 
     rings: Mapping[str, ControllerRing]
     leases: tuple[Lease, ...]
@@ -84,7 +84,7 @@ class Cluster:
         return self.book.available(ring, self.now)
 
     def without_ring(self) -> list[str]:
-        """Names that shards use and no ControllerRing has: rings that are sharded in the manager, or were deleted."""
+        """Names of rings in Leases without a ControllerRing: rings sharded in the manager, or deleted ones."""
         used = {lease.metadata.label(RING_LABEL) for lease in self.leases}
         return sorted(used - set(self.rings))
 
@@ -102,7 +102,7 @@ class Cluster:
 
 
 async def read_cluster(client: Client) -> Cluster:
-    """Raises Unanswerable where the cluster has no rings to look at, MissingRight, ApiError."""
+    """Raises Unanswerable if the cluster has no rings, MissingRight, ApiError."""
     now = await _server_time(client)
     try:
         with needing("list", ControllerRing.KIND.group_resource):
@@ -128,7 +128,7 @@ async def read_cluster(client: Client) -> Cluster:
 
 
 async def read_webhook(client: Client, ring: str) -> Webhook:
-    """Raises ApiError, but for a missing right."""
+    """Raises ApiError, except for a missing right."""
     try:
         found = await client.get(MutatingWebhookConfiguration, webhook_config_name(ring))
     except Forbidden:
@@ -146,7 +146,7 @@ async def read_webhook(client: Client, ring: str) -> Webhook:
 
 
 async def read_leader(client: Client, now: float) -> str | None:
-    """Why no sharder leads, or why nobody knows; None if one leads. Raises ApiError."""
+    """Why no sharder leads, or why that is unknown; None if one leads. Raises ApiError."""
     try:
         lease = await client.get(Lease, ELECTION.name, ELECTION.namespace)
     except NotFound:
@@ -162,7 +162,7 @@ async def read_leader(client: Client, now: float) -> str | None:
 
 
 def default_selector(webhook: Webhook) -> LabelSelector:
-    """Of rings without a namespace selector of their own."""
+    """For rings without a namespace selector."""
     return WebhookConfig().namespace_selector if webhook.selector is None else webhook.selector
 
 
@@ -174,7 +174,7 @@ def server_error(resource: GroupResource, error: ApiError) -> str:
 
 
 async def _server_time(client: Client) -> float:
-    """By the API server's clock: that of the machine here may be wrong, and the Leases of shards would look expired."""
+    """By the API server's clock: with a wrong local clock the Leases of shards would look expired."""
     answer = await client.raw("GET", "/version")
     try:
         return parsedate_to_datetime(answer.headers["date"]).timestamp()

@@ -1,6 +1,6 @@
-"""Objects of a ring, counted: one look at each, none is kept.
+"""Counts the objects of a ring: each is read once, and none is kept.
 
-RBAC: list on every main and controlled resource of the ring; what may not be listed is left out, and told.
+RBAC: list on every main and controlled resource of the ring; resources that cannot be listed are reported.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Some:
 
 @dataclass(slots=True)
 class Counts:
-    """Of one resource. An object that is on no available shard is in none but `unassigned` or `stranded`."""
+    """For one resource. An object that is not on an available shard is only in `unassigned` or `stranded`."""
 
     resource: GroupResource
     main: bool
     shards: Counter[str] = field(default_factory=Counter)
-    """By the shard that the label names, whether it lives or not."""
+    """By the shard in the label, whether it is alive or not."""
     draining: Counter[str] = field(default_factory=Counter)
     """Of these, with the drain label."""
     unassigned: Some = field(default_factory=Some)
@@ -56,7 +56,7 @@ class Counts:
     refused: Some = field(default_factory=Some)
     """They cannot be keyed."""
     beyond: int = 0
-    """The ring has nothing to do with them: another namespace, no controller."""
+    """Not sharded by the ring: another namespace, no controller."""
     error: str = ""
     """Why they could not be read, or not all of them."""
 
@@ -66,7 +66,7 @@ class Counts:
         return self.shards.total() + self.unassigned.count
 
     def add(self, decision: Decision, meta: ObjectMeta, view: RingView) -> None:
-        """One object, and what the sharder would do with it."""
+        """Adds one object, with the sharder's decision."""
         if decision.reason in (NOT_SELECTED, NOT_ASSIGNABLE):
             self.beyond += 1
             return
@@ -117,7 +117,7 @@ async def _count(client: Client, ring: SeenRing, entry: RingEntry, kind: Kind, l
 
 
 def is_leaving(decision: Decision) -> bool:
-    """Whether a main object is on another available shard than it should be."""
+    """Whether a main object is on the wrong available shard."""
     return decision.action in (Action.DRAIN, Action.WAIT)
 
 

@@ -1,14 +1,14 @@
-"""What is wrong with a ring, and what to do about it: sentences for who looks at it.
+"""What is wrong with a ring, and what to do about it, as text for people.
 
-| found | what is told to do |
+| problem | advice |
 |---|---|
-| nobody leads, or nobody has seen the ring's present generation | run the sharder, look into its log |
-| a condition that is not as it should be | what its message says |
+| no leader, or the ring's current generation was not observed | run the sharder, look into its log |
+| a condition that reports a problem | what its message says |
 | no shard | start one that names the ring |
-| a webhook that is missing or not trusted | the sharder's log, the certificate |
-| objects without a shard although there are shards | they wait for the periodic look |
-| objects on shards that are gone | the sharder takes them |
-| drains that nobody acknowledges | look into the log of the shard |
+| a webhook that is missing or not trusted | look into the sharder's log, check the certificate |
+| objects without a shard although there are shards | wait for the periodic look |
+| objects on shards that are gone | the sharder moves them |
+| drains without acknowledgement | look into the log of the shard |
 | objects that are not where the hash ring puts them | they are drained, or as children moved, with the next look |
 """
 
@@ -39,7 +39,7 @@ class Trouble(msgspec.Struct, frozen=True):
 def troubles(
     ring: SeenRing, counted: Sequence[Counts], leaderless: str | None, oldest_drain: float | None
 ) -> list[Trouble]:
-    """Everything that is wrong, the cause before what follows from it. `leaderless`: why no sharder leads;
+    """All problems, causes before their consequences. `leaderless`: why no sharder leads;
     `oldest_drain`: its age in seconds.
     """
     return [

@@ -1,7 +1,7 @@
-"""Since when drains are pending: no label says so, but the API server notes who wrote one, and when.
+"""Since when drains are pending: read from `metadata.managedFields`, since the label has no time.
 
-Guaranteed: a drain is at least as old as is told: the time is that of the last write of whoever set its label. Not
-guaranteed: that a time is told; `metadata.managedFields` may have been cleared.
+Guaranteed: a drain is at least as old as reported: the time is that of the last write by the manager of its label. Not
+guaranteed: that there is a time; `metadata.managedFields` may have been cleared.
 
 RBAC: list on the resource.
 """
@@ -22,12 +22,12 @@ from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.core.times import parse_time
 
 LOOKED_AT = 500
-"""Drains of one resource whose age is looked up."""
+"""Number of drains per resource with their age looked up."""
 
 
 async def oldest_drain(client: Client, kind: Kind, drain_label: str) -> float | None:
-    """When (seconds since the epoch) the first of the pending drains was asked for, of those that are looked at. None
-    where nobody can tell.
+    """When (seconds since the epoch) the first of the pending drains was requested, of those that are read. None
+    if unknown.
     """
     items = await _read(client, kind, ALL, labels=Selector.exists(drain_label))
     return min(
@@ -36,14 +36,14 @@ async def oldest_drain(client: Client, kind: Kind, drain_label: str) -> float | 
 
 
 async def drain_of(client: Client, kind: Kind, name: str, namespace: str, drain_label: str) -> float | None:
-    """The same of one object."""
+    """The same for one object."""
     selector = FieldSelector.equals("metadata.name", name)
     items = await _read(client, kind, namespace or ALL, fields=selector)
     return drained_since(items[0], drain_label) if items else None
 
 
 def drained_since(item: Mapping[str, Any], drain_label: str) -> float | None:
-    """When the owner of the label's field wrote last."""
+    """The time of the last write by the field manager of the label."""
     times = [
         parse_time(str(entry.get("time")))
         for entry in (item.get("metadata") or {}).get("managedFields") or ()

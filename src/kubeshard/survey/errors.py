@@ -1,4 +1,4 @@
-"""What keeps a question from being answered, as one line that says what to do."""
+"""Errors of questions about a ring, as one line that says what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kubeshard.core.kinds import GroupResource
 
 
 class Unanswerable(KubeshardError):
-    """The cluster, as it is, has no answer. The message is one line."""
+    """The question cannot be answered in the cluster's current state. The message is one line."""
 
 
 class MissingRight(Unanswerable):
@@ -34,7 +34,7 @@ def needing(verb: str, resource: GroupResource) -> Iterator[None]:
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> Unanswerable:
-    """There is no such thing; those with a similar name, or else all there are."""
+    """An unknown name, with similar names, or all names."""
     names = sorted(known)
     if close := get_close_matches(name, names, n=3, cutoff=0.5):
         return Unanswerable(f"there is no {what} {name}; did you mean {' or '.join(close)}?")

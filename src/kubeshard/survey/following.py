@@ -1,9 +1,9 @@
-"""A kind, followed without a cache: everything that there is, then every change, told as it comes.
+"""Follows a kind without a cache: reports all existing objects, then every change.
 
-Lists are read page by page and nothing is kept, so memory does not grow with the number of objects. Guaranteed: what
-is told is told in the server's order; after a gap everything is told anew, between `begin` and `end`, however often
-the watch fails; failures are told, and followed by another attempt. RBAC: list and watch; without the second, all is
-read anew once a minute.
+Lists are read page by page and nothing is kept, so memory does not grow with the number of objects. Guaranteed:
+events are reported in the server's order; after a gap all objects are reported again, between `begin` and `end`,
+however often the watch fails; failures are reported and retried. RBAC: list and watch; without watch, everything is
+listed again once a minute.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ T_contra = TypeVar("T_contra", bound=KubeObject, contravariant=True)
 
 FORBIDDEN_PAUSE = 60.0
 SHORT_WATCH = 1.0
-"""Seconds: a watch that ends sooner, without having said anything, counts as failed."""
+"""Seconds: a watch that ends sooner, without any event, counts as failed."""
 
 
 class Listener(Protocol[T_contra]):
-    """Who is told."""
+    """Receives the events."""
 
     def begin(self) -> None:
-        """All objects come now."""
+        """A list starts: all objects follow."""
 
     def put(self, obj: T_contra, /) -> None: ...
 
     def drop(self, obj: T_contra, /) -> None:
-        """It is gone, or the selector does not select it any more."""
+        """It was deleted, or no longer matches the selector."""
 
     def end(self) -> None:
-        """That were all."""
+        """The list is complete."""
 
     def failed(self, error: ApiError | None) -> None:
-        """Nothing is heard until the next attempt; None: it works again."""
+        """No events until the next attempt; None: it works again."""
 
 
 async def follow(
@@ -74,7 +74,7 @@ async def follow(
 
 @dataclass(slots=True)
 class _Position:
-    """Up to where everything has been told; "" where nothing has. What was told is not told again after a failure."""
+    """The resourceVersion up to which all events were reported, "" at first. They are not repeated after a failure."""
 
     version: str = ""
 

@@ -1,17 +1,17 @@
-"""Having a shard leave its ring in order, which is the one way that the protocol has to take everything away from it.
+"""Makes a shard leave its ring gracefully: the protocol's only way to take all objects away from it.
 
-Its pod is evicted. So the shard ends what it is doing, releases its Lease, and any sharder moves its objects at once:
-nobody else works on them before. Everything that looks like less does not do it, or not safely:
+Its pod is evicted. So the shard finishes its reconciles, releases its Lease, and any sharder moves its objects
+immediately: no other shard works on them before. Less invasive ways do not work, or are not safe:
 
-| what else could be written | what comes of it |
+| write | effect |
 |---|---|
-| the drain label on its objects | it lets go of each, and the hash ring, of which it is still a member, gives it back |
-| another shard's name in their labels | that one begins while this one may be at work; the next look takes them back |
-| its Lease without the ring's label | its next renewal, seconds later, puts the label back |
-| another holder of its Lease, or no Lease | a Go sharder moves its objects at once, and it works on for a while |
+| the drain label on its objects | it releases each, and gets it back, since it is still a member of the hash ring |
+| another shard's name in their labels | that one starts while this one may be at work; the next look moves them back |
+| its Lease without the ring's label | its next renewal, seconds later, restores the label |
+| another holder of its Lease, or no Lease | a Go sharder moves its objects at once, while it still works |
 
-Guaranteed: nothing is written but the eviction, which PodDisruptionBudgets may refuse. Not guaranteed: that the shard
-stays away; who runs its pods starts another one, and one of the same name gets its objects back.
+Guaranteed: the only write is the eviction, which PodDisruptionBudgets may reject. Not guaranteed: that the shard
+stays away; its workload controller starts another pod, and one of the same name gets the objects back.
 
 RBAC: get on pods and leases and create on pods/eviction, in the namespace of the shard; list on every main and
 controlled resource of the ring.
@@ -40,7 +40,7 @@ from kubeshard.survey.ring import SeenRing
 
 PODS, EVICTIONS = GroupResource("", "pods"), GroupResource("", "pods/eviction")
 LOOK = 2.0
-"""Seconds between two looks at what is left."""
+"""Seconds between two checks of the remaining objects."""
 
 
 class PodSpec(Struct):
@@ -52,7 +52,7 @@ class Pod(KubeObject, version="v1"):
 
 
 class Departure(msgspec.Struct, frozen=True):
-    """A shard that is about to leave. `runs_it`: what starts the next pod, as `StatefulSet backups`; "" for nothing."""
+    """A shard that is about to leave. `runs_it`: the workload of its pod, as `StatefulSet backups`, or ""."""
 
     ring: str
     shard: str
@@ -60,13 +60,13 @@ class Departure(msgspec.Struct, frozen=True):
     uid: str
     """Of its pod."""
     grace: int
-    """Seconds that its pod has to end."""
+    """The pod's termination grace period in seconds."""
     runs_it: str
     plan: Plan
 
     @property
     def objects(self) -> dict[str, int]:
-        """What moves away from it, by resource."""
+        """Objects that move away from it, by resource."""
         found: dict[str, int] = {}
         for flow in self.plan.flows:
             if flow.source == self.shard:
@@ -80,7 +80,7 @@ class Departure(msgspec.Struct, frozen=True):
 
 
 async def departure(client: Client, ring: SeenRing, shard: str) -> Departure:
-    """What it would mean if the shard left. Raises Unanswerable where it cannot, ApiError."""
+    """The consequences if the shard left. Raises Unanswerable if it cannot, ApiError."""
     leases = [member for member in ring.members if member.name == shard]
     if not leases:
         raise unknown("shard", shard, {member.name for member in ring.members})
@@ -119,7 +119,7 @@ async def departure(client: Client, ring: SeenRing, shard: str) -> Departure:
 
 
 async def begin(client: Client, leaving: Departure) -> None:
-    """Evicts the pod. Raises Unanswerable where a budget refuses it, MissingRight, ApiError."""
+    """Evicts the pod. Raises Unanswerable if a budget rejects it, MissingRight, ApiError."""
     eviction: Mapping[str, Any] = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -134,11 +134,11 @@ async def begin(client: Client, leaving: Departure) -> None:
     except Forbidden as error:
         raise MissingRight("create", EVICTIONS) from error
     except NotFound:
-        pass  # it has gone by itself
+        pass  # already gone
 
 
 async def progress(client: Client, ring: SeenRing, leaving: Departure) -> AsyncIterator[str]:
-    """What there is to tell, until the shard has left and its objects have other shards. Raises ApiError."""
+    """Progress messages until the shard has left and its objects have other shards. Raises ApiError."""
     told = ""
     while not await _pod_gone(client, leaving):
         told, before = f"{leaving.shard} ends its work", told

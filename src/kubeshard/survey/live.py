@@ -1,7 +1,7 @@
-"""A ring as it changes: who its shards are, what each has, what moves.
+"""A live view of a ring: its shards, their objects, and movements.
 
-Guaranteed: `picture` is what the API server has shown by now; memory grows by one integer for each object (`tally`).
-Not guaranteed: that every movement is seen; of those while a watch was down only the last is.
+Guaranteed: `picture` includes all events received so far; memory grows by one integer for each object (`tally`).
+Not guaranteed: that every movement is seen; of several while a watch was down only the last one is.
 
 RBAC: list and watch on leases, on namespaces, and on every main and controlled resource of the ring.
 """
@@ -94,12 +94,12 @@ class LiveRing:
         self._read.set()
 
     async def changed(self) -> None:
-        """Returns when something was told since the last call returned."""
+        """Returns after an event since the last call returned."""
         await self._told.wait()
         self._told.clear()
 
     def picture(self) -> Picture:
-        """The ring at this moment."""
+        """The current state of the ring."""
         self.tally.shards(self._standings())
         return self.tally.picture(self._clock.monotonic())
 
@@ -112,7 +112,7 @@ class LiveRing:
         self._told.set()
 
     def heard(self, what: str, error: ApiError | None) -> None:
-        """Whether something can be read at the moment."""
+        """Records whether something can currently be read."""
         if error is None:
             self.tally.unread.pop(what, None)
         elif isinstance(error, Forbidden):
@@ -135,7 +135,7 @@ class LiveRing:
         self._leases.clear()
 
     async def _follow_objects(self) -> None:
-        """Until the ring selects other namespaces."""
+        """Runs until the ring selects other namespaces."""
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(
@@ -221,7 +221,7 @@ class _Objects:
 
 
 class _Selection:
-    """The namespaces that the ring selects, as they are now. Who may not read namespaces takes all for selected."""
+    """The currently selected namespaces of the ring; all if namespaces cannot be read."""
 
     def __init__(self, selector: Selector) -> None:
         self._selector = selector

@@ -1,4 +1,4 @@
-"""A live ring for as long as somebody looks, also when the ring is edited meanwhile.
+"""A live view of a ring that continues when the ring is edited.
 
 RBAC: what `cluster`, `ring` and `live` need, and watch on controllerrings.
 """
@@ -43,7 +43,7 @@ def live_ring(client: Client, ring: SeenRing) -> LiveRing:
 
 
 class Lookout:
-    """The live ring of a name. `live` is the present one; what it has counted begins anew with each."""
+    """The live ring of a name. `live` is the current one; each starts with new counts."""
 
     def __init__(self, client: Client, ring: SeenRing) -> None:
         self._client = client

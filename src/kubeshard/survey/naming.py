@@ -37,7 +37,7 @@ def wanted(words: Sequence[str]) -> Wanted:
 
 
 async def rings_of(client: Client, rings: Iterable[SeenRing], word: str) -> list[tuple[SeenRing, Kind]]:
-    """The rings that shard what is called so. Raises Unanswerable where none does."""
+    """The rings that shard the resource of this name. Raises Unanswerable if none does."""
     rings = list(rings)
     found = [(ring, kind) for ring in rings for kind in ring.kinds.values() if word.lower() in _called(kind)]
     if not found:

@@ -1,15 +1,15 @@
-"""What a ring looks like at one moment, as a value: for a terminal, a page, a pipe."""
+"""A snapshot of a ring as a value: for a terminal, a web page, a pipe."""
 
 from __future__ import annotations
 
 import msgspec
 
 LOOSE = ("expired", "uncertain")
-"""States of a Lease that nobody has renewed in time, and nobody has taken."""
+"""States of a Lease that was not renewed in time, and not taken over."""
 
 
 class ShardRow(msgspec.Struct, frozen=True, rename="camel"):
-    """One shard, or a name that objects carry and no Lease has (state `gone`)."""
+    """One shard, or a name in labels without a Lease (state `gone`)."""
 
     shard: str
     state: str
@@ -25,7 +25,7 @@ class ShardRow(msgspec.Struct, frozen=True, rename="camel"):
     """Seconds since there was no drain on it."""
     arrived: int = 0
     left: int = 0
-    """Objects that came from other shards and went to others, of late (`Tally.RECENT`)."""
+    """Objects that recently moved from and to other shards (`Tally.RECENT`)."""
 
 
 class Picture(msgspec.Struct, frozen=True, rename="camel"):
@@ -34,19 +34,19 @@ class Picture(msgspec.Struct, frozen=True, rename="camel"):
     stranded: int = 0
     """Objects labelled with a shard that does not hold its Lease."""
     misplaced: int = 0
-    """Objects on a live shard that is not where the hash ring puts them."""
+    """Objects on a live shard other than the one that the hash ring names."""
     draining: int = 0
     total: int = 0
     moves: int = 0
-    """How often an object was seen to go from one shard to another."""
+    """Observed movements of objects from one shard to another."""
     drains: int = 0
-    """How often a shard was seen to be asked to let go of an object."""
+    """Observed drain requests."""
     unread: tuple[str, ...] = ()
     """What is missing in the numbers, and why."""
 
     @property
     def settled(self) -> bool:
-        """Every object is owned by the live shard that the ring gives it."""
+        """Whether every object is on the live shard that the hash ring names."""
         return not (self.unassigned or self.stranded or self.misplaced or self.draining or self.unread)
 
     @property

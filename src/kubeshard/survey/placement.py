@@ -1,19 +1,19 @@
-"""Why an object is where it is: what the sharder sees of it, what it would do next, and what keeps it from that.
+"""Why an object is on its shard: what the sharder sees, what it would do next, and what prevents that.
 
 | reason | |
 |---|---|
 | `Placed` | it is on the shard that the hash ring names |
 | `NamespaceNotSelected`, `NoController`, `ForeignController` | the ring does not shard it |
 | `NotAssignable` | it cannot be keyed; the message says why |
-| `NoShardAvailable` | nobody could get it |
+| `NoShardAvailable` | there is no shard for it |
 | `Unassigned` | it has no shard although there are some |
 | `ShardGone` | its shard is not available |
-| `DrainPending` | its shard was asked to let go of it |
-| `ToBeDrained` | its shard will be asked |
+| `DrainPending` | its shard was asked to release it |
+| `ToBeDrained` | its shard will be asked to release it |
 | `WaitsForOwner` | it is controlled, and its owner has to leave first |
-| `ToBeMoved` | it is controlled, and its owner is elsewhere already |
+| `ToBeMoved` | it is controlled, and its owner is on another shard already |
 
-RBAC: list on the resource, on its owner's where it has one, and on what the ring lists as controlled by it.
+RBAC: list on the resource, on its owner's if it has one, and on the resources that it controls in the ring.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from kubeshard.survey.naming import find
 from kubeshard.survey.ring import SeenRing, type_of
 
 SUCCESSORS = 3
-"""Shards that are told as the next ones."""
+"""Number of successors that are reported."""
 
 
 class Child(msgspec.Struct, rename="camel", frozen=True):
-    """What the object controls of one resource: how many objects on which shard ("" is none)."""
+    """The controlled objects of one resource: how many on which shard ("" is none)."""
 
     resource: str
     shards: dict[str, int]
@@ -51,7 +51,7 @@ class Child(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Owner(msgspec.Struct, rename="camel", frozen=True):
-    """The object's controller. `shard`: "" where it has none, or is not there."""
+    """The object's controller. `shard`: "" if it has none, or does not exist."""
 
     kind: str
     name: str
@@ -89,8 +89,8 @@ class Placement(msgspec.Struct, rename="camel", frozen=True):
 async def placement_of(
     client: Client, ring: SeenRing, kind: Kind, name: str, namespace: str, *, family: bool = True
 ) -> Placement:
-    """Of an object that may not exist: then, of a main resource, where it would go. `family`: look at owner and
-    children, too. Raises MissingRight, ApiError.
+    """The placement of an object; if a main object does not exist, its future one. `family`: include owner and
+    children. Raises MissingRight, ApiError.
     """
     entry = ring.view.resources.entry(kind.group_resource)
     found = await find(client, kind, name, namespace)
@@ -155,7 +155,7 @@ def _why(
     owner: Owner | None,
     age: float | None,
 ) -> tuple[str, str, str]:
-    """Reason, message and remedy. The reasons are the planner's; none is guessed."""
+    """Reason, message and remedy. The reasons are those of the planner."""
     source, target = decision.source, decision.target
     if decision.reason == NOT_SELECTED:
         return (
@@ -232,7 +232,7 @@ def _blocked(ring: SeenRing, resource: GroupResource) -> str:
 
 
 async def _owner(client: Client, ring: SeenRing, entry: RingEntry, meta: ObjectMeta) -> Owner | None:
-    """The controller, where it is of a kind of the ring."""
+    """The controller, if its kind is in the ring."""
     reference = controller_of(meta)
     if reference is None:
         return None

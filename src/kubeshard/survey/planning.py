@@ -1,8 +1,8 @@
-"""What would move if the shards of a ring were others, by the sharder's own planner.
+"""What would move with a different set of shards, according to the sharder's own planner.
 
-Guaranteed: once the ring has those shards and is settled, the objects that were there when the plan was made are where
-the plan says, and no other one of them has moved; every object is looked at once, and none is kept. Not guaranteed:
-anything about objects that come or change meanwhile, or names of shards that were guessed.
+Guaranteed: once the ring has those shards and has settled, the objects that existed when the plan was made are placed
+as planned, and no others of them have moved; every object is read once, and none is kept. Not guaranteed:
+anything about objects that are created or changed meanwhile, or names of shards that were guessed.
 
 RBAC: list on every main and controlled resource of the ring.
 """
@@ -31,7 +31,7 @@ from kubeshard.survey.ring import SeenRing
 
 
 class Change(NamedTuple):
-    """The shards that a ring has, and is to have. `guessed`: the cluster will choose other names, or others to go."""
+    """The current and future shards of a ring. `guessed`: the cluster may choose other names, or remove others."""
 
     now: tuple[str, ...]
     then: tuple[str, ...]
@@ -57,7 +57,7 @@ class Move(NamedTuple):
 
 
 class Flow(msgspec.Struct, frozen=True):
-    """So many objects of a resource go from one shard ("" is none) to another."""
+    """The number of objects of a resource that move from one shard ("" is none) to another."""
 
     resource: str
     source: str
@@ -133,8 +133,8 @@ class Seen:
 
 
 async def moves(client: Client, ring: SeenRing, change: Change, seen: Seen) -> AsyncIterator[Move]:
-    """Every object that will move; what else is seen on the way goes into `seen`. Raises MissingRight, and ApiError:
-    Gone where a list took so long that the server forgot its snapshot, and the plan has to be made anew.
+    """Every object that will move; other findings are added to `seen`. Raises MissingRight, and ApiError:
+    Gone if a list took so long that its snapshot expired, and the plan has to be made again.
     """
     then = ring.with_shards(change.then)
     for entry, kind in ring.entries:
@@ -145,7 +145,7 @@ async def moves(client: Client, ring: SeenRing, change: Change, seen: Seen) -> A
 
 
 async def planned(client: Client, ring: SeenRing, change: Change) -> Plan:
-    """Raises as `moves`."""
+    """Raises like `moves`."""
     seen, flows = Seen(), Counter[tuple[str, str, str]]()
     anyway = 0
     async for move in moves(client, ring, change, seen):
@@ -184,7 +184,7 @@ def _move(ring: SeenRing, entry: RingEntry, meta: ObjectMeta, then: RingView, se
 
 
 def _stateful(names: Sequence[str]) -> str | None:
-    """What the names of a StatefulSet's pods have in common; None where they are not."""
+    """The common prefix of the names of a StatefulSet's pods; None if they are not from one."""
     matches = [_ORDINAL.fullmatch(name) for name in names]
     if not names or not all(matches):
         return None

@@ -1,4 +1,4 @@
-"""The RBAC that looking at rings needs, from what is read; `kubeshard.manager.roles` makes roles of it."""
+"""The RBAC permissions for inspecting rings; `kubeshard.manager.roles` renders roles from them."""
 
 from __future__ import annotations
 

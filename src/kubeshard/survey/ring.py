@@ -1,4 +1,4 @@
-"""One ring of a cluster, and the sharder's own view of it: what every decision that is told here is made with."""
+"""One ring of a cluster, and the sharder's own view of it, which all reported decisions use."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SeenRing:
         ]
 
     def with_shards(self, shards: Iterable[str]) -> RingView:
-        """The ring as it will be seen with these shards."""
+        """The view of the ring with these shards."""
         return replace(self.view, hashring=ring_of(tuple(sorted(set(shards)))))
 
     def decide(
@@ -63,7 +63,7 @@ class SeenRing:
         *,
         leaving: Container[str] = (),
     ) -> Decision:
-        """What the sharder's next look does with an object that it sees like this. `leaving`: the keys of main objects
+        """The decision of the sharder's next look for this state of an object. `leaving`: the keys of main objects
         that have not left their shard yet.
         """
         return plan(view or self.view, entry, type_of(self.kinds[entry.resource]), meta, draining=leaving)

@@ -1,6 +1,6 @@
-"""The state of a ring at one moment, as a value: what `kubectl shard status` prints.
+"""The current state of a ring as a value, as printed by `kubectl shard status`.
 
-RBAC: what `cluster`, `counts` and `drains` need, and get on the sharder's Lease, without which nobody tells whether a
+RBAC: that of `cluster`, `counts` and `drains`, and get on the sharder's Lease, without which it is unknown whether a
 sharder leads.
 """
 
@@ -21,7 +21,7 @@ from kubeshard.survey.ring import SeenRing, see
 
 
 class ShardStatus(msgspec.Struct, rename="camel", frozen=True):
-    """A shard, or a name that objects carry and no Lease has (state `gone`)."""
+    """A shard, or a name in labels without a Lease (state `gone`)."""
 
     name: str
     namespace: str
@@ -50,7 +50,7 @@ class ResourceStatus(msgspec.Struct, rename="camel", frozen=True):
 
 
 class RingStatus(msgspec.Struct, rename="camel", frozen=True):
-    """`oldest_drain_seconds`: None without a drain, or where nobody tells its age."""
+    """`oldest_drain_seconds`: None without a drain, or if its age is unknown."""
 
     ring: str
     ready: str
