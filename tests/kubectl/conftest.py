@@ -9,7 +9,7 @@ from commands import KubectlShard
 from ring_cluster import RING, RingCluster
 
 from kubeshard.client import Client
-from kubeshard.core import ConfigMap, Lease, Secret
+from kubeshard.core import ALL, ConfigMap, Lease, Secret
 from kubeshard.sharding import ControllerRing
 from kubeshard_apiserver.testing import KubeApi
 
@@ -26,6 +26,9 @@ def written(kube_api: KubeApi, kubectl_shard: KubectlShard) -> Iterator[KubeApi]
     async def begin(client: Client) -> None:
         cluster = RingCluster(client)
         await cluster.install()
+        async for ring in client.list(ControllerRing, ALL):
+            if ring.metadata.name != RING:  # of a test before, and no answer to any question here
+                await client.delete(ControllerRing, ring.metadata.name)
         await cluster.shard("a")
         await cluster.shard("b")
 
