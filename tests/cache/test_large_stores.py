@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from scripted_client import ScriptedClient, Widget, WidgetSpec
@@ -343,6 +343,7 @@ class Steps:
                 assert there == {key for key in wanted if key.namespace == namespace}
 
 
+@example([("read", "x", []), ("step", "replacement"), ("index",)])
 @given(st.lists(STEP, max_size=60))
 def test_whatever_happens_between_the_steps_readers_see_all_of_it_or_nothing(
     steps: list[tuple[str, ...]],

@@ -123,7 +123,7 @@ async def test_unusable_certificates_are_a_configuration_error(ca):
     other_key = certificate("other")[1]
     for tls, message in (
         (Tls(ca="no"), "certificate-authority"),
-        (Tls(certificate=ca[0], key=other_key), "do not fit"),
+        (Tls(certificate=ca[0], key=other_key), "do not match"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             Client(ClusterConfig("https://127.0.0.1:1", tls=tls))

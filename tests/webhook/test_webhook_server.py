@@ -135,7 +135,7 @@ async def test_a_taken_port_is_a_configuration_error() -> None:
         second = WebhookServer({"/": let_through}, Given(), host="127.0.0.1", port=running.port)
         with pytest.raises(
             ConfigurationError,
-            match=f"webhook server: cannot listen on 127.0.0.1:{running.port}: another process",
+            match=f"webhook server: cannot listen on 127.0.0.1:{running.port}: the address is in use",
         ):
             await second.run(REAL_WORLD)
 

@@ -55,6 +55,13 @@ class Replacement(Generic[T]):
         self.steps: Iterator[None] = self._prepared()
         """Each prepares an object. Whoever has gone through all of them hands it to the store at once."""
 
+    def finish(self) -> None:
+        """Takes all steps that are left, and those for an index that was added after the last one."""
+        for _ in self.steps:
+            pass
+        for _ in self._all_filed():
+            pass
+
     @property
     def changes_anything(self) -> bool:
         return bool(self.gone or self._come)
@@ -77,6 +84,9 @@ class Replacement(Generic[T]):
     def _prepared(self) -> Iterator[None]:
         yield from self._compared()
         self._before = {}
+        yield from self._all_filed()
+
+    def _all_filed(self) -> Iterator[None]:
         while lacking := [index for index in self._indexes.values() if index not in self.files]:
             yield from self._filed(lacking)
 

@@ -187,8 +187,7 @@ class Store(Generic[T]):
 
     def exchange(self, replacement: Replacement[T]) -> Iterator[Delta[T]]:
         """Applies the replacement now, finishing its preparation. Returns the changes, deletions first."""
-        for _ in replacement.steps:
-            pass
+        replacement.finish()
         kept, snapshot = replacement.kept, replacement.snapshot
         stay = {namespace: self._objects[namespace] for namespace in self._objects if namespace in kept}
         self._objects = stay | snapshot.objects
