@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from programs import Programs
+from ring import Ring
 
+from kubeshard.client import Client
+from kubeshard.core import ConfigMap, Secret
 from kubeshard.examples.webhosting import manifests
 from kubeshard.sharding.crd import controller_ring_crd
 
@@ -24,3 +27,13 @@ def programs(
         made.check()
     finally:
         made.stop()
+
+
+@pytest.fixture
+async def ring(kube_client: Client, namespace: str) -> AsyncIterator[Ring]:
+    """Of Secrets, which control ConfigMaps."""
+    ring = Ring(kube_client, f"secrets-{namespace}", namespace, Secret, (ConfigMap,))
+    try:
+        yield ring
+    finally:
+        await ring.remove()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from objects import create_objects, placed, shards
 from programs import Programs
 from ring import Ring, eventually
 
-from kubeshard.client import Client
 from kubeshard.core import ConfigMap, ObjectMeta, Secret
 from kubeshard.testing import Child
 
@@ -22,15 +20,6 @@ SHARDS = ("shard-0", "shard-1", "shard-2", "checksum-controller-c95c4fdb6-7jb2v"
 WINDOW = 4.0
 """Seconds in which nothing may move: more than a sharder's start and its first pass take."""
 PROBE = "probe"
-
-
-@pytest.fixture
-async def ring(kube_client: Client, namespace: str) -> AsyncIterator[Ring]:
-    ring = Ring(kube_client, f"same-{namespace}", namespace, Secret, (ConfigMap,))
-    try:
-        yield ring
-    finally:
-        await ring.remove()
 
 
 async def test_both_sharders_assign_every_object_alike_and_swapping_them_moves_nothing(

@@ -19,7 +19,6 @@ from programs import ELECTION, LEASE_SECONDS, Programs
 from ring import Ring, eventually
 from service import Service, service
 
-from kubeshard.client import Client
 from kubeshard.core import ConfigMap, Lease, NotFound, ObjectMeta, Secret
 from kubeshard.testing import Child, find_assets
 
@@ -30,15 +29,6 @@ WINDOW = 7.0
 """Seconds in which nothing may move: more than the sync period of both sharders."""
 LONGEST_GAP = 1.0
 """Seconds without an answer of the webhook."""
-
-
-@pytest.fixture
-async def ring(kube_client: Client, namespace: str) -> AsyncIterator[Ring]:
-    ring = Ring(kube_client, f"migrates-{namespace}", namespace, Secret, (ConfigMap,))
-    try:
-        yield ring
-    finally:
-        await ring.remove()
 
 
 async def test_a_settled_ring_goes_to_kubeshard_and_back_without_a_label_changed_or_a_webhook_unanswered(
