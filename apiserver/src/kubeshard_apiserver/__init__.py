@@ -1,10 +1,10 @@
-"""An embedded Kubernetes API server: a sans-IO model of storage and rules, and an HTTP front over it.
+"""An embedded Kubernetes API server: a sans-IO model of storage and rules, with an HTTP front end on top.
 
-Guaranteed: what it does, it does as kube-apiserver 1.36 does; one conformance suite runs against both. Not
-guaranteed: that it does everything - docs/apiserver.md has the table. It knows kubeshard's `core` and `runtime`
-only; around it, `cli` is the command `kubeshard apiserver`, and `testing` the pytest plugin.
+Guaranteed: whatever it implements behaves as in kube-apiserver 1.36; the same conformance suite runs against both. Not
+guaranteed: that it implements everything - see the table in docs/apiserver.md. It depends only on kubeshard's `core`
+and `runtime`. `cli` contains the command `kubeshard apiserver`, and `testing` the pytest plugin.
 
-Names are imported when they are asked for: pytest imports this package in every test run.
+Names are imported lazily, because pytest imports this package in every test run.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What happened to one resource, as far back as the window reaches.
+"""The history of one resource: its most recent events, as far back as the window reaches.
 
-Guaranteed: events in the order of their revisions; `after` either returns every event since a revision or
-raises `TooOld`, never a history with a hole. Readers keep a revision, not a place in a queue: a slow
-one delays nobody and costs nothing; in the end it gets `TooOld`. After `cut`, earlier readers get no further than the
-cut, and new ones begin there; snapshots are not affected.
+Guaranteed: events are in revision order; `after` either returns every event since a revision or raises `TooOld`, and
+never returns a history with gaps. A reader keeps a revision rather than a position in a queue, so a slow reader delays
+nobody and costs nothing; eventually it gets `TooOld`. After `cut`, earlier readers cannot read past the cut, and new
+readers start there; snapshots are not affected.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from kubeshard.core.objects import Key
 from kubeshard_apiserver.objects import Object
 
 MOST_BYTES = 64 * 1024 * 1024
-"""What a history holds of objects, as JSON: of large ones it keeps fewer."""
+"""The total size of the objects that a history keeps, in bytes of JSON: the larger the objects, the fewer events."""
 FEWEST = 16
 
 
 class TooOld(Exception):
-    """The window does not reach back to `asked`; it begins after `oldest`."""
+    """Raised when the window does not reach back to `asked`; it begins after `oldest`."""
 
     def __init__(self, asked: int, oldest: int) -> None:
         super().__init__(f"too old resource version: {asked} ({oldest})")
 
 
 class Event(NamedTuple):
-    """One change. Created: `old` is None. Deleted: `new` is None. Objects have the version they had in the
-    store.
+    """One change. `old` is None for a creation, and `new` is None for a deletion. Objects have the resource version
+    that they had in the store.
     """
 
     revision: int
@@ -41,8 +41,8 @@ class Event(NamedTuple):
 
 
 class History:
-    """`since` is the revision from which on nothing is missing; `window` the number of events kept at least, as
-    long as their objects are no more than `most_bytes`; the last `FEWEST` are kept in any case.
+    """Complete from the revision `since` onwards. Keeps at least `window` events as long as their objects take no more
+    than `most_bytes`; the last `FEWEST` events are always kept.
     """
 
     def __init__(self, since: int, window: int, most_bytes: int = MOST_BYTES) -> None:
@@ -56,12 +56,12 @@ class History:
         self._events: list[Event] = []
 
     def append(self, event: Event) -> int:
-        """Returns the size of its object, in bytes of JSON."""
+        """Appends the event and returns the size of its object, in bytes of JSON."""
         self._events.append(event)
         size = len(msgspec.json.encode(event.new or event.old))
         self._sizes.append(size)
         self._bytes += size
-        # Dropped in blocks: removing one from the front for each append would cost the length of the list.
+        # Dropped in blocks: removing the first event on every append would take time linear in the length of the list.
         if len(self._events) > 2 * self._window:
             self._drop(len(self._events) - self._window)
         if self._bytes > self._most_bytes and len(self._events) > FEWEST:
@@ -69,18 +69,18 @@ class History:
         return size
 
     def after(self, revision: int) -> Sequence[Event]:
-        """The events with a higher revision. Raises TooOld."""
+        """Returns the events with a higher revision. Raises TooOld."""
         if revision < self.since:
             raise TooOld(revision, self.since)
         return self._events[self._index_after(revision) :]
 
     def cut(self, revision: int) -> None:
-        """Cuts at the revision of the last event, or later."""
+        """Cuts the history at this revision, which is that of the last event or a later one."""
         self.cuts += 1
         self._cut_at = revision
 
     def followed(self, revision: int, cuts: int) -> Sequence[Event]:
-        """What `after` returns to who follows it since there had been as many `cuts`. Raises TooOld."""
+        """Like `after`, for a reader that began to follow when there had been `cuts` cuts. Raises TooOld."""
         if cuts < self.cuts:
             return [event for event in self.after(revision) if event.revision <= self._cut_at]
         if revision < self._cut_at:
@@ -100,7 +100,7 @@ class History:
             del self._events[:count], self._sizes[:count]
 
     def _until_half(self) -> int:
-        """How many events have to go until half of the bytes are left."""
+        """The number of events to drop so that half of the bytes are left."""
         count, left = 0, self._bytes
         while left > self._most_bytes // 2 and count < len(self._events) - FEWEST:
             left -= self._sizes[count]

@@ -1,4 +1,4 @@
-"""What all verbs of the model work on, and the types of their arguments."""
+"""The state that all verbs of the model work on, and the types of their arguments."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from kubeshard_apiserver.store import Store
 
 @dataclass(frozen=True)
 class Target:
-    """What a request is about. `name` is empty for a collection, `namespace` for a cluster-scoped kind, or
-    all namespaces.
+    """The object or collection that a request addresses. `name` is empty for a collection; `namespace` is empty for a
+    cluster-scoped kind and for all namespaces.
     """
 
     resource: Resource
@@ -42,7 +42,7 @@ class Target:
 
 
 WriteCheck = Callable[[User, Target, Object, Object | None], None]
-"""Whether a user may write this object instead of the old one (None: there is none). Raises ApiError."""
+"""Checks that a user may replace the old object (None for a create) with the new one. Raises ApiError."""
 
 
 def no_check(user: User, target: Target, new: Object, old: Object | None) -> None:
@@ -51,8 +51,8 @@ def no_check(user: User, target: Target, new: Object, old: Object | None) -> Non
 
 @dataclass(frozen=True)
 class Rights:
-    """Decides, in the course of a request, what its user may do. `check_write` is asked in every create and
-    change, after mutating admission and before validation; `authorizer` is asked by expressions of policies.
+    """Decides what the user may do, while the request is being processed. `check_write` is called for every create and
+    update, after mutating admission and before validation; `authorizer` is called by policy expressions.
     """
 
     authorizer: Authorizer = ALLOW_ALL
@@ -63,7 +63,7 @@ EVERY_RIGHT = Rights()
 
 
 class Duplicates(NamedTuple):
-    """Fields that a body contains twice: as warnings, and as the refusal lists them."""
+    """Fields that a body contains twice: as warnings, and as listed in the error."""
 
     told: tuple[str, ...] = ()
     refused: str = ""
@@ -74,9 +74,9 @@ NO_DUPLICATES = Duplicates()
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """`validation` is what happens to unknown fields and `duplicates`: `Ignore`, `Warn` or `Strict`. `manager`: who
-    owns the fields. The rest is for admission: `sent` are the options as the client gave them, `warnings` collects
-    warnings for the client, even if the write is refused, and `asks` is False for the server's own writes, which skip
+    """`validation` says how to treat unknown fields and `duplicates`: `Ignore`, `Warn` or `Strict`. `manager` is the
+    field manager. The rest is for admission: `sent` are the options as the client sent them, `warnings` collects
+    warnings for the client, even if the write is rejected, and `asks` is False for the server's own writes, which skip
     admission.
     """
 
@@ -91,7 +91,7 @@ class WriteOptions:
     warnings: list[str] | None = None
     asks: bool = True
     large: bool = False
-    """Whether so much was sent that work with it is done aside."""
+    """Whether the body is so large that it is processed off the event loop."""
 
 
 class Answer(NamedTuple):
@@ -103,7 +103,9 @@ class Answer(NamedTuple):
 
 
 class Model:
-    """Store, kinds, clock and source of unique names. Sans-IO: it does nothing by itself and never waits."""
+    """The store, the kinds, the clock and the source of unique names. Sans-IO: it does nothing on its own and never
+    waits.
+    """
 
     def __init__(self, *, clock: Clock, rng: Rng, window: int) -> None:
         self.clock = clock
@@ -116,14 +118,14 @@ class Model:
         self.store.share(*EVENTS)
 
     def _stored(self, resource: GroupResource) -> Mapping[Key, Object]:
-        """A copy: rules may be checked beside the event loop."""
+        """Returns a copy, because rules may be checked off the event loop."""
         return dict(self.store.objects(resource))
 
     def now(self) -> str:
         return second_time(self.clock.wall())
 
     def live(self, target: Target) -> Object:
-        """The stored object, in the version that was asked for. Raises NotFound."""
+        """Returns the stored object in the requested API version. Raises NotFound."""
         found = self.store.get(target.group_resource, target.key)
         if found is None or (target.subresource and target.subresource not in target.resource.subresources):
             raise not_found(target.group_resource, target.name)

@@ -1,7 +1,7 @@
-"""API objects as the model holds them: JSON-able dicts, immutable by convention.
+"""API objects as the model stores them: JSON-serializable dicts, immutable by convention.
 
-An object that is stored, or was handed out, is never changed: to change is to copy. `private` makes the copy
-that one request may change at will.
+An object that has been stored or returned is never modified; changes are made to a copy. `private` makes a copy that
+one request may modify freely.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from kubeshard.core.objects import Key
 
 Object = dict[str, Any]
 LARGE = 64 * 1024
-"""Work with more bytes of JSON than this takes tens of milliseconds."""
+"""Processing more bytes of JSON than this takes tens of milliseconds."""
 
 
 def private(obj: Mapping[str, Any]) -> Object:
-    """A deep copy with `metadata`, which its owner may change: all but the sets of fields in managedFields, which
-    many objects share and nobody changes.
+    """A deep copy that its owner may modify, including `metadata`. The field sets in managedFields are the exception:
+    many objects share them, and nobody modifies them.
     """
     copy: Object = {name: value if name == "metadata" else copied(value) for name, value in obj.items()}
     meta = obj.get("metadata")
@@ -50,8 +50,8 @@ def _private_metadata(meta: Mapping[str, Any]) -> Object:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether the values are equal as JSON: to Python true is 1, and false is 0."""
-    # Nearly always the same text, which takes a fraction of the walk.
+    """Whether the values are equal as JSON. (In Python, True equals 1 and False equals 0.)"""
+    # Equal values nearly always have the same text, and comparing texts is much cheaper than walking the values.
     return bool(a == b) and (_text(a) == _text(b) or _same_types(a, b))
 
 
@@ -76,7 +76,7 @@ def with_metadata(obj: Object, **fields: Any) -> Object:
 
 
 def in_order(obj: Object) -> Object:
-    """With kind, apiVersion and metadata in front, which helps readers of streams."""
+    """A copy with kind, apiVersion and metadata first, which helps people who read streams."""
     return {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": obj["metadata"], **obj}
 
 

@@ -1,7 +1,7 @@
-"""The kinds of patch, applied to a live object.
+"""Applies patches of all kinds to a live object.
 
-JSON Patch and merge patch by `kubeshard.core.patches`, whose errors become the server's; strategic merge patch, of
-built-in kinds, by `apply.strategic`; apply by `apply.tracker`.
+JSON Patch and merge patch are implemented by `kubeshard.core.patches`, whose errors are turned into the server's;
+strategic merge patch, for built-in kinds, by `apply.strategic`; and server-side apply by `apply.tracker`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ APPLY = "application/apply-patch+yaml"
 
 
 def patch_of(content_type: str, body: Any) -> Patch:
-    """Raises Invalid (400) for a body of another form than the content type says."""
+    """Reads the body of a patch request. Raises Invalid (400) if the body does not match the content type."""
     if content_type == JSON_PATCH:
         if not isinstance(body, list) or not all(isinstance(op, dict) for op in body):
             raise bad_request(
@@ -56,8 +56,8 @@ def patch_of(content_type: str, body: Any) -> Patch:
 def patched(
     live: Object, patch: MergePatch | JsonPatch | StrategicPatch, type_: Struct | None = None
 ) -> Object:
-    """`type_` is the Go type of a built-in kind. Raises Invalid (422) for a JSON Patch that cannot be carried
-    out, its failed tests included: the server gives no hint.
+    """Applies the patch. `type_` is the Go type of a built-in kind. Raises Invalid (422) for a JSON Patch that cannot
+    be applied, including one whose test fails; the server does not say why.
     """
     result: Any
     match patch:
@@ -81,7 +81,9 @@ def _strategically_merged(live: Object, patch: Mapping[str, Any], type_: Struct 
 
 
 class _Restoring(Run):
-    """The result is read by a converter with words of its own."""
+    """Decodes the result of a strategic merge. The server uses a different converter for it, with its own error
+    messages.
+    """
 
     def __init__(self, patch: Mapping[str, Any]) -> None:
         super().__init__("", "")
@@ -119,7 +121,7 @@ def _json_patched(live: Object, ops: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _as_server_reads(op: Mapping[str, Any], document: Any) -> Mapping[str, Any]:
-    """Unlike RFC 6902 the server lets `replace` set a member that is not there, where its parent is."""
+    """Unlike RFC 6902, the server lets `replace` set a missing member if its parent exists."""
     if op.get("op") != "replace" or not op.get("path"):
         return op
     *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in op["path"].split("/")[1:])

@@ -1,8 +1,8 @@
 """The API server as a model: all verbs on one store, without sockets, threads or a clock of its own.
 
-Guaranteed: a verb takes effect as a whole or raises `ApiError` and changes nothing; two servers given the
-same clock, the same source of unique names and the same calls hold the same state. What it does not do yet is
-listed in docs/apiserver.md.
+Guaranteed: a verb either takes full effect or raises `ApiError` and changes nothing; two servers given the same clock,
+the same source of unique names and the same calls reach the same state. docs/apiserver.md lists what is not
+implemented yet.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ WINDOW = 10_000
 
 
 class ApiServer:
-    """`window`: for how many events of each resource watches and snapshots reach back at least. `journal`:
-    what keeps the objects beyond this process, and may know some already.
+    """`window` is the minimum number of events of each resource that watches and snapshots can go back. `journal`
+    persists the objects beyond this process, and may already contain some.
 
-    The verbs here make no calls: to them admission webhooks are places where nothing listens. Who can make calls
-    (`steps.perform`) takes the steps of `writes`, `deletions` and `admission`.
+    The verbs of this class make no calls: every admission webhook appears to be unreachable. A caller that can call
+    webhooks (`steps.perform`) uses the steps of `writes`, `deletions` and `admission` instead.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Refusals: `metav1.Status` with the server's code, reason, details and message.
+"""API errors: `metav1.Status` with the server's code, reason, details and message.
 
-Every refusal of the model is an `ApiError` of `kubeshard.core.errors`, made here; `as_status` is its wire
-form. The messages are the server's (release 1.36), because people search for them.
+Every error of the model is an `ApiError` from `kubeshard.core.errors`, created here; `as_status` returns its wire
+form. The messages are the server's own (release 1.36), because people search for them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 class FieldError(NamedTuple):
-    """One cause of a 422. `reason` is the wire's, `message` does not repeat the path."""
+    """One cause of a 422. `reason` is as on the wire; `message` does not repeat the path."""
 
     path: str
     reason: str
@@ -77,7 +77,7 @@ def immutable(path: str, value: Any) -> FieldError:
 
 
 def shown(value: Any) -> str:
-    """A value as messages show it."""
+    """Formats a value for messages."""
     if value is None:
         return "null"
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
@@ -85,7 +85,7 @@ def shown(value: Any) -> str:
 
 
 _ESCAPED = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
-"""As Go writes JSON."""
+"""The characters that Go escapes in JSON."""
 
 
 def invalid(kind: GroupKind, name: str, errors: Sequence[FieldError]) -> Invalid:
@@ -97,7 +97,7 @@ def invalid(kind: GroupKind, name: str, errors: Sequence[FieldError]) -> Invalid
 
 
 def unprocessable() -> Invalid:
-    """A patch that cannot be carried out, without a hint which part."""
+    """The error for a patch that cannot be applied, which does not say what is wrong with it."""
     return Invalid(
         "the server rejected our request due to an error in our request",
         code=422,
@@ -126,7 +126,7 @@ def no_such_path() -> NotFound:
 
 
 def already_exists(resource: GroupResource, name: str, *, generates: bool = False) -> AlreadyExists:
-    """`generates`: the request would have a name generated, and is told so even if it has given one."""
+    """`generates`: the request has a generateName, which the message mentions even if the request also has a name."""
     told = ", the server was not able to generate a unique name for the object" if generates else ""
     seconds = 1 if generates else 0
     return AlreadyExists(
@@ -153,13 +153,15 @@ def forbidden(resource: GroupResource, name: str, cause: str, causes: Sequence[A
 
 
 def expired(message: str, continue_: str | None = None) -> Gone:
-    """`continue_` is a token to go on with, inconsistently."""
+    """`continue_` is a token with which to continue an inconsistent list."""
     error = Gone(message, code=410, reason="Expired")
     return error if continue_ is None else ExpiredContinue(error, continue_)
 
 
 class ExpiredContinue(Gone):
-    """A page of a snapshot that is gone; `continue_` goes on with the present instead."""
+    """Raised for a page of a snapshot that has expired; `continue_` is a token to continue with the current state
+    instead.
+    """
 
     def __init__(self, error: Gone, continue_: str) -> None:
         super().__init__(error.message, code=error.code, reason=error.reason)
@@ -167,13 +169,13 @@ class ExpiredContinue(Gone):
 
 
 def internal(message: str) -> ApiError:
-    """What the server answers, without a reason, to mistakes that it did not foresee."""
+    """The server's response, without a reason, to an error that it did not expect."""
     return ApiError(message, code=500)
 
 
 def broken(error: Exception) -> ApiError:
-    """The answer of last resort, to a mistake of this server."""
-    problem = f"this request made the server fail with {type(error).__name__}"
+    """The response of last resort, for a bug in this server."""
+    problem = f"the server failed to handle this request: {type(error).__name__}"
     details = {"causes": [{"message": problem}]}
     return ApiError(f"Internal error occurred: {problem}", code=500, reason="InternalError", details=details)
 
@@ -214,7 +216,7 @@ def not_acceptable(offered: Sequence[str]) -> ApiError:
 
 
 def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
-    """`accepted` is empty where the router refuses, which does not say."""
+    """`accepted` is empty if the router rejects the request, because the router does not list the accepted types."""
     if not accepted:
         return ApiError("415: Unsupported Media Type", code=415, reason="UnsupportedMediaType", details={})
     return ApiError(
@@ -229,7 +231,7 @@ def too_large_body(limit: int) -> ApiError:
 
 
 def as_status(error: ApiError) -> dict[str, Any]:
-    """The body of the answer."""
+    """The body of the response."""
     status: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -245,7 +247,7 @@ def as_status(error: ApiError) -> dict[str, Any]:
 
 
 def success(resource: GroupResource, name: str, uid: str) -> dict[str, Any]:
-    """The answer to a DELETE that has removed the object."""
+    """The response to a DELETE that removed the object."""
     return {
         "kind": "Status",
         "apiVersion": "v1",

@@ -1,9 +1,9 @@
-"""What a write needs from outside before it can go on: answers of admission webhooks, and time.
+"""What a write needs from outside before it can continue: the responses of admission webhooks, and time.
 
-The verbs that write are generators: they yield a `WebhookCall`, are sent the `WebhookReply`, and return their
-answer. What takes long because a body is large they yield as `Work`, and are sent its result. So the model stays
-sans-IO, and who drives it decides how calls are made: the front over HTTP, a simulator over its own network,
-`finish` not at all.
+The verbs that write are generators: they yield a `WebhookCall`, are sent the `WebhookReply`, and return their answer.
+Processing that takes long because the body is large is yielded as `Work`, and its result is sent back. This keeps the
+model sans-IO: the driver decides how calls are made. The front makes them over HTTP, a simulator over its own network,
+and `finish` makes none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class WebhookCall:
-    """One AdmissionReview to be sent. `client` is the `clientConfig` of the webhook, `timeout` in seconds."""
+    """One AdmissionReview to send. `client` is the `clientConfig` of the webhook; `timeout` is in seconds."""
 
     webhook: str
     client: Mapping[str, Any]
@@ -27,7 +27,7 @@ class WebhookCall:
 
 @dataclass(frozen=True)
 class WebhookReply:
-    """`problem` says why there is no review to read: no connection, a timeout, an HTTP error."""
+    """`problem` says why there is no review to read, such as a failed connection, a timeout or an HTTP error."""
 
     review: Any = None
     problem: str = ""
@@ -35,23 +35,23 @@ class WebhookReply:
 
 @dataclass(frozen=True)
 class Work:
-    """Something that may take seconds and touches nothing but the request's own objects."""
+    """A computation that may take seconds and touches only the request's own objects."""
 
     do: Callable[[], Any]
 
 
 Steps = Generator[WebhookCall | Work, Any, T]
 Aside = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""Does work where it holds nobody up, and raises what the work raises."""
+"""Runs work where it blocks nobody, and raises what the work raises."""
 
 
 async def at_once(work: Callable[[], T]) -> T:
-    """An `Aside` for those who want the same order in every run."""
+    """An `Aside` that runs the work in place, for callers that need the same order in every run."""
     return work()
 
 
 def done(do: Callable[[], T], *, large: bool) -> Steps[T]:
-    """The result of `do`; aside where it is `large`."""
+    """Returns the result of `do`, which is run off the event loop if `large` is set."""
     if not large:
         return do()
     result: T = yield Work(do)
@@ -59,7 +59,7 @@ def done(do: Callable[[], T], *, large: bool) -> Steps[T]:
 
 
 class WebhookCaller(Protocol):
-    """Carries calls out. Never raises: what fails is a reply with a problem."""
+    """Calls webhooks. Never raises: a failed call returns a reply with a problem."""
 
     async def call(self, call: WebhookCall) -> WebhookReply: ...
 
@@ -68,14 +68,14 @@ _NOT_MADE = WebhookReply(problem="this server makes no calls")
 
 
 class NoCalls:
-    """Every call fails, as if nothing listened there."""
+    """A caller whose every call fails, as if the webhook were unreachable."""
 
     async def call(self, call: WebhookCall) -> WebhookReply:
         return _NOT_MADE
 
 
 def finish(steps: Steps[T]) -> T:
-    """Drives a write to its end where nobody makes calls: every call fails, as if nothing listened there."""
+    """Runs a write to completion without making calls: every call fails, as if the webhook were unreachable."""
     try:
         wanted = next(steps)
         while True:

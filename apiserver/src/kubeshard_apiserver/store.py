@@ -1,11 +1,11 @@
 """The one store: objects of all resources, one global resource version, and the history of each resource.
 
-Guaranteed: every write has a resource version of its own, higher than all before; a state of the past is
-exact as far back as the window reaches (it is the present with the later events undone, so nothing is copied
-to remember it); subscribers are called after each write, in order; with a journal, what the journal remembers
-is there again. Not done here: rules about what may be written. Not guaranteed: that a write has reached the
-journal's medium when it returns - whoever answers for it waits for `settled`. Not safe for threads: one event
-loop, or one simulation, owns a store.
+Guaranteed: every write gets a unique resource version, higher than all earlier ones; past states are exact as far back
+as the window reaches (a past state is the current state with the later events undone, so nothing is copied to keep
+it); subscribers are called after each write, in order; with a journal, the store starts with the state that the
+journal contains. The store does not check what may be written. Not guaranteed: that a write is durable when it returns
+- wait for `settled` before acknowledging it. The store is not thread-safe: it belongs to one event loop or one
+simulation.
 """
 
 from __future__ import annotations
@@ -28,35 +28,37 @@ Watcher = Callable[[], None]
 
 
 class Journal(Protocol):
-    """Remembers the present of a store, across processes."""
+    """Persists the current state of a store beyond the process."""
 
     @property
     def revision(self) -> int:
-        """Of the last write that is remembered."""
+        """The resource version of the last write recorded."""
         ...
 
     def objects(self) -> Iterable[tuple[GroupResource, Key, Object]]:
-        """What was there after that write."""
+        """The objects that existed after that write."""
         ...
 
     def put(self, resource: GroupResource, key: Key, obj: Object, revision: int) -> None:
-        """The next write. Called before anybody else hears of it; it is remembered some time later."""
+        """Records the next write. Called before anybody else is notified of the write; it becomes durable some time
+        later.
+        """
         ...
 
     def remove(self, resource: GroupResource, key: Key, revision: int) -> None: ...
 
     @property
     def problem(self) -> str:
-        """Why it remembers nothing any more, or nothing."""
+        """Why the journal no longer records anything; empty while it works."""
         ...
 
     async def settled(self) -> None:
-        """Returns when every write so far is remembered. Raises ApiError when it cannot be."""
+        """Returns when every write so far is durable. Raises ApiError if it cannot be made durable."""
         ...
 
 
 class Store:
-    """`window`: how many events of each resource are kept at least."""
+    """`window` is the minimum number of events kept for each resource."""
 
     def __init__(self, *, window: int = 10_000) -> None:
         self.revision = 1
@@ -71,19 +73,17 @@ class Store:
         self._ordered: dict[GroupResource, list[tuple[str, Key]]] = {}
 
     def open(self, resource: GroupResource) -> None:
-        """Makes room for a resource. Its history begins now, as a watch cache does that has just been
-        started.
-        """
+        """Adds a resource. Its history begins now, as with a watch cache that has just been started."""
         if resource not in self._objects:
             self._objects[resource] = {}
             self._histories[resource] = History(self.revision, self._window)
 
     def share(self, resource: GroupResource, other: GroupResource) -> None:
-        """From now on `other` is another name of `resource`; nothing has been written to it."""
+        """Makes `other` another name for `resource` from now on; nothing may have been written to `other` yet."""
         self._kept_as[other] = resource
 
     def close(self, resource: GroupResource) -> None:
-        """Takes the room away. Who watches sees what has happened until now, and the end."""
+        """Removes a resource. Its watches deliver the events so far and then end."""
         self.interrupt(resource)
         self._objects.pop(resource, None)
         self._ordered.pop(resource, None)
@@ -91,15 +91,15 @@ class Store:
         self._large = {place for place in self._large if place[0] != resource}
 
     def interrupt(self, resource: GroupResource) -> None:
-        """Ends all watches and refuses new ones from before now, as a watch cache that is rebuilt."""
+        """Ends all watches and rejects new ones from an earlier version, as a watch cache does when it is rebuilt."""
         if resource in self._histories:
             self._histories[resource].cut(self.revision)
             for watcher in tuple(self._watchers.get(resource, {}).values()):
                 watcher()
 
     def resume(self, journal: Journal) -> None:
-        """Goes on where the journal ends, and tells it of every write from now on. The past is not there any
-        more: what was watched before is expired. To be called before anything is written.
+        """Continues where the journal ends, and records every further write in it. The history is lost: watches from
+        earlier versions have expired. Call this before anything is written.
         """
         self.revision = max(self.revision, journal.revision)
         for resource in self._objects:
@@ -113,16 +113,16 @@ class Store:
 
     @property
     def problem(self) -> str:
-        """Why writes cannot be kept any more, or nothing."""
+        """Why writes can no longer be persisted; empty while they can."""
         return "" if self._journal is None else self._journal.problem
 
     def has(self, resource: GroupResource) -> bool:
-        """Whether there is room for it."""
+        """Whether the resource has been added."""
         resource = self._kept_as.get(resource, resource)
         return resource in self._objects
 
     async def settled(self) -> None:
-        """Returns when no crash can undo what is there now. Raises ApiError when that cannot be."""
+        """Returns when no crash can undo the writes so far. Raises ApiError if that is impossible."""
         if self._journal is not None:
             await self._journal.settled()
 
@@ -131,20 +131,20 @@ class Store:
         return self._objects[resource].get(key)
 
     def is_large(self, resource: GroupResource, key: Key) -> bool:
-        """Whether work with the object takes so long that it is done aside."""
+        """Whether the object is so large that it is processed off the event loop."""
         return (self._kept_as.get(resource, resource), key) in self._large
 
     def objects(self, resource: GroupResource) -> Mapping[Key, Object]:
-        """The present. Copy it before something is written."""
+        """The current state. Copy it before the next write."""
         resource = self._kept_as.get(resource, resource)
         return self._objects[resource]
 
     def ordered(self, resource: GroupResource) -> Sequence[tuple[str, Key]]:
-        """The keys of the present in the order of lists, each after the text `NAMESPACE/NAME` that it is ordered by."""
+        """The current keys in list order, each preceded by its sort key `NAMESPACE/NAME`."""
         resource = self._kept_as.get(resource, resource)
         ordered = self._ordered.get(resource)
         if ordered is None:
-            # Kept in order from the first list on: the later ones, and pages, sort nothing.
+            # Kept in order from the first list on, so that later lists and pages need not sort.
             ordered = self._ordered[resource] = sorted(map(_place, self._objects[resource]))
         return ordered
 
@@ -199,12 +199,14 @@ class Store:
             history.compact(self.revision)
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Calls `subscriber` after each write, with what was written to. Returns what ends it."""
+        """Calls `subscriber` with the resource after each write. Returns a function that ends the subscription."""
         self._subscribers.append(subscriber)
         return lambda: self._subscribers.remove(subscriber)
 
     def watch(self, resource: GroupResource, watcher: Watcher) -> Callable[[], None]:
-        """Calls `watcher` after each write to this resource, and when it is closed. Returns what ends it."""
+        """Calls `watcher` after each write to this resource, and when the resource is removed. Returns a function that
+        ends the watch.
+        """
         resource = self._kept_as.get(resource, resource)
         watchers = self._watchers.setdefault(resource, {})
         mine = object()
@@ -232,5 +234,5 @@ class Store:
 
 
 def _place(key: Key) -> tuple[str, Key]:
-    """Where lists have it."""
+    """The position of the key in lists."""
     return f"{key.namespace}/{key.name}", key

@@ -157,7 +157,7 @@ def test_idle_it_uses_no_cpu(tmp_path):
 
 def test_a_folder_keeps_objects_and_kubeconfig(tmp_path):
     with started(tmp_path, "--data", "kept") as (_, printed):
-        assert "Everything is kept in kept." in printed
+        assert "Its data is kept in kept." in printed
         first = asked(tmp_path / "kept" / "kubeconfig", "/api/v1/namespaces/default")
     with started(tmp_path, "--data", "kept"):
         assert asked(tmp_path / "kept" / "kubeconfig", "/api/v1/namespaces/default") == first
@@ -229,7 +229,7 @@ def test_a_port_that_is_taken_is_one_line(tmp_path):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         f"Error: cannot listen on 127.0.0.1:{port}: the address is in use by another process; "
-        "name another port with --port (0 picks a free one)\n"
+        "choose another port with --port (0 picks a free one)\n"
     )
 
 
@@ -244,7 +244,7 @@ def test_the_kubeconfig_of_a_server_that_runs_is_not_overwritten(tmp_path, argum
         assert (done.returncode, done.stdout) == (2, "")
         shown = "config" if arguments else path
         assert done.stderr == (
-            f"Error: {shown} belongs to the server at {url}, which is running; name another file with --kubeconfig "
+            f"Error: {shown} belongs to the server at {url}, which is running; choose another file with --kubeconfig "
             "(and another port with --port)\n"
         )
         assert path.read_text() == written
@@ -268,7 +268,7 @@ def test_a_stranger_on_the_port_of_a_kubeconfig_does_not_keep_it(tmp_path):
 
 def test_another_address_than_loopback_is_warned_of(tmp_path):
     done = ended(tmp_path, "--port", "0", "--host", "192.0.2.1")  # of nobody: RFC 5737
-    assert done.stderr.startswith("WARNING: listening on 192.0.2.1: everybody who can reach this machine")
+    assert done.stderr.startswith("WARNING: listening on 192.0.2.1: anyone who can reach this machine")
     assert (
         "WARNING" not in ended(tmp_path, "--port", "0", "--host", "localhost", "--data", "/dev/null").stderr
     )

@@ -100,7 +100,7 @@ async def test_whatever_breaks_is_a_500_with_a_status_and_a_traceback_in_the_log
         reply = await front.reply(request)
     status = json.loads(reply.body)
     assert (reply.status, status["kind"], status["reason"]) == (500, "Status", "InternalError")
-    assert status["message"].startswith("Internal error occurred: this request made the server fail")
+    assert status["message"].startswith("Internal error occurred: the server failed to handle this request")
     assert {record.getMessage() for record in caplog.records} == {"Failed to answer a request"}
     assert caplog.records[0].exc_info[1].__traceback__ is not None
     assert (await front.reply(ask("GET", MAPS))).status == 200

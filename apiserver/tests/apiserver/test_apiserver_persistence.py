@@ -258,7 +258,9 @@ def test_the_folder_is_for_its_owner_only(tmp_path):
 def test_a_folder_in_use_is_refused(tmp_path):
     with (
         running(tmp_path),
-        pytest.raises(ConfigurationError, match=r"another process uses .*: end it, or give another folder"),
+        pytest.raises(
+            ConfigurationError, match=r"another process is using .*; stop it, or use another folder"
+        ),
     ):
         DatabaseJournal(tmp_path / "data")
 
@@ -290,7 +292,7 @@ def torn(path):
     [
         (lambda path: path.write_bytes(b"no database at all" * 100), "is damaged"),
         (lambda path: path.mkdir(), "cannot keep data in .*: Is a directory"),
-        (foreign, "is the file of another program"),
+        (foreign, "belongs to another program"),
         (newer, "was written by another version of kubeshard .its format is 99"),
         (torn, "is damaged"),
     ],

@@ -1,5 +1,5 @@
-"""Admission: what webhooks and ValidatingAdmissionPolicies have to say about a write before it happens.
+"""Admission: webhooks and ValidatingAdmissionPolicies, which can change or deny a write before it is stored.
 
-Guaranteed: which of them are called, in what order, with what request, and what their answers lead to is as on the real
-server. Not guaranteed: that validating webhooks are called concurrently (they are called one after the other).
+Guaranteed: which of them are called, in what order and with what request, and the effect of their responses are as on
+the real server. Not guaranteed: that validating webhooks are called concurrently (they are called one after another).
 """

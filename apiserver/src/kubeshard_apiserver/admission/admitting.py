@@ -1,8 +1,8 @@
-"""Where admission comes into every write: mutating webhooks before the kind's own rules, policies and validating
-webhooks after them.
+"""The entry point of admission for every write: mutating webhooks run before the kind's own rules, and policies and
+validating webhooks after them.
 
-It costs nothing while no webhook or policy exists: the lists of them are rebuilt only after one of their objects
-was written.
+It costs nothing while no webhook or policy exists: the lists of webhooks and policies are rebuilt only after one of
+their objects has been written.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Admission:
         store.subscribe(self._forget)
 
     def asking(self, target: Target, body: Object, options: Asking, sent: Strategy) -> Steps[Object]:
-        """Admits the body sent to a subresource that has a kind of its own and is not stored. Returns the body as
-        webhooks leave it. Raises ApiError.
+        """Admits the body of a request to a subresource whose kind is not stored. Returns the body as changed by
+        webhooks. Raises ApiError.
         """
         write = Attributes("CREATE", target, body, None, options, sent)
         left = yield from self.mutate(write)
@@ -47,7 +47,7 @@ class Admission:
         return left or body
 
     def mutate(self, write: Attributes) -> Steps[Object | None]:
-        """The object as mutating webhooks leave it."""
+        """Returns the object as changed by mutating webhooks."""
         if self._mutating is None:
             self._mutating = hooks_of(self._store.objects(MUTATING).values())
         new = write.object
@@ -57,7 +57,7 @@ class Admission:
         return left if left is new or left is None or new is None else _managed(left, write)
 
     def validate(self, write: Attributes) -> Steps[None]:
-        """Raises ApiError when a policy or a webhook refuses."""
+        """Raises ApiError if a policy or a webhook denies the write."""
         if self._validating is None:
             self._validating = hooks_of(self._store.objects(VALIDATING).values())
         if self._judging is None:
@@ -85,8 +85,9 @@ class Admission:
 
 
 def _managed(left: Object, write: Attributes) -> Object:
-    """Webhooks may edit managedFields; if the result is unreadable, the old value is restored. No manager owns what
-    they change."""
+    """Restores managedFields if a webhook has made them unreadable. Webhooks may edit managedFields; no manager owns
+    the other fields that they change.
+    """
     given = left["metadata"].get("managedFields")
     if not given or read_managers(left):
         return left

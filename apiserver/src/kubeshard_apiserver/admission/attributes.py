@@ -1,4 +1,4 @@
-"""What a write is, in the words of admission."""
+"""The attributes of a write, as admission sees them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kubeshard_apiserver.resources.strategy import Strategy
 
 
 class Asking(Protocol):
-    """What admission uses of the options of a write. See `WriteOptions`."""
+    """The write options that admission uses. See `WriteOptions`."""
 
     @property
     def user(self) -> User: ...
@@ -39,8 +39,8 @@ OPTIONS_KIND = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": 
 
 @dataclass(frozen=True)
 class Attributes:
-    """`operation` is CREATE, UPDATE or DELETE. `sent`: the kind of what a subresource is sent, if it is a kind of its
-    own. `first`: the kind in the version of the request, where `target` has another one.
+    """`operation` is CREATE, UPDATE or DELETE. `sent` is the kind of the body of a subresource, if it differs from the
+    resource's. `first` is the kind in the version of the request, if `target` has another version.
     """
 
     operation: str
@@ -53,16 +53,16 @@ class Attributes:
 
     @property
     def requested(self) -> Resource:
-        """In the version of the request; `target` has the version that a webhook or policy matches."""
+        """The resource in the version of the request; `target` has the version that a webhook or policy matches."""
         return self.first or self.target.resource
 
     @property
     def strategy(self) -> Strategy:
-        """Of the object, in the version of the request."""
+        """The strategy for the object, in the version of the request."""
         return self.sent or self.requested.strategy
 
     def decide(self, attributes: Mapping[str, Any]) -> tuple[bool, str]:
-        """The authorizer's answer to a check that an expression has built."""
+        """The authorizer's decision on a check made by an expression."""
         user = self.options.user
         if account := attributes.get("account"):
             namespace, name = account
@@ -75,7 +75,7 @@ class Attributes:
         return decision.allowed, decision.reason
 
     def warn(self, text: str) -> None:
-        """Adds a warning for the client, each text once."""
+        """Adds a warning for the client, unless it has been added already."""
         warnings = self.options.warnings
         if warnings is not None and text not in warnings:
             warnings.append(text)
@@ -90,14 +90,14 @@ class Attributes:
 
     @property
     def namespace(self) -> str:
-        """For a Namespace, its own name."""
+        """The namespace of the object; for a Namespace, its own name."""
         if self.resource == NAMESPACES:
             return self.name or self._named
         return self.target.namespace
 
     @property
     def shown_name(self) -> str:
-        """The name of the object in refusals."""
+        """The name of the object in denial messages."""
         return self._named or self.name or "Unknown"
 
     @property
@@ -106,7 +106,7 @@ class Attributes:
         return meta.get("name") or meta.get("generateName") or ""
 
     def authorizer(self) -> dict[str, Any]:
-        """The variable of expressions, with the resource of the request."""
+        """The value of the variable `authorizer` in expressions, with the resource of the request."""
         kind = self.target.resource.kind
         return authorizer(
             group=kind.group,
@@ -132,7 +132,7 @@ class Attributes:
         )
 
     def request(self) -> dict[str, Any]:
-        """The `request` of an AdmissionReview without its uid and objects."""
+        """The `request` of an AdmissionReview, without its uid and objects."""
         kind, asked = self.target.resource.kind, self.requested.kind
         sent = self.sent and self.sent.kind
         request: dict[str, Any] = {

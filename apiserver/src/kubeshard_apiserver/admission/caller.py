@@ -1,7 +1,7 @@
-"""How reviews reach webhooks: over HTTPS, or in applications of this process.
+"""Calls to webhooks: over HTTPS, or to applications in this process.
 
-Guaranteed: connections to a webhook are reused; a call ends after its timeout; a failure is a reply that says why.
-There is no cluster DNS: whoever creates the caller says what `clientConfig.service` resolves to.
+Guaranteed: connections to a webhook are reused; a call ends after its timeout; a failed call returns a reply with the
+reason. There is no cluster DNS: the creator of the caller defines what `clientConfig.service` resolves to.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from kubeshard.runtime.world import Connect
 from kubeshard_apiserver.steps import WebhookCall, WebhookReply
 
 Resolver = Callable[[str, str, int], str]
-"""Where a service (namespace, name, port) listens: `host:port`. Raises LookupError."""
+"""Resolves a service (namespace, name, port) to `host:port`. Raises LookupError."""
 
 _HEADERS = {"content-type": "application/json", "accept": "application/json"}
 
 
 def no_services(namespace: str, name: str, port: int) -> str:
     raise LookupError(
-        f"there is no cluster network here: service {name}.{namespace}.svc:{port} is nowhere (use clientConfig.url)"
+        f"this server has no cluster network to reach service {name}.{namespace}.svc:{port} (use clientConfig.url)"
     )
 
 
 class HttpCaller:
-    """`connect` makes connections, like a world's. Belongs to the event loop of its first call; close it."""
+    """`connect` opens connections, as a world's `connect` does. The caller is bound to the event loop of its first
+    call and must be closed.
+    """
 
     def __init__(self, connect: Connect, resolve: Resolver = no_services) -> None:
         self._connect = connect
@@ -73,12 +75,12 @@ class HttpCaller:
 
 
 class AppCaller:
-    """Calls ASGI applications directly, by the path of `clientConfig`: for tests in one process, and simulation.
-    Timeouts do not apply.
+    """Calls ASGI applications directly, selected by the path in `clientConfig`; for tests in one process and for
+    simulation. Timeouts do not apply.
     """
 
     def __init__(self, apps: Mapping[str, AsgiApp]) -> None:
-        """`apps`: by path prefix; the longest match is called."""
+        """`apps` maps path prefixes to applications; the longest match is called."""
         self._apps = dict(sorted(apps.items(), key=lambda item: -len(item[0])))
 
     async def call(self, call: WebhookCall) -> WebhookReply:
@@ -123,7 +125,7 @@ _REFUSALS = {
     500: 'an error on the server ("unknown") has prevented the request from succeeding',
     503: "the server is currently unable to handle the request",
 }
-"""What the real server's client says of answers without a Status."""
+"""The messages of the real server's client for responses without a Status."""
 
 
 async def _ask(app: AsgiApp, path: str, body: bytes) -> tuple[int, bytes]:
@@ -160,7 +162,7 @@ async def _ask(app: AsgiApp, path: str, body: bytes) -> tuple[int, bytes]:
 
 
 def _where(client: Mapping[str, Any], resolve: Resolver) -> tuple[str, str, str]:
-    """(host to connect to, name that it has, path)"""
+    """Returns the host to connect to, the name to verify and the path."""
     if url := client.get("url"):
         parts = urlsplit(url)
         return parts.netloc, parts.netloc, parts.path or "/"

@@ -1,9 +1,9 @@
-"""Expressions of webhooks and policies: match conditions, and what expressions may name.
+"""CEL expressions of webhooks and policies: match conditions, and the variables available to expressions.
 
-All match conditions must hold. One that is false decides the matter, whatever the others are; otherwise one that cannot
-be evaluated is an error. A policy's expressions may name the write, its parameters, and the variables of the policy. A
-variable is evaluated once, when an expression first mentions it, with those before it. One that cannot be evaluated is
-an error of the expression only if that gets to it.
+All match conditions must hold. If one is false, the result is false, even if others cannot be evaluated; otherwise a
+condition that cannot be evaluated is an error. A policy's expressions can use the write, its parameters and the
+variables of the policy. A variable is evaluated once, when an expression first mentions it, and can use the variables
+before it. A variable that cannot be evaluated makes an expression fail only if the expression gets to use it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SEEN_OF_NAMESPACE = (
 def conditions_hold(
     conditions: Sequence[Condition], names: tuple[str, ...], variables: Mapping[str, Any]
 ) -> bool:
-    """Raises CelError with the errors of all conditions that failed."""
+    """Whether all conditions hold. Raises CelError with the errors of all conditions that failed."""
     errors = []
     for condition in conditions:
         try:
@@ -78,13 +78,13 @@ class Scope:
         self._errors: dict[str, str] = {}
 
     def values(self, expression: str) -> dict[str, Any]:
-        """The variables for this expression."""
+        """Returns the variables for this expression."""
         for name in _MENTIONED.findall(expression):
             self._compose(name)
         return {**self._base, "variables": self._values}
 
     def blamed(self, error: str) -> str:
-        """An error with the cause added, if it comes from a variable."""
+        """Returns the error, with the cause added if a variable caused it."""
         for name, problem in self._errors.items():
             if error.endswith(f"no such key: {name}"):
                 return error.replace(
@@ -103,6 +103,6 @@ class Scope:
 
 
 def _as_seen(namespace: Object) -> Object:
-    """Policies see only the fields of a Namespace that Kubernetes declares for them."""
+    """Returns the Namespace with only the metadata that Kubernetes exposes to policies."""
     meta = namespace["metadata"]
     return {**namespace, "metadata": {name: meta[name] for name in _SEEN_OF_NAMESPACE if name in meta}}

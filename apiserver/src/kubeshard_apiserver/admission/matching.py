@@ -1,4 +1,4 @@
-"""Which writes a rule or a selector matches. Source: k8s.io/apiserver `admission/plugin/webhook/predicates`."""
+"""Matches writes against rules and selectors. Source: k8s.io/apiserver `admission/plugin/webhook/predicates`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ BEYOND_POLICIES = frozenset(
     {POLICIES, BINDINGS}
     | {GroupResource(GROUP, f"mutatingadmission{each}") for each in ("policies", "policybindings")}
 )
-"""Never judged by policies, which would lock everybody out of them."""
+"""Policies never apply to these resources, because a policy could then lock everybody out of them."""
 
 Rule = Mapping[str, Any]
 NamespaceOf = Callable[[str], Object | None]
 
 
 def selector_of(given: Mapping[str, Any] | None) -> Selector:
-    """Raises InvalidSelector. None selects everything."""
+    """Parses a selector; None selects everything. Raises InvalidSelector."""
     given = given or {}
     expressions = tuple(
         LabelSelectorRequirement(
@@ -58,7 +58,9 @@ def any_matches(rules: Sequence[Rule], attributes: Attributes) -> bool:
 
 
 def namespace_selected(selector: Selector, attributes: Attributes, namespace_of: NamespaceOf) -> bool:
-    """Cluster-scoped objects are selected. A Namespace that is written is selected by its new labels."""
+    """Whether the namespace of the object is selected. Cluster-scoped objects are always selected. A write to a
+    Namespace is selected by its new labels.
+    """
     if not selector or not attributes.namespace:
         return True
     if (
@@ -72,7 +74,7 @@ def namespace_selected(selector: Selector, attributes: Attributes, namespace_of:
 
 
 def object_selected(selector: Selector, attributes: Attributes) -> bool:
-    """Whether the object is selected, as it is or as it was."""
+    """Whether the old or the new object is selected."""
     if not selector:
         return True
     return any(

@@ -1,4 +1,4 @@
-"""The objects that a binding hands to its policy.
+"""The parameter objects that a binding passes to its policy.
 
 Source: KEP-3488, k8s.io/apiserver `admission/plugin/policy/generic`.
 """
@@ -17,7 +17,7 @@ from kubeshard_apiserver.store import Store
 
 
 class BadParams(Exception):
-    """A binding whose parameters cannot be found; the text is the server's."""
+    """Raised if the parameters of a binding cannot be found; the message is the server's."""
 
 
 class Params:
@@ -28,7 +28,7 @@ class Params:
     def of(
         self, kind: Mapping[str, Any] | None, ref: Mapping[str, Any] | None, namespace: str
     ) -> Sequence[Object | None]:
-        """One None where the policy or the binding names none. Raises BadParams."""
+        """Returns the parameter objects, or a single None if the policy or the binding names none. Raises BadParams."""
         if not kind or not ref:
             return [None]
         resource = self._resource(kind["apiVersion"], kind["kind"])

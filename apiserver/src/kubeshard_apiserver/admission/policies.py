@@ -1,7 +1,7 @@
-"""ValidatingAdmissionPolicies: expressions that a write has to satisfy, put into force by bindings.
+"""ValidatingAdmissionPolicies: expressions that a write must satisfy, enforced through bindings.
 
-A policy is evaluated once for every matching binding and every parameter that the binding refers to; the first
-refusal is the answer. Source: k8s.io/apiserver `admission/plugin/policy/validating`, KEP-3488.
+A policy is evaluated once for every matching binding and every parameter object that the binding refers to; the first
+denial is returned. Source: k8s.io/apiserver `admission/plugin/policy/validating`, KEP-3488.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CODES: Mapping[str, tuple[int, type[ApiError]]] = {
     "RequestEntityTooLarge": (413, ApiError),
     "Conflict": (409, Conflict),
 }
-"""What a validation's reason makes of a refusal; anything else is a 422."""
+"""The status code and error class for each reason of a validation; any other reason results in a 422."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Policies:
         self._params = Params(registry, store)
 
     def judge(self, policies: tuple[Policy, ...], attributes: Attributes) -> None:
-        """Raises ApiError: the first refusal of a binding that denies."""
+        """Evaluates the policies. Raises ApiError for the first denial by a binding with the action `Deny`."""
         if attributes.resource in BEYOND_POLICIES:
             return
         refusals = []
@@ -115,7 +115,7 @@ class Policies:
             raise refusals[0]
 
     def _matched(self, match: Match, attributes: Attributes) -> Attributes | None:
-        """The write, in the version that a rule matches."""
+        """Returns the write in the version that a rule matches."""
         if not namespace_selected(match.namespaces, attributes, self._namespace_of):
             return None
         if not object_selected(match.objects, attributes):
@@ -142,7 +142,7 @@ class Policies:
     def _decisions(
         self, policy: Policy, binding: Binding, asked: Attributes
     ) -> Iterator[tuple[str, str, str]]:
-        """For everything that does not hold: (what failed, message, reason)."""
+        """Yields (what failed, message, reason) for every failure."""
         strict = policy.spec.get("failurePolicy") != "Ignore"
         try:
             found = self._params.of(
@@ -179,7 +179,7 @@ def _decision(validation: Mapping[str, Any], scope: Scope, strict: bool) -> Iter
 
 
 def _message(validation: Mapping[str, Any], scope: Scope) -> str:
-    """That of messageExpression where it makes a line of text, else the fixed one, else the expression."""
+    """Returns the result of messageExpression if it is a line of text, else the fixed message, else the expression."""
     if expression := validation.get("messageExpression"):
         try:
             made = evaluated(expression, NAMES, scope.values(expression))

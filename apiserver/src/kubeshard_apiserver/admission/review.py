@@ -1,4 +1,4 @@
-"""The AdmissionReview of webhooks, v1: what is sent, and what an answer to it must be.
+"""The AdmissionReview v1 of webhooks: the request that is sent, and the rules for a valid response.
 
 Source: k8s.io/apiserver `admission/plugin/webhook/request`, `admission/plugin/webhook/errors`.
 """
@@ -26,7 +26,7 @@ _ERRORS: Mapping[int, type[ApiError]] = {
 
 
 class BadReview(Exception):
-    """Not a valid answer; the text is the server's."""
+    """Raised for an invalid response; the message is the server's."""
 
 
 class _Invalid(BadReview):
@@ -40,7 +40,7 @@ class _Unreadable(BadReview):
 
 
 class Verdict(NamedTuple):
-    """`ops` are those of a JSON Patch, `status` is that of a denial."""
+    """`ops` are the operations of a JSON Patch; `status` is the Status of a denial."""
 
     allowed: bool
     ops: list[Any]
@@ -97,7 +97,7 @@ def _response(review: Any) -> Mapping[str, Any]:
 
 
 def denial(webhook: str, status: Mapping[str, Any]) -> ApiError:
-    """The webhook's own status, made a failure, with the webhook's name in front of its words."""
+    """Returns the webhook's own Status as a failure, with the webhook's name prepended to the message."""
     code = status.get("code") or 0
     code = code if code >= 400 else 400
     reason, told = status.get("reason") or "", status.get("message") or status.get("reason") or ""
@@ -116,7 +116,7 @@ def failed_call(webhook: str, problem: str) -> ApiError:
 
 
 def internal_error(problem: str) -> ApiError:
-    """A 500 with a reason, which the server adds to errors without one."""
+    """Returns a 500 with the reason that the server adds to errors without one."""
     return ApiError(
         f"Internal error occurred: {problem}",
         code=500,
@@ -126,7 +126,7 @@ def internal_error(problem: str) -> ApiError:
 
 
 def why_not(op: Mapping[str, Any]) -> str:
-    """The error of the server's JSON Patch library for an operation that cannot be carried out."""
+    """Returns the error of the server's JSON Patch library for an operation that cannot be applied."""
     name, path = op.get("op"), op.get("path") or ""
     last = path.rpartition("/")[2]
     match name:

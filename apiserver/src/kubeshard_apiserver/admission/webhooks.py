@@ -1,8 +1,8 @@
-"""Webhooks: which of them are called for a write, in what order, and what follows.
+"""Webhooks: which of them are called for a write, in what order, and with what effect.
 
-They are ordered by the name of their configuration, then by their place in it. A mutating webhook sees the object as
-those before it left it; one with `reinvocationPolicy: IfNeeded` is called again if a later one changes the object. All
-validating webhooks are called, and the first refusal is the answer. Source: k8s.io/apiserver
+They are ordered by the name of their configuration, then by their position in it. A mutating webhook sees the object
+as changed by earlier webhooks; one with `reinvocationPolicy: IfNeeded` is called again if a later webhook changes the
+object. All validating webhooks are called, and the first denial is returned. Source: k8s.io/apiserver
 `admission/plugin/webhook`.
 """
 
@@ -71,7 +71,7 @@ def hooks_of(configurations: Iterable[Object]) -> tuple[Hook, ...]:
 
 
 class Webhooks:
-    """The webhooks of one server. `token` makes the uids of reviews."""
+    """The webhooks of one server. `token` generates the uids of reviews."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Webhooks:
         self._token = token
 
     def mutate(self, hooks: tuple[Hook, ...], attributes: Attributes) -> Steps[Object | None]:
-        """The object as the webhooks leave it."""
+        """Returns the object as changed by the webhooks."""
         if attributes.resource.group == GROUP:
             return attributes.object
         again: set[tuple[str, str]] = set()
@@ -120,7 +120,7 @@ class Webhooks:
             raise refusals[0]
 
     def _asked(self, hook: Hook, attributes: Attributes) -> Attributes | None:
-        """The write in the version that this webhook matches; None if it does not match."""
+        """Returns the write in the version that this webhook matches, or None if it does not match."""
         rules = hook.spec.get("rules") or ()
         for resource in self._versions(hook, attributes):
             asked = attributes.as_version(resource)
@@ -133,7 +133,7 @@ class Webhooks:
         return asked if object_selected(hook.objects, asked) and self._conditions_hold(hook, asked) else None
 
     def _versions(self, hook: Hook, attributes: Attributes) -> Iterator[Resource]:
-        """The version of the request, then, for `Equivalent`, the others that serve the same objects."""
+        """Yields the version of the request and then, for `Equivalent`, the other versions of the same objects."""
         yield attributes.requested
         if hook.spec.get("matchPolicy") != "Exact":
             group, plural = attributes.resource.group, attributes.resource.resource
@@ -162,8 +162,8 @@ class Webhooks:
             raise forbidden(asked.resource, asked.name, str(error)) from None
 
     def _verdict(self, hook: Hook, asked: Attributes, *, mutating: bool) -> Steps[Verdict | None]:
-        """None if the call failed and failures are ignored. Raises ApiError for a denial and for a failure that is
-        not.
+        """Calls the webhook. Returns None if the call failed and failures are ignored. Raises ApiError for a denial
+        and for a failure that is not ignored.
         """
         uid = self._token()
         timeout = float(hook.spec.get("timeoutSeconds") or 10)
@@ -202,7 +202,9 @@ class Webhooks:
 
 
 def _taken(attributes: Attributes, obj: Object) -> Attributes:
-    """The patched object, decoded as if it came from a client, in the version of the request."""
+    """Returns the write with the patched object, which is decoded in the version of the request as if a client had
+    sent it.
+    """
     strategy = attributes.strategy
     obj = private({**obj, "apiVersion": strategy.kind.api_version})
     try:

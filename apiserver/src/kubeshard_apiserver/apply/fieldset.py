@@ -1,7 +1,7 @@
-"""Sets of fields: of a value, of the difference of two values, and as FieldsV1 on the wire. Pure.
+"""Field sets: of a value, of the difference between two values, and as FieldsV1 on the wire. Pure.
 
-A set is a frozenset of paths, so the algebra is Python's. Source: KEP-555, structured-merge-diff `typed` and
-`fieldpath`.
+A field set is a frozenset of paths and uses Python's set operations. Source: KEP-555, structured-merge-diff `typed`
+and `fieldpath`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def fields_of(shape: Shape, value: Any) -> FieldSet:
 
 
 def compare(shape: Shape, before: Any, after: Any) -> Comparison:
-    """The fields that differ. Of a part that only one side has, every level belongs to the difference."""
+    """Returns the fields that differ. If only one side has a part, every level of it belongs to the difference."""
     added: set[Path] = set()
     modified: set[Path] = set()
     removed: set[Path] = set()
@@ -53,12 +53,12 @@ def to_fields_v1(paths: FieldSet) -> dict[str, Any]:
 _shared: dict[FieldSet, dict[str, Any]] = {}
 _MOST_SHARED = 1024
 _LONGEST_SHARED = 20_000
-"""Characters of a set: what clients make up must not fill the memory."""
+"""The maximum length of a cached set in characters, so that clients cannot fill the memory with invented fields."""
 
 
 def _made(paths: FieldSet) -> dict[str, Any]:
     root: dict[str, Any] = {}
-    # In order a path comes before those below it, and elements come as they are to be written.
+    # In sorted order a path comes before the paths below it, and elements come in the order in which they are written.
     for path in sorted(paths):
         node, is_new = root, True
         for element in path:
@@ -75,7 +75,7 @@ def _made(paths: FieldSet) -> dict[str, Any]:
 
 
 def from_fields_v1(fields: Any) -> FieldSet:
-    """Raises ValueError for what is not FieldsV1."""
+    """Reads a field set. Raises ValueError for anything that is not FieldsV1."""
     found: set[Path] = set()
     _read({} if fields is None else fields, (), found)
     return frozenset(found)
@@ -127,7 +127,7 @@ def _compare(
 
 
 def _collect_all(shape: Shape, value: Any, path: Path, found: set[Path]) -> None:
-    """Every level of a part that only one side has."""
+    """Adds every level of a part that only one side has."""
     found.add(path)
     if isinstance(value, (dict, list)):
         for element, part in (parts(shape, value) or {}).items():
@@ -150,7 +150,7 @@ def _same(a: Any, b: Any) -> bool:
 
 def _read(node: Any, path: Path, found: set[Path]) -> None:
     if not isinstance(node, dict):
-        raise ValueError(f"{node!r} is not a set of fields")
+        raise ValueError(f"{node!r} is not a field set")
     if path and (not node or "." in node):
         found.add(path)
     for element, inner in node.items():

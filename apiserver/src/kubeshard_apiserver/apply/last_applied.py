@@ -1,5 +1,5 @@
-"""Moving from `kubectl apply` to `kubectl apply --server-side` without conflicts: an annotation of the object holds
-what client-side apply last applied.
+"""Migration from `kubectl apply` to `kubectl apply --server-side` without conflicts, based on the annotation that
+contains the configuration last applied by client-side apply.
 
 This is only done for the manager `kubectl`. Source: apimachinery's `util/managedfields`, lastappliedmanager.go and
 lastappliedupdater.go.
@@ -19,7 +19,7 @@ _ESCAPED = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
 def upgradable(shape: Shape, live: Object, api_version: str) -> FieldSet:
-    """The fields that still have the values that client-side apply gave them: an apply may take them from any owner."""
+    """The fields that still have the values set by client-side apply. An apply may take them from any owner."""
     try:
         stated = msgspec.json.decode(_annotation(live))
     except msgspec.DecodeError:

@@ -1,8 +1,7 @@
 """Who owns which fields: `metadata.managedFields`, read and written.
 
-Guaranteed: entries in the server's order; an applier has one entry per subresource whatever version it used,
-an updater one per version. An entry that cannot be read makes the whole list count as absent, as on the
-server.
+Guaranteed: entries are in the server's order; an applier has one entry per subresource whatever version it used, and
+an updater has one per version. If one entry cannot be read, the whole list counts as absent, as on the server.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Managers = dict[Manager, Owned]
 
 
 def read_managers(obj: Mapping[str, Any]) -> Managers:
-    """Empty if the object has no readable managedFields."""
+    """Returns the managers of the object; empty if it has no readable managedFields."""
     managers: Managers = {}
     for entry in obj.get("metadata", {}).get("managedFields") or ():
         operation, version = entry.get("operation"), entry.get("apiVersion")
@@ -58,7 +57,7 @@ def read_managers(obj: Mapping[str, Any]) -> Managers:
 
 
 def written(managers: Managers) -> list[dict[str, Any]] | None:
-    """The wire form; None if no field has an owner."""
+    """Returns the wire form, or None if no field has an owner."""
     ordered = sorted(
         managers.items(),
         key=lambda item: (

@@ -1,5 +1,5 @@
-"""Merging an applied configuration into a live value, and removing fields that nobody owns any more. Pure;
-the results share parts with the arguments, which are not changed.
+"""Merges an applied configuration into a live value, and removes fields that no longer have an owner. Pure; the
+results share parts with the arguments, which are not modified.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def merge(shape: Shape, live: Any, applied: Any) -> Any:
 
 
 def remove(shape: Shape, value: Any, paths: FieldSet, kept: FieldSet) -> Any:
-    """The value without `paths` and the declared fields that hold them, as far as nothing in or below them is
-    `kept`.
+    """Returns the value without `paths`, and without the declared fields that contain them, except where something in
+    or below them is in `kept`.
     """
     safe = {path[:length] for path in kept for length in range(1, len(path) + 1)}
     above = {path[:length] for path in paths for length in range(1, len(path))}

@@ -1,8 +1,8 @@
-"""What is wrong with a configuration that is to be applied, in the words of the server. Pure.
+"""Finds the errors in a configuration to be applied, and words them as the server does. Pure.
 
-Only what keeps it from being divided into fields: types, fields that are not declared, keys of lists. The server does
-not expect such a configuration, so it answers with an internal error (500). Source: structured-merge-diff
-`typed/validate.go`.
+Covers only the errors that prevent it from being divided into fields: wrong types, undeclared fields and missing list
+keys. The server does not expect such a configuration, so it responds with an internal error (500). Source:
+structured-merge-diff `typed/validate.go`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _look(shape: Shape, value: Any, path: Path, found: list[str]) -> None:
 
 
 def _look_at_items(shape: Shape, items: list[Any], path: Path, found: list[str]) -> None:
-    """An item without its keys ends the check of its list."""
+    """Stops checking the list at the first item without keys."""
     inner, seen = shape.items or UNTYPED, set()
     for index, item in enumerate(items):
         element = f"i:{index}"
@@ -100,7 +100,7 @@ def _told(scalar: str, value: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    """As Go's `%v`."""
+    """Formats a value as Go's `%v` does."""
     if isinstance(value, dict):
         return f"map[{' '.join(f'{name}:{_plain(value[name])}' for name in sorted(value))}]"
     if isinstance(value, list):
@@ -111,7 +111,7 @@ def _plain(value: Any) -> str:
 
 
 def _literal(value: Any) -> str:
-    """As Go's `%#v`."""
+    """Formats a value as Go's `%#v` does."""
     if isinstance(value, dict):
         inner = ", ".join(f"{shown(name)}:{_literal(value[name])}" for name in sorted(value))
         return f"map[string]interface {{}}{{{inner}}}"
@@ -128,7 +128,9 @@ def check_fits(kind: Kind, shape: Shape, config: Object) -> None:
 
 
 def inconvertible(kind: Kind, config: Object, problem: str) -> ApiError:
-    """For a value of the right type that cannot be parsed, such as invalid base64 or an invalid quantity."""
+    """Returns the error for a value of the right type that cannot be parsed, such as invalid base64 or an invalid
+    quantity.
+    """
     told = problem.removeprefix(
         f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
     )

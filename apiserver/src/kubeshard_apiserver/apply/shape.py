@@ -1,8 +1,8 @@
-"""How a value divides into fields that managers can own: maps and lists, granular or atomic.
+"""How a value is divided into fields that managers can own: maps and lists, granular or atomic.
 
-Path elements are those of FieldsV1: `f:name` a field or map key, `v:"x"` an item of a set, `k:{"name":"a"}`
-an item of a list of type map. A value without a schema divides by what it is: maps are granular, lists
-atomic. The shape of a built-in kind comes from its Go types. Source: KEP-555 and sigs.k8s.io/structured-merge-diff.
+Path elements are those of FieldsV1: `f:name` is a field or map key, `v:"x"` an item of a set, and `k:{"name":"a"}` an
+item of a list of type map. Without a schema, maps are granular and lists are atomic. The shape of a built-in kind is
+derived from its Go types. Source: KEP-555 and sigs.k8s.io/structured-merge-diff.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Shape:
-    """`kind` is `scalar`, `map`, `list` or `untyped`. `fields` are declared, so not owned by themselves;
-    other keys of a map are items of the shape `items`. A list is atomic unless `list_type` is `set` or `map`.
+    """`kind` is `scalar`, `map`, `list` or `untyped`. `fields` are declared, so they are not owned by themselves;
+    other keys of a map have the shape `items`. A list is atomic unless `list_type` is `set` or `map`.
     """
 
     kind: str = "untyped"
@@ -41,11 +41,11 @@ class Shape:
     atomic: bool = False
     list_type: str = "atomic"
     keys: Mapping[str, Any] = field(default_factory=dict)
-    """The key fields of a list of type map, with their default or None."""
+    """The key fields of a list of type map, with their defaults or None."""
     closed: bool = False
-    """Whether a field that is not declared is a mistake."""
+    """Whether an undeclared field is an error."""
     scalar: str = ""
-    """Of a scalar: `string`, `boolean`, `numeric`, `any scalar`; empty where nobody checks it."""
+    """The type of a scalar: `string`, `boolean`, `numeric` or `any scalar`; empty if it is not checked."""
 
 
 class Part(NamedTuple):
@@ -91,7 +91,7 @@ _LONGEST_SHARED = 256
 
 @lru_cache(8192)
 def _field_element(name: str) -> str:
-    """The same string object for all objects, which keep it in managedFields."""
+    """Returns the same string object for all objects, because they keep it in managedFields."""
     return f"f:{name}"
 
 
@@ -103,7 +103,7 @@ def item_element(shape: Shape, item: Any) -> str:
 
 
 def shape_of(schema: Mapping[str, Any]) -> Shape:
-    """From a structural schema with its `x-kubernetes-list-type`, `-list-map-keys` and `-map-type`."""
+    """Derives the shape from a structural schema and its `x-kubernetes-list-type`, `-list-map-keys` and `-map-type`."""
     atomic = schema.get("x-kubernetes-map-type") == "atomic"
     properties = schema.get("properties")
     additional = schema.get("additionalProperties")
@@ -153,7 +153,7 @@ _canonical = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def shape_of_type(type_: Struct) -> Shape:
-    """A recursive type has a recursive shape."""
+    """Derives the shape from a Go type. A recursive type has a recursive shape."""
     return _of(type_, {})
 
 
@@ -190,7 +190,7 @@ def _of_field(field: Field, made: dict[Struct, Shape]) -> Shape:
 
 
 def _keys(field: Field) -> dict[str, Any]:
-    """The keys, with the defaults of keys that are left out."""
+    """The keys, with the defaults for keys that are omitted."""
     items = field.type.items if isinstance(field.type, List) else None
     if not isinstance(items, Struct):
         return {}

@@ -1,8 +1,9 @@
 """Strategic merge patch: a merge patch that knows the keys of lists.
 
-Lists of the strategy `merge` are merged item by item, all others replaced; directives in the patch (`$patch`,
-`$setElementOrder/`, `$deleteFromPrimitiveList/`, `$retainKeys`) say more. Pure; arguments are not changed. Raises
-BadDirective for a patch that cannot be carried out. Source: k8s.io/apimachinery `pkg/util/strategicpatch`.
+Lists with the strategy `merge` are merged item by item, and all others are replaced; directives in the patch
+(`$patch`, `$setElementOrder/`, `$deleteFromPrimitiveList/`, `$retainKeys`) change that. Pure; arguments are not
+modified. Raises BadDirective for a patch that cannot be applied. Source: k8s.io/apimachinery
+`pkg/util/strategicpatch`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _NO_FACTS: Mapping[str, Any] = {}
 
 
 class BadDirective(Exception):
-    """`code` is the HTTP status that the server answers with."""
+    """`code` is the HTTP status with which the server responds."""
 
     def __init__(self, message: str, code: int = 500) -> None:
         super().__init__(message)
@@ -29,7 +30,7 @@ class BadDirective(Exception):
 
 
 def strategic_merge(type_: Type | None, live: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """`type_` is that of `live`; None for what has no known fields."""
+    """Merges `patch` into `live`. `type_` is the type of `live`, or None if its fields are unknown."""
     if _PATCH in patch:
         return _directed(patch)
     merged, rest = dict(live), dict(patch)
@@ -49,7 +50,7 @@ def strategic_merge(type_: Type | None, live: Mapping[str, Any], patch: Mapping[
 
 
 def _directed(patch: Mapping[str, Any]) -> dict[str, Any]:
-    """A patch that replaces the map it is for."""
+    """Returns the result of a patch that replaces the whole map."""
     match patch[_PATCH]:
         case "replace":
             return {name: value for name, value in patch.items() if name != _PATCH}
@@ -70,7 +71,7 @@ def _retain(merged: dict[str, Any], patch: dict[str, Any]) -> None:
 
 
 def _set_orders(type_: Type | None, merged: dict[str, Any], patch: dict[str, Any]) -> None:
-    """Merges the lists for which the patch states an order, and removes them from the patch."""
+    """Merges the lists for which the patch specifies an order, and removes them from the patch."""
     for directive in [name for name in patch if name.startswith(_ORDER)]:
         order, name = patch.pop(directive), directive.removeprefix(_ORDER)
         ours, theirs = merged.get(name), patch.pop(name, None)
@@ -123,7 +124,7 @@ def _merged_lists(field: Field | None, live: list[Any], given: list[Any], *, del
 
 
 def _specially(live: list[Any], given: list[Any], key: str) -> tuple[list[Any], list[Any]]:
-    """Carries out the directives that are items of a list."""
+    """Executes the directives among the items of a list."""
     plain, replaces = [], False
     for item in given:
         match item.get(_PATCH):
@@ -142,8 +143,8 @@ def _specially(live: list[Any], given: list[Any], key: str) -> tuple[list[Any], 
 
 
 def _ordered(items: list[Any], order: list[Any], live_order: list[Any], key: str) -> list[Any]:
-    """The items that `order` names as it says, the others as they were; where nothing says which comes first, those
-    that `order` names do.
+    """Sorts the items named in `order` accordingly and keeps the order of the others. Where the relative order is
+    undefined, the items named in `order` come first.
     """
     keys = [_identity(item, key) for item in order]
     was = [_identity(item, key) for item in live_order]
@@ -166,7 +167,7 @@ def _sorted(items: list[Any], order: list[Any], key: str) -> list[Any]:
 
 
 def _check_order(given: list[Any], order: list[Any], key: str) -> None:
-    """The items of a list in the patch must be in the stated order."""
+    """Checks that the items of a list in the patch are in the specified order."""
     if not given or not order:
         return
     keys = [_identity(item, key) for item in order]
@@ -196,8 +197,8 @@ def _find(items: list[Any], value: Any, key: str) -> int | None:
 
 
 def _plain(value: Any) -> Any:
-    """A value of the patch that is taken as it is: without nulls and directives, but for one that the server
-    forgets.
+    """Returns a patch value that has nothing to merge with, without nulls and directives, except for `$retainKeys`,
+    which the server does not remove.
     """
     if isinstance(value, list):
         return [_plain(item) for item in value if _is_plain(item)]
@@ -211,7 +212,7 @@ def _plain(value: Any) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """What only directs a merge is dropped if there is nothing to merge with."""
+    """Whether the value is kept. A map with a `$patch` directive is dropped if there is nothing to merge with."""
     return not (isinstance(value, dict) and _PATCH in value)
 
 
@@ -232,7 +233,7 @@ def _facts(field: Field | None) -> Mapping[str, Any]:
 
 
 def _inner(field: Field | None) -> Type | None:
-    """The type of a field's maps, or of its items."""
+    """The type of the maps in a field, or of its list items."""
     type_: Type | None = field.type if field else None
     while isinstance(type_, (Pointer, List, Map)):
         type_ = type_.to if isinstance(type_, Pointer) else type_.items if isinstance(type_, List) else None
@@ -240,7 +241,7 @@ def _inner(field: Field | None) -> Type | None:
 
 
 def go_text(value: Any) -> str:
-    """As Go prints it."""
+    """Formats a value as Go prints it."""
     if isinstance(value, Mapping):
         return "map[" + " ".join(f"{name}:{go_text(value[name])}" for name in sorted(value)) + "]"
     if isinstance(value, list):
@@ -251,6 +252,6 @@ def go_text(value: Any) -> str:
 
 
 def go_kind(value: Any) -> str:
-    """Go's name for the kind of a decoded JSON value."""
+    """Returns Go's name for the kind of a decoded JSON value."""
     kinds = {bool: "bool", int: "int64", float: "float64", str: "string", list: "slice", dict: "map"}
     return kinds.get(type(value), "invalid")

@@ -1,9 +1,10 @@
-"""Field management: what an update takes from other managers, and server-side apply.
+"""Field management: the fields that an update takes from other managers, and server-side apply.
 
-`updated` and `applied` return the object with its new managedFields; they change no argument. Guaranteed: an
-apply changes exactly the fields it states, removes those it stated before and nobody else owns, and raises
-Conflict where a stated value differs from what another manager owns, unless forced; managedFields' times move
-only for a manager whose set or values changed. Source: KEP-555, k8s.io/apimachinery/pkg/util/managedfields.
+`updated` and `applied` return the object with its new managedFields and do not modify their arguments. Guaranteed: an
+apply sets exactly the fields in its configuration, removes the fields that it applied before and that nobody else
+owns, and raises Conflict if a value differs from one that another manager owns, unless forced; a time in managedFields
+changes only if the fields or values of that manager changed. Source: KEP-555,
+k8s.io/apimachinery/pkg/util/managedfields.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ _BEFORE_APPLY = "before-first-apply"
 
 @dataclass(frozen=True)
 class Writer:
-    """Who writes, when, and in which version and subresource. `resets` says, by the first two elements of a path, which
-    fields this way of writing cannot change. `zero` is an empty object of the kind.
+    """Who writes, when, and in which version and subresource. `resets` lists the fields that this kind of write cannot
+    change, by the first two elements of their paths. `zero` is an empty object of the kind.
     """
 
     manager: str
@@ -63,16 +64,16 @@ class Writer:
 
 
 def updated(shape: Shape, live: Object | None, new: Object, writer: Writer) -> Object:
-    """`new` with the managedFields that follow from writing it over `live` (None: a create)."""
+    """Returns `new` with the managedFields that result from writing it over `live` (None for a create)."""
     managers = _managers_of_request(live, new, writer)
     if not managers and live is not None:
-        # Nobody asked for field management on this object yet: the first apply will.
+        # Fields of this object are not managed yet; the first apply starts that.
         return with_metadata(new, managedFields=None)
     return with_metadata(new, managedFields=written(_after_update(shape, managers, live, new, writer)))
 
 
 def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force: bool) -> Object:
-    """`live` after applying `config`. Raises Conflict naming managers and fields."""
+    """Returns `live` after applying `config`. Raises a Conflict that names managers and fields."""
     managers = read_managers(live)
     if not managers and live["metadata"].get("uid"):
         managers = _after_update(
@@ -127,7 +128,9 @@ def _after_update(
 
 
 def _managers_of_request(live: Object | None, new: Object, writer: Writer) -> Managers:
-    """An update of the object itself may edit managedFields, or reset them by a list with one empty entry."""
+    """Returns the managers before the write. An update of the object itself may edit managedFields, or reset them with
+    a list of one empty entry.
+    """
     if not writer.subresource:
         if new["metadata"].get("managedFields") == [{}]:
             return {}
@@ -161,7 +164,7 @@ def _owning(managers: Managers) -> Managers:
 
 
 def _capped(managers: Managers) -> Managers:
-    """If there are too many updaters, the oldest are merged into one entry per version."""
+    """Merges the oldest updaters into one entry per version if there are too many."""
     updaters = sorted(
         (manager for manager in managers if manager.operation == "Update"),
         key=lambda manager: managers[manager].time or "",

@@ -1,8 +1,8 @@
-"""The Common Expression Language as Kubernetes speaks it: compiled once, evaluated with variables.
+"""Kubernetes' dialect of the Common Expression Language: expressions are compiled once and evaluated with variables.
 
-The language is Google's implementation (`cel-expr-python`), with the extensions of release 1.36: optionals,
-strings, sets, lists, comprehensions of two variables; Kubernetes' own functions are added here. docs/apiserver.md
-lists what the real server has beyond this.
+The language itself is Google's implementation (`cel-expr-python`), with the extensions of release 1.36: optionals,
+strings, sets, lists and two-variable comprehensions. Kubernetes' own functions are added here. docs/apiserver.md lists
+what is missing compared with the real server.
 """
 
 from kubeshard_apiserver.cel.program import CelError, Program, compile_expression

@@ -1,4 +1,4 @@
-"""IP addresses and networks, without zones and without IPv4 in IPv6, as on the server."""
+"""IP addresses and networks. As on the server, zones and IPv4-mapped IPv6 addresses are not allowed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def is_link_local_unicast(value: dict[str, Any]) -> bool:
 
 
 def is_global_unicast(value: dict[str, Any]) -> bool:
-    """As in Go: private addresses count."""
+    """Whether the address is global unicast as defined by Go, which includes private addresses."""
     address = _address(value)
     other = address.is_unspecified or address.is_loopback or address.is_multicast or address.is_link_local
     return not other and str(address) != "255.255.255.255"

@@ -1,6 +1,6 @@
 """Authorization checks in expressions: `authorizer.group('').resource('pods').check('get').allowed()`.
 
-The request is built step by step in a map; `deciding` sets who decides during the evaluation.
+The request is built step by step in a map; `deciding` sets the function that decides during the evaluation.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from contextvars import ContextVar
 from typing import Any
 
 Decide = Callable[[Mapping[str, Any]], tuple[bool, str]]
-"""Whether a request with these attributes is allowed, and why. They are `verb`, `path`, `group`, `resource`,
-`subresource`, `namespace`, `name`, and `account` (namespace and name) of a service account to ask for instead of the
-user.
+"""Decides whether a request with these attributes is allowed, and why. The attributes are `verb`, `path`, `group`,
+`resource`, `subresource`, `namespace`, `name` and `account`: the namespace and name of a service account to check
+instead of the user.
 """
 
 _DECIDE: ContextVar[Decide] = ContextVar("decide")
@@ -30,12 +30,14 @@ def deciding(decide: Decide) -> Iterator[None]:
 
 
 def authorizer(**request: str) -> dict[str, Any]:
-    """The variable. `request` has the attributes that `authorizer.requestResource` stands for, without its verb."""
+    """Returns the variable `authorizer`. `request` has the attributes of `authorizer.requestResource`, without the
+    verb.
+    """
     return {_MARK: True, "requestResource": {_MARK: True, **request}}
 
 
 def step(field: str) -> Callable[[dict[str, Any], str], dict[str, Any]]:
-    """A function that adds an attribute."""
+    """Returns a function that adds an attribute."""
 
     def with_field(attributes: dict[str, Any], value: str) -> dict[str, Any]:
         return {**_checked(attributes), field: value}

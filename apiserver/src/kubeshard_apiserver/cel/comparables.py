@@ -1,7 +1,7 @@
-"""Quantities and semantic versions, and the comparison that they share.
+"""Quantities and semantic versions, and the comparison functions that they share.
 
-Quantities are exact numbers with a suffix; equal ones are equal however they were written. Source: k8s.io/apimachinery
-`pkg/api/resource`; semver.org 2.0.0.
+Quantities are exact numbers with a suffix; equal quantities compare equal however they are written. Source:
+k8s.io/apimachinery `pkg/api/resource`; semver.org 2.0.0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOOSE = re.compile(r"v?0*(\d+)(?:\.0*(\d+))?(?:\.0*(\d+))?(.*)")
 
 
 def quantity(text: str) -> dict[str, Any]:
-    """Rounded up to the nano, as the server does."""
+    """Parses a quantity, rounding it up to the nearest nano as the server does."""
     found = _FORM.fullmatch(text)
     if found is None:
         raise ValueError(
@@ -101,7 +101,7 @@ def part(version: dict[str, Any], index: int) -> int:
 
 
 def compare(one: dict[str, Any], other: dict[str, Any]) -> int:
-    """-1, 0 or 1. Of two versions, or of two quantities."""
+    """Compares two versions or two quantities. Returns -1, 0 or 1."""
     before, after = (number(one), number(other)) if is_quantity(one) else (_order(one), _order(other))
     return (before > after) - (before < after)
 

@@ -1,7 +1,7 @@
-"""The compiler's errors in the words of the real server, whose compiler differs in three ways.
+"""Compiler errors, worded as on the real server, whose compiler differs in three ways.
 
-It reports errors in the order of the text; it names an unknown variable without the members that were selected; and for
-a method without a matching overload it shows the receiver in front of the arguments.
+It reports errors in the order in which they appear in the expression; it names an unknown variable without the
+selected members; and for a method without a matching overload it shows the receiver before the arguments.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def compiler_words(text: str, expression: str) -> str:
     found = [
         _Problem(int(row), int(column), message.partition("\n | ")[0])
         for row, column, message in _ERROR.findall(text)
-        # Errors that only follow from another one are left out.
+        # Errors that only result from another error are omitted.
         if "'*error*'" not in message
     ]
     if not found:
@@ -59,7 +59,7 @@ def _theirs(problem: _Problem, lines: list[str]) -> _Problem:
 
 
 def _operands(text: str) -> list[str]:
-    """Types, split at the commas outside of brackets."""
+    """Splits a list of types at the commas outside brackets."""
     parts, depth = [""], 0
     for char in text:
         depth += (char in "(<") - (char in ")>")

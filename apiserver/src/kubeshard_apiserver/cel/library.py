@@ -1,8 +1,8 @@
-"""Kubernetes' own functions, as they are declared to the language.
+"""The declarations of Kubernetes' own functions.
 
-Types that Kubernetes adds (Quantity, URL, IP, CIDR, Semver) are maps with one marked entry: the language's
-implementation cannot be given further types. They compare equal as on the real server, but `type()` calls them maps.
-Source: k8s.io/apiserver `pkg/cel/library`.
+Types that Kubernetes adds (Quantity, URL, IP, CIDR, Semver) are maps with one marked entry, because the implementation
+of the language does not support custom types. They compare equal as on the real server, but `type()` returns `map` for
+them. Source: k8s.io/apiserver `pkg/cel/library`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Entry = tuple[str, str, tuple[str, ...], Callable[..., Any]]
 
 @cache
 def functions() -> dict[str, Functions]:
-    """By name. The type `MAP` stands for all types of Kubernetes' own."""
+    """Returns the functions by name. The type `MAP` represents all of Kubernetes' own types."""
     members: list[Entry] = [
         ("isSorted", "BOOL", ("LIST",), lists_and_texts.is_sorted),
         ("sum", "DYN", ("LIST",), lists_and_texts.total),

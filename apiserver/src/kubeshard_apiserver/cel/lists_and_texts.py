@@ -1,7 +1,7 @@
-"""Functions on lists, and regular expressions on texts.
+"""Functions on lists, and regular expressions on strings.
 
-The functions that compare items fail for lists whose items cannot be compared. Patterns are Python's here and RE2's on
-the real server: what both support means the same.
+The functions that compare items fail for lists whose items cannot be compared. Patterns use Python's syntax here and
+RE2's on the real server; whatever both support has the same meaning.
 """
 
 from __future__ import annotations

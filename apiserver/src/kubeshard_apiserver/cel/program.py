@@ -1,10 +1,10 @@
-"""Expressions: compiled with the names that they may use, evaluated with values for them.
+"""Expressions: compiled with the names of the available variables, and evaluated with their values.
 
-Guaranteed: an unknown name, a syntax error and operands that cannot fit are found when compiling; errors carry
-the words of the real server. Values are JSON-able and are not changed. Not guaranteed: what is only known from a
-schema (a field that does not exist); every variable may hold anything.
+Guaranteed: compilation finds unknown names, syntax errors and operands whose types cannot match; errors are worded as
+on the real server. Values are JSON-serializable and are not modified. Not guaranteed: errors that can be found only
+with a schema, such as an unknown field, because a variable may have any value.
 
-Needs cel-expr-python, which the first compilation says.
+Requires cel-expr-python; if it is missing, the first compilation raises an error that says so.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from kubeshard_apiserver.cel.library import EXTENSIONS, Functions, functions
 
 
 class CelError(Exception):
-    """An expression that cannot be compiled or evaluated; the text says why."""
+    """Raised for an expression that cannot be compiled or evaluated; the message says why."""
 
 
 class Program:
-    """`returns` is the type that the expression has whatever the variables hold: `bool`, `string`, `dyn`..."""
+    """`returns` is the static type of the expression, such as `bool`, `string` or `dyn`."""
 
     def __init__(self, expression: str, returns: str, evaluate: Callable[[Mapping[str, Any]], Any]) -> None:
         self.expression = expression
@@ -40,8 +40,8 @@ class Program:
 
 @lru_cache(maxsize=1024)
 def compile_expression(expression: str, names: tuple[str, ...]) -> Program:
-    """`names` are the variables that it may use: `name`, or `name: type` where that is known; a name with dots is
-    that of a member. Raises CelError, or ConfigurationError without the library.
+    """Compiles an expression. `names` are the available variables: `name`, or `name: type` if the type is known; a
+    name with dots denotes a member. Raises CelError, or ConfigurationError if the library is missing.
     """
     compiled, returns = checked(_environment(names), expression)
     error = library().Type.ERROR
@@ -69,7 +69,9 @@ def _environment(names: tuple[str, ...]) -> Any:
 
 
 def environment(variables: Mapping[str, Any], pool: Any = None) -> Any:
-    """`variables` with the library's types; `pool` describes messages among them."""
+    """Returns an environment for compilation. `variables` maps names to the library's types; `pool` describes the
+    message types among them.
+    """
     cel = library()
     config = cel.NewEnvConfigFromYaml(json.dumps({"name": "kubernetes", "extensions": EXTENSIONS}))
     declared = [_declaration(cel, name, overloads) for name, overloads in functions().items()]
@@ -77,7 +79,7 @@ def environment(variables: Mapping[str, Any], pool: Any = None) -> Any:
 
 
 def checked(env: Any, expression: str) -> tuple[Any, str]:
-    """Compiled, with the type of its result. Raises CelError."""
+    """Returns the compiled expression and the type of its result. Raises CelError."""
     try:
         compiled = env.compile(expression)
         return compiled, _type_name(compiled.return_type())
@@ -104,7 +106,7 @@ def _declaration(cel: Any, name: str, overloads: Functions) -> Any:
 
 def library() -> Any:
     try:
-        from cel_expr_python import cel  # type: ignore[import-untyped] # it brings no types
+        from cel_expr_python import cel  # type: ignore[import-untyped] # it is untyped
     except ImportError as error:
         raise ConfigurationError(
             f"CEL expressions need cel-expr-python: {how_to_install('apiserver')} ({error})"
@@ -113,7 +115,7 @@ def library() -> Any:
 
 
 def _type(cel: Any, name: str) -> Any:
-    """Parses the form that `Program.returns` has. An unknown type is `dyn`."""
+    """Parses a type in the form of `Program.returns`. An unknown type is `dyn`."""
     if name.startswith("list(") and name.endswith(")"):
         return cel.Type.List(_type(cel, name[5:-1]))
     if name == "map(string, string)":

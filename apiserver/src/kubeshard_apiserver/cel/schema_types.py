@@ -1,7 +1,7 @@
-"""Types for the compiler, made from a schema: what is known about `self` before there is a value.
+"""Types for the compiler, derived from a schema: what is known about `self` before it has a value.
 
-An object is declared as a protobuf message, which is how the language declares types; the values that are evaluated
-later stay JSON. The items of lists of lists and of maps of lists, which messages cannot express, are `dyn`.
+An object is declared as a protobuf message, which is how the language declares types; the values evaluated later
+remain JSON. Messages cannot express lists of lists or maps of lists, so the items of the inner lists are `dyn`.
 
 Source: k8s.io/apiserver `pkg/cel/common/schemas.go`, `pkg/cel/escaping.go`.
 """
@@ -24,7 +24,7 @@ ROOT: Mapping[str, Schema] = {
     "kind": TEXT,
     "metadata": {"type": "object", "properties": {"name": TEXT, "generateName": TEXT}},
 }
-"""What rules see of every whole object."""
+"""The fields that rules see of every complete object."""
 
 _PACKAGE = "kubeshard"
 _RESERVED = frozenset(
@@ -46,8 +46,8 @@ _WRAPPED = {
 
 
 class _Declared(NamedTuple):
-    """`kind`: `list`, `map`, `message` or the name of a simple type; `of` is the item's type, or the message's
-    name.
+    """`kind` is `list`, `map`, `message` or the name of a simple type; `of` is the type of the items, or the name of
+    the message.
     """
 
     kind: str
@@ -55,7 +55,7 @@ class _Declared(NamedTuple):
 
 
 def escaped(name: str) -> str | None:
-    """A field's name in expressions; None if they cannot name it."""
+    """Returns the name of a field in expressions, or None if expressions cannot refer to it."""
     if not _NAME.fullmatch(name):
         return None
     if name in _RESERVED:
@@ -64,7 +64,7 @@ def escaped(name: str) -> str | None:
 
 
 def members(schema: Schema, *, is_root: bool) -> Mapping[str, Schema]:
-    """The fields of an object that expressions can name."""
+    """The fields of an object that expressions can refer to."""
     properties: Mapping[str, Schema] = schema.get("properties") or {}
     if is_root or schema.get("x-kubernetes-embedded-resource"):
         return {**properties, **ROOT}
@@ -79,13 +79,13 @@ class TypedScope:
         self._loose = partial(_environment_of, schema, is_root=is_root, numbers=False)
 
     def check(self, expression: str, *, optional_old: bool = False) -> str:
-        """The type of its result. Raises CelError."""
+        """Returns the type of the expression's result. Raises CelError."""
         before, after = OPTIONAL if optional_old else ("", "")
         text = f"{before}{expression}{after}"
         try:
             returns = _checked(self._typed, text)
         except CelError as error:
-            # The library's compiler compares numbers of one type only, its evaluator and the real server any.
+            # The library's compiler only compares numbers of one type; its evaluator and the real server compare any.
             if not _MIXED.search(str(error)):
                 raise CelError(_own_words(str(error), optional_old)) from None
             returns = _checked(self._loose(), text)
@@ -98,7 +98,7 @@ _MIXED = re.compile(r"overload for '_[<>]=?_' applied to '\((?:double|int|uint),
 
 
 def _environment_of(schema: Schema, *, is_root: bool, numbers: bool = True) -> Any:
-    """`numbers`: whether they have types of their own."""
+    """`numbers` says whether the numeric types are distinct."""
     messages = _Messages(numbers)
     declared = messages.declare(schema, is_root=is_root)
     if declared is None:
@@ -123,7 +123,7 @@ def _own_words(text: str, optional_old: bool) -> str:
 
 
 OPTIONAL = ("[has_old_ ? optional.of(old_self_) : optional.none()].map(oldSelf,\n", "\n)")
-"""Around an expression to which `oldSelf` is an optional value: a list of its one result."""
+"""Wraps an expression so that `oldSelf` is an optional value. The result is a list with the expression's result."""
 
 
 class _Messages:
@@ -145,7 +145,7 @@ class _Messages:
         return pool
 
     def declare(self, schema: Schema, *, is_root: bool = False) -> _Declared | None:
-        """None for a part that expressions cannot see."""
+        """Declares the type of a schema. Returns None for a part that is not visible to expressions."""
         if schema.get("x-kubernetes-int-or-string"):
             return _Declared("dyn")
         match schema.get("type"):
@@ -185,7 +185,7 @@ class _Messages:
             value = entry.field.add(name="value", number=2, label=kinds.LABEL_OPTIONAL)
             _set_type(kinds, value, declared.of)
             field.type = kinds.TYPE_MESSAGE
-            # The name of an entry has to follow from that of its field.
+            # The name of the entry type must be derived from the name of the field.
             entry.name = "".join(part[:1].upper() + part[1:] for part in name.split("_")) + "Entry"
             field.type_name = f".{_PACKAGE}.{message.name}.{entry.name}"
         else:
@@ -193,7 +193,7 @@ class _Messages:
 
 
 def _number(index: int) -> int:
-    """Of a field. Some are not for users."""
+    """Returns the number of a field. Some numbers are reserved."""
     return index + 1 if index < 18_999 else index + 1001
 
 
@@ -222,7 +222,7 @@ def _type_of(declared: _Declared) -> Any:
 
 
 def timestamp(seconds: int, nanos: int) -> Any:
-    """As a value that may stand anywhere in a variable."""
+    """Returns a timestamp that may appear anywhere in the value of a variable."""
     return _protobuf().timestamp(seconds=seconds, nanos=nanos)
 
 
@@ -241,7 +241,7 @@ class _Protobuf(NamedTuple):
 @cache
 def _protobuf() -> _Protobuf:
     try:
-        from google.protobuf import (  # type: ignore[import-untyped,unused-ignore] # no types, or an extra
+        from google.protobuf import (  # type: ignore[import-untyped,unused-ignore] # untyped, or not installed
             any_pb2,
             descriptor_pb2,
             descriptor_pool,

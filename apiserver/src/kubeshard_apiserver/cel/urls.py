@@ -14,7 +14,7 @@ def url(text: str) -> dict[str, Any]:
         raise ValueError(
             f'URL parse error during conversion from string: parse "{text}": invalid URI for request'
         )
-    _ = parts.port  # raises for what is not a port
+    _ = parts.port  # raises if it is not a port
     return {_MARK: text}
 
 

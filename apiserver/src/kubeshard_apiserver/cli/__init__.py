@@ -1,4 +1,4 @@
-"""The command `kubeshard apiserver`, part of kubeshard's command line once this distribution is installed.
+"""The command `kubeshard apiserver`, available in kubeshard's command line once this distribution is installed.
 
-`command` is what `--help` needs and imports nothing of the server; `run` runs the server.
+`command` defines the options for `--help` without importing the server; `run` runs the server.
 """

@@ -14,7 +14,7 @@ DEFAULT_PORT = 6443
 
 
 def _a_number(_context: click.Context, _option: click.Parameter, value: float) -> float:
-    """NaN is in every range."""
+    """Rejects NaN, which passes every range check."""
     if value != value:
         raise click.BadParameter("is not a number")
     return value
@@ -25,10 +25,10 @@ def _a_number(_context: click.Context, _option: click.Parameter, value: float) -
     short_help="Run a Kubernetes API server on this machine.",
     examples=(
         "kubeshard apiserver",
-        "# in another terminal, as it prints",
+        "# in another terminal, as printed",
         "export KUBECONFIG=~/.kube/kubeshard",
         "kubectl create deployment web --image=nginx --replicas=3",
-        "# a server that remembers, beside the first one",
+        "# a second server that keeps its data",
         "kubeshard apiserver --port 0 --data cluster --kubeconfig cluster.yaml",
     ),
 )
@@ -37,14 +37,14 @@ def _a_number(_context: click.Context, _option: click.Parameter, value: float) -
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Where to write the administrator's kubeconfig (default: kubeconfig in the data folder, or "
-    "~/.kube/kubeshard). One of another cluster, or of a server that runs, is not overwritten.",
+    "~/.kube/kubeshard). A kubeconfig of another cluster or of a running server is not overwritten.",
 )
 @click.option(
     "--host",
     metavar="ADDRESS",
     default="127.0.0.1",
     show_default=True,
-    help="The address to listen on. Others than this machine's loopback let the network in.",
+    help="The address to listen on. Any address but loopback exposes the server to the network.",
 )
 @click.option(
     "--port",
@@ -52,20 +52,20 @@ def _a_number(_context: click.Context, _option: click.Parameter, value: float) -
     type=click.IntRange(0, 65535),
     default=DEFAULT_PORT,
     show_default=True,
-    help="0 picks a free one.",
+    help="The port to listen on; 0 picks a free one.",
 )
 @click.option(
     "--data",
     metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep everything there: objects, tokens, keys (default: in memory, gone at the end).",
+    help="Keep objects, tokens and keys in this folder (default: in memory, lost on exit).",
 )
 @click.option(
     "--no-controllers",
     is_flag=True,
-    help="Leave what is written as it is: collect no garbage, empty no namespace, expire no Event, make no pod.",
+    help="Run no controllers: no garbage collection, namespace deletion, Event expiry or pods.",
 )
-@click.option("--no-pods", is_flag=True, help="Give workloads no pods that pretend to run.")
+@click.option("--no-pods", is_flag=True, help="Do not create simulated pods for workloads.")
 @click.option(
     "--ready-after",
     metavar="SECONDS",
@@ -73,9 +73,11 @@ def _a_number(_context: click.Context, _option: click.Parameter, value: float) -
     callback=_a_number,
     default=1.0,
     show_default=True,
-    help="How long a pretended pod takes to become ready.",
+    help="How long a simulated pod takes to become ready.",
 )
-@click.option("--allow-all", is_flag=True, help="No RBAC: whoever has credentials may do everything.")
+@click.option(
+    "--allow-all", is_flag=True, help="Disable RBAC: anyone with valid credentials may do everything."
+)
 @log_options
 @version_option
 def apiserver(
@@ -88,18 +90,18 @@ def apiserver(
     ready_after: float,
     allow_all: bool,
 ) -> None:
-    """Run a Kubernetes API server: no etcd, no containers, ready at once.
+    """Run a Kubernetes API server: no etcd, no containers, ready in an instant.
 
-    It behaves as kube-apiserver does, with the controllers of a cluster and
-    pods that pretend to run, so that an operator, kubectl and tests find what they expect. Tokens and keys
-    are random, new at every start unless there is a data folder. The first Ctrl-C stops it in order.
+    It behaves like kube-apiserver, and includes the controllers of a cluster and simulated pods, so that operators,
+    kubectl and tests work as usual. Tokens and keys are random, and new at every start unless there is a data folder.
+    The first Ctrl-C shuts it down gracefully.
     """
     from kubeshard_apiserver.cli.run import Options, run
 
     if not is_loopback(host):
         click.secho(
-            f"WARNING: listening on {host or 'all addresses'}: everybody who can reach this machine can reach this "
-            "server, and whoever has the kubeconfig owns it",
+            f"WARNING: listening on {host or 'all addresses'}: anyone who can reach this machine can reach this "
+            "server, and anyone with the kubeconfig has full control of it",
             fg="red",
             bold=True,
             err=True,

@@ -1,4 +1,4 @@
-"""What `kubeshard apiserver` runs on, from its start to its end."""
+"""Runs `kubeshard apiserver` from startup to shutdown."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from kubeshard_apiserver.serving.credentials import CLUSTER
 from kubeshard_apiserver.serving.embedded import EmbeddedServer
 
 _ANSWERS_WITHIN = 3.0
-"""Seconds in which a server on this machine answers, if it is alive."""
+"""The seconds within which a running server on this machine responds."""
 
 
 class Options(NamedTuple):
-    """The options of the command line."""
+    """The command-line options."""
 
     kubeconfig: Path | None
     host: str
@@ -43,7 +43,9 @@ class Options(NamedTuple):
 
 
 def run(options: Options) -> None:
-    """Until the first Ctrl-C or SIGTERM; the second one ends the process at once. Raises ConfigurationError."""
+    """Runs the server until the first Ctrl-C or SIGTERM; the second one ends the process immediately. Raises
+    ConfigurationError.
+    """
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_run(options))
 
@@ -53,7 +55,7 @@ async def _run(options: Options) -> None:
     _on_signals(stopping)
     path = options.kubeconfig or _default_kubeconfig(options.data)
     if _is_written(path) and (options.kubeconfig or options.data is None):
-        await _refuse_to_lead_away(path)  # a data folder knows itself whether it is in use
+        await _refuse_to_lead_away(path)  # a data folder has its own lock
     async with AsyncExitStack() as stack:
         served = await _listening(options, stack)
         served.write_kubeconfig(path)
@@ -91,31 +93,31 @@ async def _listening(options: Options, stack: AsyncExitStack) -> EmbeddedServer:
         cause = error.__cause__
         if isinstance(cause, ListenError) and cause.errno == errno.EADDRINUSE:
             raise ConfigurationError(
-                f"{error}; name another port with --port (0 picks a free one)"
+                f"{error}; choose another port with --port (0 picks a free one)"
             ) from error
         raise
 
 
 def _spare_the_collector() -> None:
-    """API objects have no cycles, and there may be many: Python's collector should not traverse all of them because a
-    list or a burst of writes has made some more.
+    """Keeps Python's garbage collector from traversing all API objects whenever a list or a burst of writes creates
+    more. API objects have no reference cycles, and there may be many of them.
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
 
 def _welcome(url: str, path: Path, options: Options) -> str:
-    kept = f"Everything is kept in {options.data}." if options.data else "Everything is gone when it ends."
+    kept = f"Its data is kept in {options.data}." if options.data else "Its data is lost when it stops."
     return (
-        f"The API server listens on {url}. {kept} Ctrl-C ends it.\n\n"
+        f"The API server is listening on {url}. {kept} Press Ctrl-C to stop it.\n\n"
         f"    export KUBECONFIG={shlex.quote(str(path.absolute()))}\n"
         "    kubectl get namespaces\n"
     )
 
 
 def _is_written(path: Path) -> bool:
-    """By this command. Raises ConfigurationError where somebody else has written: who says
-    `--kubeconfig ~/.kube/config` means well, and would lose the way to their clusters.
+    """Whether this command has written the file. Raises ConfigurationError if it belongs to somebody else: a user who
+    passes `--kubeconfig ~/.kube/config` would lose access to their clusters.
     """
     if not path.is_file() or not path.stat().st_size:
         return False
@@ -126,14 +128,15 @@ def _is_written(path: Path) -> bool:
         ours = False
     if not ours:
         raise ConfigurationError(
-            f"{path} was not written by this command and is not overwritten; name another file with --kubeconfig"
+            f"{path} was not written by this command and is not overwritten; choose another file with --kubeconfig"
         )
     return True
 
 
 async def _refuse_to_lead_away(path: Path) -> None:
-    """Shells that use the file would talk to another server from one command to the next. Only the server that
-    wrote it has a certificate that its authority signed: another one on that port is no reason to refuse.
+    """Raises ConfigurationError if the server of an existing kubeconfig is still running, because shells that use the
+    file would suddenly talk to another server. Only the server that wrote the file has a certificate signed by its
+    authority; a different server on that port does not matter.
     """
     try:
         config = await load_config(path)
@@ -147,7 +150,7 @@ async def _refuse_to_lead_away(path: Path) -> None:
     finally:
         await transport.close()
     raise ConfigurationError(
-        f"{path} belongs to the server at {config.server}, which is running; name another file with --kubeconfig "
+        f"{path} belongs to the server at {config.server}, which is running; choose another file with --kubeconfig "
         "(and another port with --port)"
     )
 
@@ -157,13 +160,13 @@ def _default_kubeconfig(data: Path | None) -> Path:
         return data / "kubeconfig"
     folder = home()
     if folder is None:
-        raise ConfigurationError("there is no home directory to write a kubeconfig to: say --kubeconfig FILE")
+        raise ConfigurationError("there is no home directory to write a kubeconfig to; use --kubeconfig FILE")
     path = folder / ".kube" / "kubeshard"
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(
-            f"cannot make {path.parent}: {error.strerror}; say --kubeconfig FILE"
+            f"cannot create {path.parent}: {error.strerror}; use --kubeconfig FILE"
         ) from error
     return path
 

@@ -1,7 +1,7 @@
-"""The HTTP face of the model: paths, verbs, content types, discovery and streams.
+"""The HTTP front end of the model: paths, verbs, content types, discovery and streams.
 
-`Front` turns one request into one reply and knows nothing of connections; `app` puts it under an ASGI server,
-`memory` under a client in the same process. No rule about objects lives here.
+`Front` turns a request into a reply and is independent of connections; `app` connects it to an ASGI server, and
+`memory` to a client in the same process. This package contains no rules about objects.
 """
 
 from kubeshard_apiserver.front.app import ApiServerApp

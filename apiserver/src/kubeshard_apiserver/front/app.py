@@ -1,7 +1,7 @@
 """The front as an ASGI application, for uvicorn or any other server.
 
-Guaranteed: a watch ends when its client goes away, and as if its time were over when the application is stopped;
-a body beyond the limit is refused without being kept.
+Guaranteed: a watch ends when its client disconnects; when the application is stopped, watches end as if they had timed
+out; a body over the size limit is rejected without being buffered.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Send = Callable[[Any], Awaitable[None]]
 
 
 class ApiServerApp:
-    """One ASGI application over one server, or one front."""
+    """An ASGI application for a server or a front."""
 
     def __init__(self, server: ApiServer | Front) -> None:
         self._front = server if isinstance(server, Front) else Front(server)
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
-        """Ends all watches, and later ones as they begin. Call it on the event loop of the server."""
+        """Ends all watches, and later ones as soon as they start. Call it on the event loop of the server."""
         self._stopped.set()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -51,7 +51,9 @@ class ApiServerApp:
             await self._send_stream(reply.stream, receive, send)
 
     async def _send_stream(self, stream: AsyncGenerator[bytes, None], receive: Receive, send: Send) -> None:
-        """`send` waits for a slow client; a client that has gone, or a stop, ends the stream."""
+        """Sends a stream. `send` waits for a slow client; the stream ends if the client disconnects or the application
+        is stopped.
+        """
 
         async def pump() -> None:
             async for chunk in stream:
@@ -92,13 +94,15 @@ def _peer(scope: Mapping[str, Any]) -> Peer:
 
 
 def _header_value(text: str) -> bytes:
-    """It may contain text from users, which must not begin another header."""
+    """Encodes a header value. It may contain text from users, which must not start a new header."""
     clean = text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
     return clean.encode("latin-1", "replace")
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """None if the client has gone. A body beyond the limit is cut off just after it."""
+    """Reads the body; returns None if the client has disconnected. A body over the size limit is truncated just beyond
+    it.
+    """
     parts: list[bytes] = []
     size = 0
     while True:

@@ -1,4 +1,4 @@
-"""What a request wants to do, in the words of authorization. Source: k8s.io/apiserver `endpoints/request`."""
+"""The authorization attributes of a request. Source: k8s.io/apiserver `endpoints/request`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _NO_SEGMENTS = (".", "..")
 
 
 def attributes_of(request: Request, path: ResourcePath | None) -> Attributes:
-    """`path` is None for a path that the front does not treat as a resource; it may still name one."""
+    """Returns the attributes of a request. `path` is None if the front does not treat the path as a resource, although
+    it may still name one.
+    """
     path = path or _long_path(request.path)
     if path is None:
         return Attributes(request.method.lower(), unquote(request.path))
@@ -44,7 +46,7 @@ def attributes_of(request: Request, path: ResourcePath | None) -> Attributes:
 
 
 def _selected_name(request: Request) -> str:
-    """A list of one named object is authorized by its name, too."""
+    """Returns the name that a list is restricted to, because such a list is authorized by name as well."""
     text = request.query.get("fieldSelector", "")
     if "metadata.name" not in text:
         return ""
@@ -60,7 +62,9 @@ def _selected_name(request: Request) -> str:
 
 
 def _long_path(path: str) -> ResourcePath | None:
-    """What follows a subresource is not interpreted: `/api/v1/nodes/a/proxy/b/c`."""
+    """Reads a path that continues after the subresource, such as `/api/v1/nodes/a/proxy/b/c`. The rest is not
+    interpreted.
+    """
     match unquote(path).strip("/").split("/"):
         case ["api", version, *rest]:
             group = ""

@@ -1,7 +1,7 @@
-"""Which kinds are served: discovery, in its plain form (APIGroupList, APIResourceList) and in the aggregated
-one (KEP-3352), with which a client needs two requests instead of forty.
+"""Discovery of the served kinds, in the plain form (APIGroupList, APIResourceList) and in the aggregated form
+(KEP-3352), with which a client needs two requests instead of forty.
 
-Custom groups come after the built-in ones, by name; their versions by how mature they are. Not covered:
+Custom groups come after the built-in ones and are sorted by name; their versions are sorted by maturity. Not covered:
 APIServices of other servers, and deprecation.
 """
 
@@ -29,7 +29,7 @@ class Listed(NamedTuple):
 
 
 def discovery(registry: Registry, path: str) -> dict[str, Any] | None:
-    """The plain document at this path, or None."""
+    """Returns the plain document at this path, or None."""
     match path.strip("/").split("/"):
         case ["api"]:
             return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
@@ -46,7 +46,7 @@ def discovery(registry: Registry, path: str) -> dict[str, Any] | None:
 
 
 def aggregated_discovery(registry: Registry, path: str) -> dict[str, Any] | None:
-    """The aggregated document at this path, or None where there is only a plain one."""
+    """Returns the aggregated document at this path, or None if there is only a plain one."""
     match path.strip("/"):
         case "api":
             groups = [""]
@@ -102,7 +102,7 @@ def _custom_subresource(resource: Resource, name: str) -> Entry:
 
 
 def _storage_version_hash(registry: Registry, resource: Resource) -> str:
-    """Empty for resources that are not stored. A definition adds its storage version first."""
+    """Returns an empty string for resources that are not stored. A definition adds its storage version first."""
     if not resource.strategy.is_custom:
         return ""
     stored = next(one.kind for one in registry if one.group_resource == resource.group_resource)
@@ -121,7 +121,7 @@ def _versions(registry: Registry, group: str) -> list[str]:
 
 
 def _maturity(version: str) -> tuple[Any, ...]:
-    """Stable before beta before alpha, then the newest, then what has no such name."""
+    """The sort key of a version: stable before beta before alpha, newest first, and names of any other form last."""
     found = _VERSION.match(version)
     if found is None:
         return (3, version)
@@ -174,7 +174,7 @@ def _plain(entry: Entry) -> dict[str, Any]:
 
 
 def _version(registry: Registry, group: str, version: str) -> dict[str, Any]:
-    # Built-in kinds leave the group and version of their own to the reader.
+    # Built-in kinds omit the group and version if they are those of the list.
     own = ("", "") if registry.is_builtin(group) else (group, version)
     return {
         "version": version,

@@ -24,7 +24,7 @@ VERSION = {
     "compiler": "",
     "platform": "",
 }
-"""The release whose behaviour is claimed."""
+"""The Kubernetes release whose behaviour the server implements."""
 
 
 def partial(obj: Object, version: str = "v1") -> Object:
@@ -45,8 +45,8 @@ def partial_list(page: Page, version: str) -> dict[str, Any]:
 
 
 def list_document(resource: Resource, page: Page, *, encoded: bool = False) -> dict[str, Any]:
-    """`encoded`: for JSON, which items may be already. That saves a copy of each, and with them passes of Python's
-    collector over everything that is stored.
+    """Returns the document of a list. With `encoded`, items may already be encoded as JSON. This saves a copy of each
+    item, and thereby passes of Python's garbage collector over all stored objects.
     """
     kind = resource.kind
     items: Sequence[Any] = page.items

@@ -1,6 +1,6 @@
-"""Fields that a body contains twice: the last one counts, and the client is warned.
+"""Duplicate fields in a body: the last one wins, and the client gets a warning.
 
-For a body without duplicates this costs one search for what looks like a key. Source: sigs.k8s.io/json,
+A body without duplicates costs only one search for text that looks like a key. Source: sigs.k8s.io/json,
 sigs.k8s.io/yaml.
 """
 
@@ -18,7 +18,7 @@ _KEY = re.compile(rb'"\s*:')
 
 
 def duplicates_in_json(body: bytes, document: Any, *, is_json_patch: bool = False) -> Duplicates:
-    """`document` is the body, decoded."""
+    """`document` is the decoded body."""
     if len(_KEY.findall(body)) == _keys(document):
         return NO_DUPLICATES
     paths = list(dict.fromkeys(_repeated(json.loads(body, object_pairs_hook=_Pairs), "")))
@@ -29,7 +29,7 @@ def duplicates_in_json(body: bytes, document: Any, *, is_json_patch: bool = Fals
 
 
 def duplicates_in_yaml(repeated: list[Repeated]) -> Duplicates:
-    """They are reported with their lines."""
+    """Reports duplicate keys with their lines."""
     told = [f"line {line}: key {key} already set in map" for line, key in repeated]
     return Duplicates(tuple(told), "\n  ".join(("yaml: unmarshal errors:", *told)) if told else "")
 
@@ -69,7 +69,7 @@ def _repeated(node: Any, path: str) -> Iterator[str]:
 
 
 def _patched(paths: list[str], operations: Any) -> Iterator[str]:
-    """Where the values of operations end up."""
+    """Yields the paths in the object at which the duplicates in the values of operations end up."""
     for path in paths:
         found = re.fullmatch(r"\[(\d+)\]\.value\.(.+)", path, re.S)
         if (

@@ -1,6 +1,6 @@
 """The gate: authentication and authorization of a request.
 
-The front asks it once for every request, before anything else happens.
+The front calls it once for every request, before anything else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kubeshard_apiserver.model import EVERY_RIGHT, Rights
 
 @dataclass(frozen=True)
 class Peer:
-    """What is known of the client from its connection. `certificate` is its verified certificate, in DER."""
+    """What the connection reveals about the client. `certificate` is its verified certificate, in DER."""
 
     certificate: bytes = b""
 
@@ -27,7 +27,7 @@ UNKNOWN = Peer()
 class Gate(Protocol):
     @property
     def rights(self) -> Rights:
-        """Decides, in the course of a request, what its user may do."""
+        """Decides what the user may do, while the request is being processed."""
         ...
 
     def enter(self, request: Request, attributes: Attributes, peer: Peer) -> User:
@@ -36,7 +36,7 @@ class Gate(Protocol):
 
 
 class Open:
-    """Every client is the administrator: for tests in one process."""
+    """A gate that treats every client as the administrator; for tests in one process."""
 
     rights = EVERY_RIGHT
 

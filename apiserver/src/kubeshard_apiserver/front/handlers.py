@@ -1,8 +1,8 @@
-"""One request in, one reply out.
+"""Turns a request into a reply.
 
-Guaranteed: whatever a request contains and whatever breaks, the reply is one that an API server gives: an object, a
-Status with the right code and reason, or a stream. No reply reveals a write that a crash could still undo
-(`Store.settled`).
+Guaranteed: whatever a request contains and whatever fails, the reply is one that an API server would send: an object,
+a Status with the right code and reason, or a stream. No reply reveals a write that a crash could still undo (see
+`Store.settled`).
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ _LONGEST_AUDIT_ID = 64
 
 
 class Front:
-    """Belongs to the event loop on which its server writes. `aside` runs the work for large bodies, so that other
-    requests are answered meanwhile (default: in place).
+    """The request handler of a server, bound to the event loop on which the server writes. `aside` runs the processing
+    of large bodies, so that other requests can be answered meanwhile (by default it runs in place).
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class Front:
         self.metrics = Metrics(server)
 
     async def reply(self, request: HttpRequest, peer: Peer = UNKNOWN) -> Reply:
-        """Never raises: a mistake of ours is a 500 with a Status, and a traceback in the log. Neither does the
-        stream of the reply, which such a mistake ends with an ERROR.
+        """Replies to a request. Never raises: an internal error results in a 500 with a Status, and a traceback in the
+        log. The stream of the reply does not raise either; an internal error ends it with an ERROR.
         """
         try:
             return await self._answer(request, peer)
@@ -108,7 +108,7 @@ class Front:
     async def _streamed(
         self, read: Request, request: HttpRequest, stream: AsyncGenerator[bytes, None]
     ) -> AsyncGenerator[bytes, None]:
-        """The same stream, counted for as long as it lasts."""
+        """Yields the stream unchanged, and counts it for as long as it lasts."""
         try:
             async with aclosing(stream):
                 with self.metrics.watching(read):
@@ -191,7 +191,7 @@ class Front:
                 deleting = server.deletions.deleting_collection(target, selected, asked.delete_options())
                 return list_reply(resource, await self._perform(deleting), format_)
             case _:
-                # A replace or patch of custom resources; others are not served here.
+                # A replace or patch of custom resources; other verbs are not routed here.
                 if request.method == "PATCH":
                     request.decode_patch(typed=False)
                 raise bad_request("name must be provided")
@@ -229,7 +229,7 @@ class Front:
 
 
 def _foreseen(error: Exception, request: HttpRequest) -> ApiError:
-    """The reply for the outcome of a request."""
+    """Returns the error to send for an exception."""
     match error:
         case ApiError():
             return error
@@ -245,12 +245,12 @@ def _body(request: Request, resource: Resource) -> dict[str, Any]:
 
 
 def _takes_any_method(path: str) -> bool:
-    """Whether the path is the index of groups or the index of one group."""
+    """Whether the path is the list of groups, or a single group."""
     return path.startswith("/apis") and path.count("/") < 3
 
 
 def _group(path: str) -> str:
-    """Of what looks like a path of the API; no group has the name that all else gets."""
+    """Returns the group in an API path. For any other path it returns the path, which is not the name of a group."""
     parts = path.split("/")
     return (
         ""

@@ -1,12 +1,12 @@
-"""The gate with authentication, impersonation and RBAC, as with `--authorization-mode=RBAC`.
+"""A gate with authentication, impersonation and RBAC, as with `--authorization-mode=RBAC`.
 
     gate = Identity(server, tokens={"secret": ADMINISTRATOR})
     transport = InMemoryTransport(Front(server, gate=gate))
 
-Guaranteed: the order of the real server: authentication, impersonation, authorization, and only then whether the
-resource exists. With `rbac` the cluster has the roles and bindings of a new cluster, aggregated roles are kept up to
-date, and writes of roles and bindings are checked for escalation. Without it every authenticated user may do
-everything, and anonymous requests are refused.
+Guaranteed: requests are checked in the order of the real server: authentication, impersonation, authorization, and
+only then the existence of the resource. With `rbac` the server starts with the default roles and bindings of a new
+cluster, aggregated roles are kept up to date, and writes of roles and bindings are checked for escalation. Without it
+every authenticated user may do everything, and anonymous requests are rejected.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _EXTRA_SPACE = (
 
 
 class Identity:
-    """Implements `Gate`. `tokens`: static ones and their users. `anonymous`: whether requests without
-    credentials are let in, as `system:anonymous`; only with `rbac`. `signing_key`: PEM, to go on taking the
-    ServiceAccount tokens of an earlier start. One server has one of these.
+    """Implements `Gate`. `tokens` maps static tokens to users. `anonymous` says whether requests without credentials
+    are admitted as `system:anonymous`; this requires `rbac`. `signing_key` (PEM) makes ServiceAccount tokens from an
+    earlier start valid again. A server has only one `Identity`.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Identity:
         return user
 
     def _check_write(self, user: User, target: Target, new: Object, old: Object | None) -> None:
-        """An apply or replace that creates needs the right to create, too."""
+        """Checks the rights for a write. An apply or replace that creates an object also needs the right to create."""
         check_no_escalation(self._rbac, user, target, new, old)
         check_signer(self.authorizer, user, target, new, old)
         if old is None and target.name:

@@ -1,11 +1,11 @@
-"""A Transport that calls the front directly: a client and its API server in one process, without a socket.
+"""A Transport that calls the front directly, for a client and its API server in one process, without a socket.
 
     server = ApiServer()
     client = Client(ClusterConfig("http://in-memory"), transport=InMemoryTransport(server))
 
-Guaranteed: requests and answers are the bytes that would go over a connection; `abort` and `close` cut
-streams and refuse what comes after. Every request yields to other tasks once, as a real one would. Timeouts of
-requests do not apply: an answer does not wait for anything.
+Guaranteed: requests and responses are the bytes that would go over a connection; `abort` and `close` cut streams and
+reject later requests. Every request yields to other tasks once, as a real one would. Request timeouts do not apply,
+because a response does not wait for anything.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from kubeshard_apiserver.server import ApiServer
 
 
 class InMemoryTransport:
-    """Implements `kubeshard.runtime.transport.Transport`. `peer`: what a connection would say of this end."""
+    """Implements `kubeshard.runtime.transport.Transport`. `peer` is what a connection would reveal about the client."""
 
     def __init__(self, server: ApiServer | Front, *, peer: Peer = UNKNOWN) -> None:
         self._front = server if isinstance(server, Front) else Front(server)
         self._peer = peer
         self._streams: dict[_Stream, None] = {}
-        """In their order: a set's order is another in every process."""
+        """The open streams in order of creation; the order of a set would differ between processes."""
         self._closed = False
 
     async def request(self, request: HttpRequest) -> HttpResponse:
@@ -60,10 +60,10 @@ class InMemoryTransport:
             await stream.close()
 
     def renew(self, tls: Tls) -> None:
-        """There is nothing to verify."""
+        """Does nothing, because there are no certificates."""
 
     def abort(self) -> None:
-        """Call it on the event loop of the streams."""
+        """Cuts all streams. Call it on their event loop."""
         for stream in tuple(self._streams):
             stream.cut()
 
@@ -110,8 +110,8 @@ class _Stream:
             await self._reply.stream.aclose()
 
     async def _next(self, source: AsyncIterator[bytes]) -> bytes | None:
-        """The next chunk, or None at the end. Raises TransportError when cut, TransportTimeout when idle too
-        long.
+        """Returns the next chunk, or None at the end. Raises TransportError if the stream is cut, and TransportTimeout
+        if it is idle for too long.
         """
         chunk = asyncio.create_task(_chunk(source), name="chunk")
         cut = asyncio.create_task(self._cut.wait(), name="cut")

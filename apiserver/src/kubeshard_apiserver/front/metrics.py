@@ -1,15 +1,15 @@
-"""Numbers about requests and the store, under the names that kube-apiserver gives them.
+"""Metrics of requests and of the store, under the names that kube-apiserver uses.
 
 | metric | |
 |---|---|
 | `apiserver_request_total` | requests by verb, dry run, group, version, resource, subresource, scope and code |
-| `apiserver_request_duration_seconds` | their time to the answer, watches excepted |
-| `apiserver_longrunning_requests` | watches under way |
+| `apiserver_request_duration_seconds` | their response times, except for watches |
+| `apiserver_longrunning_requests` | open watches |
 | `apiserver_resource_objects` | stored objects |
 | `process_*`, `python_info` | of the Prometheus client |
 
-Counting costs a request two dictionary look-ups; the Prometheus client is imported when somebody asks. Label
-values are those of kinds that are served and paths that are known: clients cannot make up new ones.
+Counting a request costs two dictionary look-ups; the Prometheus client is imported on the first scrape. Label values
+come only from served kinds and known paths, so clients cannot create new ones.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _BEFORE_3_0 = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class What(NamedTuple):
-    """The kind of a request: the labels of `apiserver_request_duration_seconds`, in their order."""
+    """The kind of a request: the labels of `apiserver_request_duration_seconds`, in order."""
 
     component: str
     dry_run: str
@@ -94,7 +94,7 @@ class Metrics:
             self._count(what, 200)
 
     def page(self) -> Reply:
-        """All of them, in the text format of Prometheus."""
+        """Returns all metrics in the text format of Prometheus."""
         from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 
         registry = CollectorRegistry()
@@ -107,24 +107,24 @@ class Metrics:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         labels = list(What._fields)
-        total = CounterMetricFamily(
-            "apiserver_request", "Requests by what they asked for.", labels=["code", *labels]
-        )
+        total = CounterMetricFamily("apiserver_request", "Number of requests.", labels=["code", *labels])
         for (what, status), count in self._total.items():
             total.add_metric([str(status), *what], count)
         yield total
         durations = HistogramMetricFamily(
-            "apiserver_request_duration_seconds", "Time to the answer.", labels=labels
+            "apiserver_request_duration_seconds", "Response time of requests.", labels=labels
         )
         for what, seen in self._durations.items():
             durations.add_metric(list(what), list(_cumulated(seen)), seen.sum)
         yield durations
-        running = GaugeMetricFamily("apiserver_longrunning_requests", "Watches under way.", labels=labels)
+        running = GaugeMetricFamily(
+            "apiserver_longrunning_requests", "Number of open watches.", labels=labels
+        )
         for what, count in self._running.items():
             running.add_metric(list(what), count)
         yield running
         stored = GaugeMetricFamily(
-            "apiserver_resource_objects", "Stored objects.", labels=["group", "resource"]
+            "apiserver_resource_objects", "Number of stored objects.", labels=["group", "resource"]
         )
         for resource in sorted({resource.group_resource for resource in self._server.registry}):
             if self._server.store.has(resource):

@@ -1,7 +1,8 @@
-"""The form of an answer: its media type, and whether it has whole objects, their metadata only, or rows of a Table.
+"""The form of a response: its media type, and whether it contains complete objects, only their metadata, or the rows
+of a Table.
 
-JSON and YAML are served. Protobuf is not: the next type that the client accepts is used instead; a client that accepts
-nothing else gets 406.
+JSON and YAML are served. Protobuf is not: the next type that the client accepts is used instead, and a client that
+accepts nothing else gets a 406.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ _LONGEST_KEPT = 512
 
 @dataclass(frozen=True)
 class Format:
-    """`form`: `PartialObjectMetadata` (also of lists), `Table` or, for the object itself, empty; `version` is
-    that of the form. `tables` makes the tables, once it is known of what. `parameters` are said with the
-    media type.
+    """`form` is `PartialObjectMetadata` (or its list), `Table` or, for the object itself, empty; `version` is the
+    version of the form. `tables` creates the tables; it is set once the resource is known. `parameters` are added to
+    the media type.
     """
 
     media_type: str = JSON
@@ -73,7 +74,9 @@ def _negotiated(accept: str) -> Format:
 
 
 def negotiate_discovery(accept: str) -> tuple[Format, bool]:
-    """For a document of discovery; and whether the client takes the aggregated form. Raises ApiError (406)."""
+    """Returns the format for a discovery document, and whether the client accepts the aggregated form. Raises ApiError
+    (406).
+    """
     for media_type, given in _clauses(accept):
         if not given.get("as"):
             return Format(media_type), False
@@ -84,12 +87,12 @@ def negotiate_discovery(accept: str) -> tuple[Format, bool]:
 
 
 def first_of(accept: str, offered: Sequence[str]) -> str | None:
-    """The first offered type in the client's order of preference."""
+    """Returns the offered type that the client prefers."""
     return next((media_type for media_type, _ in _clauses(accept, offered)), None)
 
 
 def _clauses(accept: str, offered: Sequence[str] = _OFFERED) -> Iterator[tuple[str, dict[str, str]]]:
-    """The offered types that the client accepts, in its order of preference, with their parameters."""
+    """Yields the offered types that the client accepts, in its order of preference, with their parameters."""
     for entry in accept.split(","):
         media_type, *parameters = (part.strip() for part in entry.split(";"))
         wanted = JSON if media_type in _ANY else media_type

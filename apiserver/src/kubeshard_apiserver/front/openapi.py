@@ -1,8 +1,8 @@
-"""OpenAPI documents: `/openapi/v3`, with one for each group and version, and `/openapi/v2`.
+"""OpenAPI documents: `/openapi/v3` and a document for each group and version below it, and `/openapi/v2`.
 
 Guaranteed: a document is built on its first request and rebuilt only after its kinds have changed; its hash in the
 index changes with it. The format is JSON; v2 is also served as protobuf, which kubectl needs for its message about an
-unknown kind. A client that accepts neither gets 406.
+unknown kind. A client that accepts neither gets a 406.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kubeshard_apiserver.schema.catalog import RELEASE
 
 _INFO = {"title": "Kubernetes", "version": RELEASE.removeprefix("v").rpartition(".")[0]}
 Built = tuple[Sequence[Resource], str, bytes]
-"""Of which kinds, their hash, the document."""
+"""The kinds of a document, their hash, and the document."""
 
 
 class OpenApi:
@@ -34,10 +34,10 @@ class OpenApi:
         self._registry = registry
         self._built: dict[str, Built] = {}
         self._protobuf = b"", b""
-        """The document in JSON, and in protobuf."""
+        """The v2 document in JSON and in protobuf."""
 
     def reply(self, request: Request) -> Reply:
-        """To a GET below `/openapi/`."""
+        """Replies to a GET below `/openapi/`."""
         path = request.path.strip("/").removeprefix("openapi/")
         if path == "v3":
             return Reply(200, {"content-type": TEXT}, msgspec.json.encode(self.index()))
@@ -69,12 +69,12 @@ class OpenApi:
         }
 
     def document(self, path: str) -> tuple[str, bytes] | None:
-        """Hash and document of `api/v1` or `apis/GROUP/VERSION`; None for what is not served."""
+        """Returns the hash and the document of `api/v1` or `apis/GROUP/VERSION`, or None if it is not served."""
         kinds = self._served().get(path)
         return None if kinds is None else self._document(path, kinds)
 
     def version_2(self) -> tuple[str, bytes]:
-        """Everything in one v2 document."""
+        """Returns the hash and the v2 document, which contains all kinds."""
         kinds = list(self._registry)
         if (built := self._built.get("")) is None or not _same(built[0], kinds):
             documents = [
@@ -84,7 +84,7 @@ class OpenApi:
         return built[1:]
 
     def _in_protobuf(self, document: bytes) -> bytes:
-        """`document` is the v2 form."""
+        """Converts the v2 document to protobuf."""
         if self._protobuf[0] is not document:
             self._protobuf = document, encoded(msgspec.json.decode(document))
         return self._protobuf[1]
@@ -122,7 +122,7 @@ def _same(before: Sequence[Resource], now: Sequence[Resource]) -> bool:
 
 
 def _hash(kinds: Sequence[Resource]) -> str:
-    """A hash of what a document is made of; built-in kinds are identified by their names."""
+    """Returns a hash of the content of a document; built-in kinds are identified by their names."""
     content = [
         (*resource.kind, resource.verbs, sorted(resource.subresources), resource.strategy.schema)
         for resource in kinds

@@ -1,7 +1,7 @@
-"""Paths of OpenAPI 3: what can be done to a kind, and with which parameters. Pure.
+"""Paths of OpenAPI 3: the operations on a kind and their parameters. Pure.
 
-Clients look here for the group, version and kind of an operation and for the names of its parameters
-(`fieldValidation`, above all). Operations have no names of their own, and watches no paths of their own.
+Clients use them to find the group, version and kind of an operation and the names of its parameters (`fieldValidation`
+in particular). Operations have no IDs, and watches have no separate paths.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _BODIES = ("application/json", "application/yaml")
 
 
 def paths_of(resource: Resource, listed: Listed, schema: str) -> dict[str, Any]:
-    """`schema` is the name of that of its objects."""
+    """Returns the paths of a resource. `schema` is the name of the schema of its objects."""
     kind = resource.kind
     root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
     here = f"{root}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"

@@ -1,7 +1,7 @@
-"""The older form of OpenAPI in protobuf, which is how kubectl asks for it. Pure.
+"""OpenAPI v2 in protobuf, the form that kubectl requests. Pure.
 
-`_MESSAGES` has the fields that documents here have, each with its number and type. Source: `OpenAPIv2.proto` of
-gnostic-models.
+`_MESSAGES` contains the fields that occur in our documents, each with its number and type. Source: `OpenAPIv2.proto`
+of gnostic-models.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 MEDIA_TYPES = (MEDIA_TYPE, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
-"""What is answered, and what it was called before."""
+"""The content type of the response, and its former name."""
 
 _PARAMETER = {
     "required": (1, "bool"), "in": (2, "string"), "description": (3, "string"), "name": (4, "string"),
@@ -58,11 +58,11 @@ _EXTENSIONS = {
     "PathItem": 10, "Operation": 13, "BodyParameter": 6, "QueryParameter": 23, "PathParameter": 22, "Response": 5,
     "Schema": 31,
 }  # fmt: skip
-"""Under which number each message has what begins with `x-`."""
+"""The field number of the `x-` extensions in each message."""
 
 
 def encoded(document: Mapping[str, Any]) -> bytes:
-    """What `front.openapi_v2` makes."""
+    """Encodes a document made by `front.openapi_v2`."""
     return _message("Document", document)
 
 
@@ -106,7 +106,7 @@ def _named(name: str, value: bytes) -> bytes:
 
 
 def _any(value: Any) -> bytes:
-    """As YAML, which JSON is."""
+    """Encodes a value as YAML, of which JSON is a subset."""
     return _field(2, msgspec.json.encode(value) + b"\n")
 
 

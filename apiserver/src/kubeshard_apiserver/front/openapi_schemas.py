@@ -1,7 +1,7 @@
 """Schemas of OpenAPI 3: of built-in kinds from their Go types, of custom ones from their definitions. Pure.
 
-They have what clients work with: types, required fields, list types, merge keys and strategies, groups and kinds.
-Built-in kinds have no descriptions and no enumerations, which are Kubernetes' prose.
+They contain what clients use: types, required fields, list types, merge keys and strategies, groups and kinds.
+Built-in kinds have no descriptions and no enumerations, because those are Kubernetes' own prose.
 """
 
 from __future__ import annotations
@@ -62,19 +62,19 @@ _LIST_META: Schema = {
 }
 _API_VERSION = {
     "type": "string",
-    "description": "Group and version of the form in which the object is written.",
+    "description": "The API group and version in which the object is represented.",
 }
-_KIND = {"type": "string", "description": "What the object is."}
+_KIND = {"type": "string", "description": "The kind of the object."}
 
 
 class Schemas:
-    """Collects schemas with all that they refer to, in `by_name`."""
+    """Collects schemas, and all schemas that they refer to, in `by_name`."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, Schema] = {}
 
     def add_kind(self, resource: Resource) -> str:
-        """Adds the schemas of its objects and of their list; returns the name of the former."""
+        """Adds the schemas of the resource's objects and of their list; returns the name of the object schema."""
         kind, custom = resource.kind, resource.strategy.is_custom
         gvk = {"group": kind.group, "kind": kind.kind, "version": kind.version}
         name = custom_name(resource) if custom else self.add_type(_type_name(resource))
@@ -97,16 +97,16 @@ class Schemas:
         return name
 
     def add_type(self, go_type: str) -> str:
-        """Adds the schema of a struct of the catalog."""
+        """Adds the schema of a struct in the catalog."""
         name = _schema_name(go_type)
         if name not in self.by_name:
-            self.by_name[name] = {}  # it may contain itself
+            self.by_name[name] = {}  # the type may be recursive
             said = said_of(go_type)
             self.by_name[name] = self._struct(said)
         return name
 
     def add_common(self, verbs: Collection[str]) -> None:
-        """Adds what requests of all kinds use."""
+        """Adds the schemas that requests for all kinds use."""
         if "patch" in verbs:
             self._plain(PATCH, {"type": "object"})
         if "delete" in verbs:
@@ -158,7 +158,7 @@ class Schemas:
             "kind": _KIND,
             "metadata": {
                 **self._reference(self.add_type("meta.v1.ObjectMeta")),
-                "description": "What every object has.",
+                "description": "The metadata that every object has.",
             },
         }
         return {**schema, "type": "object", "properties": dict(sorted(properties.items()))}
@@ -183,7 +183,7 @@ def _package(name: str) -> str:
 
 
 def _published(schema: Mapping[str, Any]) -> Schema:
-    """The schema of a definition as it is published to clients."""
+    """Returns the schema of a definition as it is published to clients."""
     published = dict(_members(schema))
     if schema.get("x-kubernetes-int-or-string") and "anyOf" not in schema:
         published["anyOf"] = [{"type": "integer"}, {"type": "string"}]

@@ -1,4 +1,4 @@
-"""The older form of OpenAPI, made from documents of the newer one. Pure."""
+"""OpenAPI v2, derived from the documents of v3. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kubeshard_apiserver.schema.catalog import RELEASE
 
 _INFO = {"title": "Kubernetes", "version": RELEASE.removeprefix("v").rpartition(".")[0]}
 _UNKNOWN = ("nullable", "oneOf", "anyOf", "not")
-"""Words that the older form has not."""
+"""Keywords that v2 does not have."""
 _METHODS = ("get", "put", "post", "patch", "delete")
 
 
@@ -45,7 +45,7 @@ def _parameter(parameter: Mapping[str, Any]) -> dict[str, Any]:
 
 def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     older = {word: _member(word, value) for word, value in schema.items() if word not in _UNKNOWN}
-    if "oneOf" in schema:  # a quantity, or an integer that may be a text
+    if "oneOf" in schema:  # a quantity, or an integer or string
         older["type"] = "string"
     if len(older.get("allOf") or ()) == 1 and "$ref" in older["allOf"][0]:
         older |= older.pop("allOf")[0]

@@ -1,5 +1,5 @@
-"""The keys with which others verify ServiceAccount tokens: OpenID Connect Discovery 1.0, as far as the server
-supports it. Source: k8s.io/kubernetes `pkg/serviceaccount/openidmetadata.go`.
+"""The public keys for verifying ServiceAccount tokens: the part of OpenID Connect Discovery 1.0 that the real server
+supports. Source: k8s.io/kubernetes `pkg/serviceaccount/openidmetadata.go`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _KEY_SET = "application/jwk-set+json"
 
 
 def openid_reply(request: Request, path: str, gate: Identity) -> Reply:
-    """Raises ApiError (405, 406), ConfigurationError without the extra."""
+    """Replies to a discovery request. Raises ApiError (405, 406), or ConfigurationError if the extra is missing."""
     if request.method != "GET":
         raise method_not_allowed()
     media_type = JSON if path == CONFIGURATION else _KEY_SET

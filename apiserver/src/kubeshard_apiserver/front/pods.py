@@ -1,7 +1,7 @@
 """Subresources of pods: binding, eviction, logs.
 
-Source: k8s.io/kubernetes `pkg/registry/core/pod/storage`. Not covered: what needs a kubelet: logs of a
-running pod, exec, attach, port-forward, proxy.
+Source: k8s.io/kubernetes `pkg/registry/core/pod/storage`. Not covered, because they need a kubelet: logs of a running
+pod, exec, attach, port-forward and proxy.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def binding(question: Question) -> Steps[Answer]:
 
 
 def eviction(question: Question) -> Steps[Answer]:
-    """A deletion that a PodDisruptionBudget may refuse: TooManyRequests (429)."""
+    """Deletes the pod if its PodDisruptionBudget allows it. Raises TooManyRequests (429) otherwise."""
     target, options, body = yield from _received(question, _EVICTION)
     server, asked = question.server, body.get("deleteOptions") or {}
     pod = server.live(target)
@@ -86,7 +86,7 @@ def eviction(question: Question) -> Steps[Answer]:
 
 
 def _received(question: Question, kind: Kind) -> Steps[tuple[Target, WriteOptions, Object]]:
-    """Admission sees the body, not the pod."""
+    """Decodes the body and admits it: admission sees the body rather than the pod."""
     target, request = question.target, question.request
     if request.method != "POST":
         raise method_not_allowed()
@@ -102,7 +102,7 @@ def _received(question: Question, kind: Kind) -> Steps[tuple[Target, WriteOption
 
 
 def _spend(question: Question, pod: Object, *, dry_run: bool) -> Steps[None]:
-    """Takes one disruption from the budget of the pod, if there is one."""
+    """Takes one disruption from the budget of the pod, if it has one."""
     server, meta = question.server, pod["metadata"]
     budgets = [
         budget
@@ -183,8 +183,8 @@ def _is_ready(pod: Object) -> bool:
 
 
 def log(question: Question) -> Steps[Answer]:
-    """Nothing: no agent is there to be asked. Raises Invalid (400) for a container that is not there, or not
-    said, and NotFound for the node.
+    """Returns nothing, because there is no agent to provide logs. Raises Invalid (400) if the container does not exist
+    or is not specified, and NotFound if the node does not exist.
     """
     if question.request.method != "GET":
         raise method_not_allowed()
@@ -205,7 +205,7 @@ def log(question: Question) -> Steps[Answer]:
 
 
 def attached(question: Question) -> Steps[Answer]:
-    """exec, attach and port-forward are for the node's agent. Raises Invalid (400), NotFound."""
+    """Rejects exec, attach and port-forward, which need the agent on the node. Raises Invalid (400), NotFound."""
     if question.request.method not in ("GET", "POST"):
         raise method_not_allowed()
     pod = question.server.live(question.target)

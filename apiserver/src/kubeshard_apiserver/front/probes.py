@@ -1,7 +1,7 @@
 """`/livez`, `/readyz`, `/healthz`: the health of the server, as a whole and check by check.
 
-Guaranteed: `ok` while writes can be stored; any method is answered, as on the real server. The checks are those that
-have a meaning here, under their real names: `etcd` is the store with its file.
+Guaranteed: `ok` while writes can be stored; every method is accepted, as on the real server. Only the checks that make
+sense here exist, under their real names: `etcd` checks the store and its file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Probes:
         }
 
     def reply(self, request: Request) -> Reply | None:
-        """None for what is not a probe."""
+        """Replies to a probe; returns None for any other request."""
         probe, _, check = request.path.removeprefix("/").partition("/")
         if probe not in _PROBES or not request.path.startswith("/"):
             return None

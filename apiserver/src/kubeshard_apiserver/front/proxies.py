@@ -1,6 +1,7 @@
-"""The subresource `proxy` of pods, services and nodes: the refusals that come before a connection is made.
+"""The subresource `proxy` of pods, services and nodes: the errors that occur before a connection is made.
 
-There is no network behind this server, so none ever is. Source: k8s.io/kubernetes `pkg/registry/core/*/rest`.
+There is no network behind this server, so no connection is ever made. Source: k8s.io/kubernetes
+`pkg/registry/core/*/rest`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def proxied(question: Question) -> Steps[Answer]:
 
 
 def _named(text: str) -> tuple[str, str] | None:
-    """Name and port of `name`, `name:port`, `scheme:name:port`."""
+    """Parses `name`, `name:port` or `scheme:name:port` into name and port."""
     match text.split(":"):
         case [name]:
             return name, ""

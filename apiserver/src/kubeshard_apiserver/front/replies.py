@@ -1,4 +1,4 @@
-"""Replies: objects, documents and refusals, rendered in the requested form."""
+"""Replies: objects, documents and errors, rendered in the requested form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXT = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True)
 class Reply:
-    """`stream` stands in for `body` where the reply arrives piece by piece."""
+    """An HTTP reply. `stream` replaces `body` if the reply is sent in chunks."""
 
     status: int
     headers: Mapping[str, str]
@@ -65,7 +65,7 @@ def refusal(error: ApiError) -> Reply:
 
 
 def warned(reply: Reply, texts: Sequence[str]) -> Reply:
-    """The reply with these warnings added."""
+    """Returns the reply with these warnings added."""
     if not texts:
         return reply
     warnings = tuple(dict.fromkeys((*reply.warnings, *texts)))

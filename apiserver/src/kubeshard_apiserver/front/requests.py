@@ -1,5 +1,5 @@
-"""Reading requests: query parameters become options of verbs, bodies become objects. Raises Invalid for what cannot
-be read.
+"""Parses requests: query parameters become the options of verbs, and bodies become objects. Raises Invalid for a
+request that cannot be parsed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ _VALIDATIONS = ("Ignore", "Strict", "Warn")
 
 
 class Request:
-    """An HTTP request, read: `method`, `path`, `query` (the first of each name), `headers` in lower case."""
+    """A parsed HTTP request: `method`, `path`, `query` (the first value of each name) and `headers` (names in lower
+    case).
+    """
 
     def __init__(self, request: HttpRequest) -> None:
         self.method = request.method
@@ -64,20 +66,20 @@ class Request:
         self.headers = {name.lower(): value for name, value in request.headers.items()}
         self.body = request.body or b""
         self._document: Any = None
-        """The body, once it was read."""
+        """The decoded body, once it has been read."""
         self._repeated: list[Repeated] | None = None
         self._found: Duplicates | None = None
         self._unreadable: Exception | None = None
         self._given = request.headers
         self.warnings: list[str] = []
-        """Warnings of admission for the client, whatever becomes of the request."""
+        """Warnings from admission, which are sent to the client whatever the outcome of the request."""
 
     def every(self, name: str) -> list[str]:
-        """All values of a query parameter."""
+        """Returns all values of a query parameter."""
         return [value for given, value in parse_qsl(self._query, keep_blank_values=True) if given == name]
 
     def header_values(self, name: str) -> list[str]:
-        """All values of a header; `name` is in lower case."""
+        """Returns all values of a header; `name` is in lower case."""
         return [value for given, value in self._given.items() if given.lower() == name]
 
     @property
@@ -90,7 +92,7 @@ class Request:
 
     @property
     def timeout(self) -> float | None:
-        """Of a watch, in seconds; None for none."""
+        """The timeout of a watch in seconds, or None."""
         return _integer(self.query, "timeoutSeconds") or None
 
     def list_options(self) -> ListOptions:
@@ -144,18 +146,20 @@ class Request:
 
     @property
     def is_large(self) -> bool:
-        """Whether the body is so large that reading it would delay others."""
+        """Whether the body is so large that decoding it would delay other requests."""
         return LARGE < len(self.body) <= LARGEST_BODY
 
     def read(self) -> None:
-        """Reads the body before it is needed."""
+        """Decodes the body before it is needed."""
         is_yaml = self.content_type in (YAML, APPLY)
         if is_yaml or self.content_type in (JSON, JSON_PATCH, MERGE, STRATEGIC):
             with contextlib.suppress(msgspec.DecodeError, ValueError, yaml.YAMLError):
                 self._find_duplicates(is_yaml=is_yaml)
 
     def _duplicates(self, *, strict: bool) -> Duplicates:
-        """Raises Invalid (400) for an apply that has some: it is not decoded a second time."""
+        """Returns the duplicate fields. Raises Invalid (400) for a strict apply that has some, because it is not
+        decoded again later.
+        """
         if not self.body or len(self.body) > LARGEST_BODY or self.content_type == PROTOBUF:
             return NO_DUPLICATES
         applies = self.content_type == APPLY
@@ -181,8 +185,8 @@ class Request:
         return self._found or NO_DUPLICATES
 
     def _read(self, *, is_yaml: bool) -> list[Repeated] | None:
-        """Reads the document, once. The keys that YAML has twice; None where it is JSON, which is read much
-        faster, and what most clients send as YAML. Raises ValueError, yaml.YAMLError.
+        """Decodes the document once. Returns the duplicate keys of a YAML document, or None for JSON. Most clients
+        that claim to send YAML send JSON, which is decoded much faster. Raises ValueError, yaml.YAMLError.
         """
         if self._unreadable is not None:
             raise self._unreadable
@@ -204,12 +208,12 @@ class Request:
         return read_yaml(self.body)
 
     def delete_options(self, user: User, rights: Rights) -> DeleteOptions:
-        """From the body, or from the query where there is none."""
+        """Reads the options from the body, or from the query if there is no body."""
         body = self.decode() if self.body else {}
         body = struct("meta.v1.DeleteOptions").decode(body, None, Run("DeleteOptions", "v1"))
         preconditions = body.get("preconditions") or {}
         errors: list[FieldError] = []
-        # Of a request with a body the query says nothing.
+        # The query of a request with a body is ignored.
         query = {} if self.body else self.query
         given = body.get("dryRun") or ([query["dryRun"]] if "dryRun" in query else [])
         dry_run = self._dry_run(errors, *given)
@@ -249,8 +253,8 @@ class Request:
     def decode(
         self, kind: str = "DeleteOptions", api_version: str = "v1", *, typed: bool = True
     ) -> dict[str, Any]:
-        """The body of a create, replace or delete; `kind` and `api_version` are expected. `typed`: whether
-        protobuf has a form for the kind. Raises ApiError (413, 415), Invalid (400).
+        """Decodes the body of a create, replace or delete. `kind` and `api_version` are what the body should contain;
+        `typed` says whether the kind has a protobuf form. Raises ApiError (413, 415), Invalid (400).
         """
         if self.content_type == PROTOBUF and typed:
             return self._decode_protobuf(kind, api_version)
@@ -285,7 +289,7 @@ class Request:
             raise bad_request(f"{of} cannot be handled as a {kind}: {error}") from None
 
     def decode_patch(self, *, typed: bool = True) -> Any:
-        """`typed`: of a kind whose Go type is known."""
+        """Decodes the body of a patch. `typed` says whether the kind has a known Go type."""
         accepted = _TYPED_PATCHES if typed else _PATCHES
         if self.content_type not in accepted:
             raise unsupported_media_type(() if typed else accepted)
@@ -311,25 +315,25 @@ class Request:
         return bool(asked)
 
     def _user_agent(self) -> str:
-        """The manager of requests that do not name one: the program at the beginning of the User-Agent."""
+        """The field manager of requests that do not specify one: the program at the beginning of the User-Agent."""
         program = self.headers.get("user-agent", "").partition("/")[0]
         return program[:_LONGEST_MANAGER] or "unknown"
 
 
 def _split(target: str) -> tuple[str, str]:
-    """Path and query."""
+    """Splits the target into path and query."""
     if target.startswith("/") and not target.startswith("//") and "#" not in target:
         path, _, query = target.partition("?")
         return path, query
     try:
         parts = urlsplit(target)
-    except ValueError:  # no URL: a path that nobody has
+    except ValueError:  # not a URL: treated as an unknown path
         return target, ""
     return parts.path, parts.query
 
 
 def _flag(query: Mapping[str, str], name: str) -> bool:
-    """Whatever is neither "false" nor "0" is true."""
+    """Reads a flag; any value except "false" and "0" is true."""
     return name in query and query[name].lower() not in ("false", "0")
 
 

@@ -1,4 +1,4 @@
-"""Questions about users and their rights: kinds whose objects are answered and not stored.
+"""Reviews of users and their rights: kinds whose objects are answered instead of stored.
 
 Source: k8s.io/kubernetes `pkg/registry/authentication`, `pkg/registry/authorization`.
 """

@@ -1,8 +1,8 @@
-"""What a URL path of the Kubernetes API names, and which methods are served there. Pure.
+"""The resources that URL paths of the Kubernetes API refer to, and the methods served there. Pure.
 
-Built-in kinds are routed: a path without methods is NotFound, another method there is MethodNotAllowed. Custom
-resources have one handler for all, which looks at the verb. Source: k8s.io/apiserver `endpoints/installer.go`,
-k8s.io/apiextensions-apiserver `pkg/apiserver/customresource_handler.go`.
+Paths of built-in kinds are routed: a path without methods results in NotFound, and an unsupported method in
+MethodNotAllowed. All custom resources share one handler, which checks the verb. Source: k8s.io/apiserver
+`endpoints/installer.go`, k8s.io/apiextensions-apiserver `pkg/apiserver/customresource_handler.go`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _DECLARED = ("get", "update", "patch")
 
 
 class ResourcePath(NamedTuple):
-    """`namespace` and `name` are empty where the path has none. `watch`: the old form `/api/v1/watch/...`.
-    `below`: whether the path goes on after the subresource.
+    """A parsed path. `namespace` and `name` are empty if the path has none. `watch` marks the old form
+    `/api/v1/watch/...`. `below` says whether the path continues after the subresource.
     """
 
     group: str
@@ -43,7 +43,7 @@ class ResourcePath(NamedTuple):
 
 
 def resource_path(path: str) -> ResourcePath | None:
-    """None for other paths (discovery documents, health, nonsense)."""
+    """Parses a path. Returns None for other paths (discovery documents, health, nonsense)."""
     return (_read if len(path) <= _LONGEST_KEPT else _read.__wrapped__)(path)
 
 
@@ -75,7 +75,7 @@ def _resource(group: str, version: str, rest: list[str]) -> ResourcePath | None:
 
 
 def check_route(path: ResourcePath, resource: Resource, verb: str, method: str) -> None:
-    """`verb` is the verb of authorization for `method`. Raises NotFound, ApiError (405)."""
+    """Checks that the path is served. `verb` is the authorization verb of `method`. Raises NotFound, ApiError (405)."""
     if resource.strategy.is_custom:
         _check_custom(path, resource, verb)
         return
@@ -87,7 +87,7 @@ def check_route(path: ResourcePath, resource: Resource, verb: str, method: str) 
 
 
 def _served(path: ResourcePath, resource: Resource) -> set[str]:
-    """The methods."""
+    """Returns the methods served at the path."""
     kind, entry = resource.kind, resource.parts.get(path.subresource)
     if path.subresource and (entry is None or path.watch):
         return set()
@@ -117,7 +117,7 @@ def _check_custom(path: ResourcePath, resource: Resource, verb: str) -> None:
 
 
 def is_possible(path: ResourcePath, resource: Resource, verb: str) -> bool:
-    """Whether objects of a custom resource can be at this path; built-in kinds are routed."""
+    """Whether objects of a custom resource can exist at this path; built-in kinds are routed instead."""
     if not resource.strategy.is_custom:
         return True
     if resource.kind.namespaced and not path.namespace:

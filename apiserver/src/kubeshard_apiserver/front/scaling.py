@@ -1,7 +1,7 @@
-"""The subresource `scale`: how many replicas a workload has and should have, as an `autoscaling/v1` Scale.
+"""The subresource `scale`: the current and desired number of replicas of a workload, as an `autoscaling/v1` Scale.
 
-A write changes the replicas of the workload and nothing else, and its manager owns them. Source:
-k8s.io/kubernetes `pkg/registry/apps/*/storage`, k8s.io/apimachinery `util/managedfields/scalehandler.go`.
+A write changes only the replicas of the workload, and its field manager then owns them. Source: k8s.io/kubernetes
+`pkg/registry/apps/*/storage`, k8s.io/apimachinery `util/managedfields/scalehandler.go`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KIND = Kind("autoscaling", "v1", "Scale", "scales")
 
 
 class Scales(Typed):
-    """Not a resource, but the kind of the subresource's body."""
+    """The kind of the subresource's body, which is not itself a resource."""
 
     def __init__(self) -> None:
         Strategy.__init__(self, _KIND, {})
@@ -47,7 +47,9 @@ _BUILT_IN = ScalePaths()
 
 
 def scale(question: Question) -> Steps[Answer]:
-    """Raises Conflict for another resourceVersion or uid than the workload's, Invalid for fewer than none."""
+    """Reads or writes the scale. Raises Conflict if the resourceVersion or the uid differs from the workload's, and
+    Invalid for a negative number of replicas.
+    """
     target, request = question.target, question.request
     match request.method:
         case "GET":
@@ -67,7 +69,7 @@ def scale(question: Question) -> Steps[Answer]:
                 return (yield from _applied(question, patch.body, options))
 
             def wanted_of(live: Object) -> Object:
-                # A custom resource that says nothing yet may be scaled.
+                # A custom resource without a replica count may be scaled.
                 said = with_value(live, _paths(target.resource).spec, _wanted(live, target.resource) or 0)
                 scale = scale_of(said, target.resource)
                 return _received(question, private(patched(scale, patch, _SCALES.type)), options)[0]
@@ -77,7 +79,7 @@ def scale(question: Question) -> Steps[Answer]:
 
 
 def scale_of(obj: Object, resource: Resource) -> Object:
-    """Raises ApiError (500) for a custom resource that does not say how many replicas it wants."""
+    """Returns the Scale of an object. Raises ApiError (500) for a custom resource without a replica count."""
     paths = _paths(resource)
     wanted, there = value_at(obj, paths.spec), value_at(obj, paths.status)
     if wanted is None and resource.strategy.is_custom:
@@ -135,7 +137,7 @@ def _written(
 
 
 def _applied(question: Question, config: Mapping[str, Any], options: WriteOptions) -> Steps[Answer]:
-    """Applies the workload's replicas; conflicts are reported as if all managers had written scales."""
+    """Applies the workload's replicas. Conflicts are reported as if all managers had written through `scale`."""
     target, kind = question.target, question.target.resource.kind
     if target.resource.strategy.is_custom:
         where = f"(/{target.name}; {_KIND.api_version}, Kind={_KIND.kind})"
@@ -191,7 +193,7 @@ def _paths(resource: Resource) -> ScalePaths:
 
 def _selector(given: Mapping[str, Any]) -> LabelSelector:
     if "matchLabels" not in given and "matchExpressions" not in given:
-        # Of a ReplicationController.
+        # The selector of a ReplicationController.
         return LabelSelector(match_labels=given)
     expressions = tuple(
         LabelSelectorRequirement(

@@ -1,6 +1,6 @@
-"""What is not plain storage: kinds that are not stored, and subresources that do something of their own.
+"""Requests beyond plain storage: kinds that are not stored, and subresources with their own behaviour.
 
-A `Special` answers one request as steps, like the verbs of the model. `specials` lists them.
+A `Special` answers a request as steps, like the verbs of the model. `specials` lists them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from kubeshard_apiserver.verbs.deleting import DeleteOptions
 
 
 class Question(NamedTuple):
-    """`request.method` is unchecked: raise `method_not_allowed` for a method that is not served."""
+    """A request to a `Special`. `request.method` is unchecked: raise `method_not_allowed` for a method that is not
+    served.
+    """
 
     server: ApiServer
     gate: Gate
@@ -27,7 +29,7 @@ class Question(NamedTuple):
     user: User
 
     def write_options(self, options_kind: str) -> WriteOptions:
-        """As the request and its user have it."""
+        """Returns the write options of the request and its user."""
         return self.request.write_options(options_kind, self.user, self.gate.rights)
 
     def delete_options(self) -> DeleteOptions:

@@ -1,4 +1,4 @@
-"""Everything that is not plain storage, by kind and by the name of the subresource."""
+"""All requests beyond plain storage, by kind and by the name of the subresource."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kubeshard_apiserver.front.token_requests import token_request
 from kubeshard_apiserver.model import Target
 
 _KINDS: Mapping[GroupResource, Special] = {**REVIEWS, GroupResource("", "bindings"): binding}
-"""Kinds without storage: a create is answered, nothing is kept."""
+"""Kinds without storage: a create is answered, but nothing is stored."""
 
 _SUBRESOURCES: Mapping[str, Special] = {
     "attach": attached,
@@ -27,7 +27,7 @@ _SUBRESOURCES: Mapping[str, Special] = {
     "scale": scale,
     "token": token_request,
 }
-"""Of every resource that declares them. `status` and `finalize` are plain storage."""
+"""The subresources of every resource that declares them. `status` and `finalize` are plain storage."""
 
 
 def special_of(target: Target) -> Special | None:

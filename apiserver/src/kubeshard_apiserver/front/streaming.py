@@ -1,7 +1,7 @@
-"""A watch as bytes: one JSON document per line, until its time is over or it ends in an ERROR.
+"""A watch as bytes: one JSON document per line, until the watch times out or ends with an ERROR.
 
-Guaranteed: the next event is read from the watch only after the client took the last one, so a slow reader slows nobody
-but itself; a bookmark every minute for clients that allow them.
+Guaranteed: the next event is read from the watch only after the client has received the previous one, so a slow reader
+delays only itself; clients that allow bookmarks get one every minute.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from kubeshard_apiserver.verbs.watching import Watch, WatchEvent
 DEFAULT_SECONDS = 1800.0
 BOOKMARK_SECONDS = 60.0
 MOST_KEPT = 1024 * 1024
-"""Bytes of lines that wait for further watchers: those of one turn of the loop, rarely more."""
+"""The maximum size of the lines that are kept for further watchers. Rarely are more than those of one iteration of the
+event loop needed.
+"""
 
 
 async def event_stream(
     watch: Watch, format_: Format, lines: EventLines, *, seconds: float | None, bookmarks: bool
 ) -> AsyncGenerator[bytes, None]:
-    """Chunks of whole lines."""
+    """Yields chunks of complete lines."""
     loop = asyncio.get_running_loop()
     end = loop.time() + (seconds or DEFAULT_SECONDS)
     next_bookmark = loop.time() + BOOKMARK_SECONDS if bookmarks else end
@@ -55,14 +57,14 @@ async def event_stream(
 
 
 def error_line(error: ApiError) -> bytes:
-    """The end of a stream that cannot go on."""
+    """Returns the last line of a stream that cannot continue."""
     return msgspec.json.encode({"type": "ERROR", "object": as_status(error)}) + b"\n"
 
 
 class EventLines:
-    """Makes the line of an event once for all watchers that get it soon after each other.
+    """Encodes the line of an event once for all watchers that get it at about the same time.
 
-    Events are told apart by the identity of their objects, which are never changed and are held here.
+    Events are identified by the identity of their objects, which are never modified and are kept alive here.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,8 @@
-"""Objects as the rows of a Table, the form in which `kubectl get` asks for them.
+"""Objects as the rows of a Table, the form that `kubectl get` requests.
 
-Guaranteed: cells as kube-apiserver prints them at the time of the answer; of each row's object as much as
-`includeObject` asks for; column definitions once per answer, and in a watch with its first event only.
+Guaranteed: cells are as kube-apiserver prints them at the time of the response; each row contains as much of its
+object as `includeObject` requests; a response contains column definitions once, and a watch contains them only in its
+first event.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _INCLUDES = ("", "Metadata", "Object", "None")
 
 
 class Tables:
-    """For one request. `version` is that of the Table: v1 or v1beta1."""
+    """Creates the Tables of one request. `version` is the version of the Table: v1 or v1beta1."""
 
     def __init__(self, printer: Printer, clock: Callable[[], float], version: str, include: str) -> None:
         self._printer = printer
@@ -31,7 +32,7 @@ class Tables:
         self._definitions: list[dict[str, Any]] | None = printer.definitions
 
     def of_object(self, obj: Object) -> dict[str, Any]:
-        """Raises ApiError (400) for an `includeObject` that does not exist, as all of these do."""
+        """Returns the Table of an object. All methods raise ApiError (400) for an unknown `includeObject`."""
         return self._table({"resourceVersion": obj["metadata"].get("resourceVersion", "")}, (obj,))
 
     def of_page(self, page: Page) -> dict[str, Any]:

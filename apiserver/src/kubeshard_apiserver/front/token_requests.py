@@ -1,4 +1,4 @@
-"""`POST .../serviceaccounts/{name}/token`: a token for a while. Source: k8s.io/kubernetes
+"""`POST .../serviceaccounts/{name}/token`: requests for short-lived tokens. Source: k8s.io/kubernetes
 `pkg/registry/core/serviceaccount/storage/token.go`.
 """
 
@@ -39,7 +39,7 @@ _DEFAULT_SECONDS = 3600
 
 
 class TokenRequests(Typed):
-    """Not a resource, but the kind of the subresource's body."""
+    """The kind of the subresource's body, which is not itself a resource."""
 
     def __init__(self) -> None:
         Strategy.__init__(self, _KIND, {})
@@ -89,7 +89,7 @@ def token_request(question: Question) -> Steps[Answer]:
 
 
 def _bound(question: Question, reference: Mapping[str, Any] | None) -> dict[str, Object]:
-    """The objects that the token is bound to, by kind."""
+    """Returns the objects that the token is bound to, by kind."""
     if reference is None:
         return {}
     group, _, version = reference.get("apiVersion", "").rpartition("/")
@@ -135,7 +135,7 @@ def _check_seconds(seconds: int) -> None:
 
 
 def _tokens(question: Question) -> AccountTokens:
-    """With a gate that accepts everything, these tokens are accepted as well."""
+    """Returns the issuer of tokens. A gate that accepts everything accepts these tokens as well."""
     gate = question.gate
     if isinstance(gate, Identity):
         return gate.authentication.account_tokens

@@ -1,9 +1,9 @@
-"""YAML request bodies: JSON's types, the first document only, and no document that costs more than its bytes.
+"""YAML request bodies: only JSON's types, only the first document, and no document that expands far beyond its size.
 
-Guaranteed: one walk of the parser's events makes the document, so that a large body is read once, and keeps no
-second form of it. Nesting beyond `DEEPEST` and aliases that unfold to more than `MOST_NODES` are refused on the
-way (whatever walks the document afterwards would crash on the first, and never end on the second).
-Source: YAML 1.1 as sigs.k8s.io/yaml reads it.
+Guaranteed: the document is built in a single pass over the parser's events, so a large body is read only once and has
+no second representation in memory. Nesting deeper than `DEEPEST` and aliases that expand to more than `MOST_NODES`
+nodes are rejected during the pass. (Otherwise code that walks the document would crash on the former and never finish
+on the latter.) Source: YAML 1.1 as sigs.k8s.io/yaml reads it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NO_KEY = object()
 
 
 class Repeated(NamedTuple):
-    """A key that its map has already: the line of its value, and the key as messages show it."""
+    """A duplicate key in a map: the line of its value, and the key as shown in messages."""
 
     line: int
     key: str
@@ -64,10 +64,11 @@ class _Mapping:
     def __init__(self, anchor: str | None, start: int, line: int) -> None:
         self.document: dict[str, Any] = {}
         self.keys: set[Any] = set()
-        """Texts as they are, other keys with their type: 1 and "1" are two keys."""
+        """The keys so far: strings as they are, and other keys with their type, because 1 and "1" are different keys.
+        """
         self.entries: list[tuple[Any, int]] = []
         self.key: Any = _NO_KEY
-        """Whose value comes next."""
+        """The key whose value comes next."""
         self.merges = False
         self.anchor, self.start, self.line = anchor, start, line
 
@@ -81,8 +82,8 @@ class _Sequence:
 
 
 def read_yaml(body: bytes) -> tuple[Any, list[Repeated]]:
-    """The document, None if there is none, and the keys that it has twice, the last of which counts. Raises
-    yaml.YAMLError with the message of the server.
+    """Returns the document, or None if there is none, and its duplicate keys, the last of which wins. Raises
+    yaml.YAMLError with the server's message.
     """
     loader = None
     try:
@@ -103,9 +104,9 @@ class _Reading:
         self._may_merge = may_merge
         self._open: list[_Mapping | _Sequence] = []
         self._anchors: dict[str, tuple[Any, int]] = {}
-        """What they stand for, and how many nodes it has."""
+        """The values that anchors stand for, and their numbers of nodes."""
         self._entries: dict[int, list[tuple[Any, int]]] = {}
-        """Keys and lines of complete mappings by identity, where there may be merges."""
+        """The keys and lines of complete mappings, by identity; only if there may be merges."""
         self._nodes = 0
         self._repeated: list[Repeated] = []
 
@@ -117,7 +118,7 @@ class _Reading:
             kind = type(event)
             if kind is ScalarEvent:
                 tag = event.tag
-                # Most scalars have no tag, and are quoted or begin like none but texts do.
+                # Most scalars have no tag; a quoted one is always a string.
                 value = event.value if tag is None and not event.implicit[0] else _scalar(event)
                 self._nodes += 1
                 if event.anchor is not None:
@@ -171,7 +172,9 @@ class _Reading:
         return value
 
     def _put(self, value: Any, event: Any, line: int) -> None:
-        """Into the innermost open collection; `event` is the last one of the value, `line` where it begins."""
+        """Adds a value to the innermost open collection. `event` is the last event of the value, and `line` the line
+        on which it begins.
+        """
         into = self._open[-1]
         if isinstance(into, _Sequence):
             into.document.append(value)
@@ -200,7 +203,7 @@ class _Reading:
         into.document[key if type(key) is str else _text_of(key, value)] = value
 
     def _merge(self, into: _Mapping, value: Any, event: Any) -> None:
-        """Where it stands: what comes later counts, be it written here or merged."""
+        """Merges the value at its position: later keys win, whether they are written out or merged."""
         sources = value if isinstance(value, list) and type(event) is SequenceEndEvent else [value]
         if not all(isinstance(source, dict) for source in sources):
             raise yaml.YAMLError("yaml: map merge requires map or sequence of maps as the value")
@@ -224,7 +227,7 @@ def _scalar(event: Any) -> Any:
             raise yaml.YAMLError("yaml: !!binary value contains invalid base64 data") from None
     expected = _TYPES.get(tag.removeprefix(_TAG))
     if expected is None:
-        return text  # of a tag that is nobody's, and of one that says so
+        return text  # an unknown tag, or `!!str`
     value = _plain(text)
     if type(value) is int and expected is float:
         return float(value)
@@ -238,7 +241,7 @@ _TYPES: dict[str, type] = {"int": int, "float": float, "bool": bool, "null": typ
 
 
 def _plain(text: str) -> Any:
-    """Words and numbers of YAML 1.1; a timestamp stays the text it is."""
+    """Resolves the words and numbers of YAML 1.1; a timestamp remains a string."""
     if text[:1] not in _NUMERIC or not text:
         return _WORDS.get(text, text)
     if _is_int(text):
@@ -251,12 +254,12 @@ def _plain(text: str) -> Any:
         return text if number is None else number
     if "n" in text.lower():
         raise yaml.YAMLError(f"json: unsupported value: {'-' if number < 0 else '+'}Inf")
-    return text  # beyond the range
+    return text  # out of range
 
 
 def _whole(digits: str) -> int | float | None:
-    """None for what is none after all."""
-    for base in (0, 8):  # the latter for a leading zero alone
+    """Parses an integer; returns None if the text is not one after all."""
+    for base in (0, 8):  # 8 is for a leading zero without a letter
         try:
             number = int(digits, base)
             return number if -(2**63) <= number < 2**64 else float(number)
@@ -266,7 +269,7 @@ def _whole(digits: str) -> int | float | None:
 
 
 def _text_of(key: Any, value: Any) -> str:
-    """The text of a key, as in JSON."""
+    """Returns the text of a key, as in JSON."""
     if isinstance(key, bool):
         return "true" if key else "false"
     if isinstance(key, int | float):
@@ -280,7 +283,7 @@ def _shown(key: Any) -> str:
 
 
 def _line(error: yaml.MarkedYAMLError) -> str:
-    """Counted from 0, as the server does, except where a token was not even made."""
+    """Returns the line of an error. Lines count from 0, as on the server, except for errors of the scanner."""
     mark = error.problem_mark or error.context_mark
     line = 0 if mark is None or not mark.line else mark.line + isinstance(error, ScannerError)
     return f"line {line}: " if line else ""

@@ -1,7 +1,7 @@
-"""The file: SQLite with a write-ahead log, one process at a time.
+"""The database file: SQLite with a write-ahead log, for one process at a time.
 
-Guaranteed: a batch is on the disk, as a whole, when `write` returns; only its owner can read the file; a file of
-another program or version, or one that is damaged or in use, is refused with a clear error and left as it is.
+Guaranteed: the whole batch is on disk when `write` returns; only its owner can read the file; a file that belongs to
+another program or version, is damaged or is in use is rejected with a clear error and left unchanged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kubeshard.core.errors import ConfigurationError
 
 _NAME = "apiserver.db"
-_APPLICATION = 0x6B736861  # "ksha": how a SQLite file says whose it is
+_APPLICATION = 0x6B736861  # "ksha": identifies the application that a SQLite file belongs to
 _VERSION = 1
 _TABLES = """
 CREATE TABLE objects (
@@ -27,7 +27,7 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID
 
 
 class Row(NamedTuple):
-    """`value` is None for what is to be removed."""
+    """`value` is None if the object is to be removed."""
 
     group: str
     resource: str
@@ -37,8 +37,8 @@ class Row(NamedTuple):
 
 
 class Database:
-    """In `folder`, which is made where it is missing. Raises ConfigurationError. May be used by one thread at
-    a time, whichever.
+    """The database in `folder`, which is created if missing. Raises ConfigurationError. Any thread may use it, but
+    only one at a time.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -82,7 +82,7 @@ class Database:
         return None if found is None else bytes(found[0])
 
     def write(self, rows: Sequence[Row], settings: Iterable[tuple[str, bytes]]) -> None:
-        """All of it or nothing; later rows win. Raises ConfigurationError."""
+        """Writes everything or nothing; later rows win. Raises ConfigurationError."""
         execute = self._connection.execute
         try:
             execute("BEGIN")
@@ -106,18 +106,18 @@ class Database:
 
     def _open(self) -> None:
         execute = self._connection.execute
-        # Held until the connection ends: a second process gets "locked" from its first statement.
+        # The lock is held until the connection ends: a second process gets "locked" for its first statement.
         execute("PRAGMA locking_mode = EXCLUSIVE")
         (application,) = execute("PRAGMA application_id").fetchone()
         (version,) = execute("PRAGMA user_version").fetchone()
         (tables,) = execute("SELECT count(*) FROM sqlite_master").fetchone()
         if (application, version, tables) != (0, 0, 0):
             if application != _APPLICATION:
-                raise ConfigurationError(f"{self.path} is the file of another program: give another folder")
+                raise ConfigurationError(f"{self.path} belongs to another program; use another folder")
             if version != _VERSION:
                 raise ConfigurationError(
-                    f"{self.path} was written by another version of kubeshard (its format is {version}, known is "
-                    f"{_VERSION}): give another folder"
+                    f"{self.path} was written by another version of kubeshard (its format is {version}, expected "
+                    f"{_VERSION}); use another folder"
                 )
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = FULL")
@@ -134,7 +134,9 @@ class Database:
 
     def _mistake(self, error: sqlite3.Error) -> ConfigurationError:
         if getattr(error, "sqlite_errorname", "") in ("SQLITE_BUSY", "SQLITE_LOCKED"):
-            return ConfigurationError(f"another process uses {self.path}: end it, or give another folder")
+            return ConfigurationError(f"another process is using {self.path}; stop it, or use another folder")
         if isinstance(error, sqlite3.OperationalError):
             return ConfigurationError(f"cannot use {self.path}: {error}")
-        return ConfigurationError(f"{self.path} is damaged ({error}): give another folder, or restore a copy")
+        return ConfigurationError(
+            f"{self.path} is damaged ({error}); use another folder, or restore a backup"
+        )

@@ -1,7 +1,7 @@
-"""Between a store and the file: writes are collected while the disk is busy and go there together.
+"""The link between a store and its file: writes are collected while the disk is busy and written together.
 
 A write costs the event loop only its encoding; a thread waits for the disk, and a request waits for the thread before
-it is answered. So a slow disk costs latency but no throughput: under load one wait serves many writes.
+it is answered. A slow disk costs latency but not throughput, because under load one wait serves many writes.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class _Batch:
 
 
 class DatabaseJournal:
-    """Implements `kubeshard_apiserver.store.Journal`. Writes reach the file inside `async with`; leaving it
-    waits for those that are left, and closes the file. Raises ConfigurationError when it is made.
+    """Implements `kubeshard_apiserver.store.Journal`. Writes reach the file inside `async with`; leaving the block
+    waits for the remaining writes and closes the file. The constructor raises ConfigurationError.
 
-    `problem` is why nothing is written any more; it stays, and `failed` is set.
+    `problem` says why nothing is written any more; once set it stays set, and so does the event `failed`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -65,11 +65,11 @@ class DatabaseJournal:
             yield GroupResource(row.group, row.resource), Key(row.namespace, row.name), obj
 
     def setting(self, name: str) -> bytes | None:
-        """What `keep` has kept. Raises ConfigurationError."""
+        """Returns what `keep` stored. Raises ConfigurationError."""
         return self._database.setting(name)
 
     def keep(self, name: str, value: bytes) -> None:
-        """At once, for what is written once. Raises ConfigurationError."""
+        """Stores a setting immediately; for values that are written only once. Raises ConfigurationError."""
         self._database.write((), [(name, value)])
 
     def put(self, resource: GroupResource, key: Key, obj: Object, revision: int) -> None:
@@ -119,7 +119,7 @@ class DatabaseJournal:
                 settings = [(_REVISION, str(revision).encode())]
                 await self._worker.call(self._database.write, batch.rows, settings)
         except ConfigurationError as error:
-            _LOG.error("Cannot keep what was written, and refuse all from now on", error=error)
+            _LOG.error("Cannot persist writes; rejecting all writes from now on", error=error)
             self.problem = str(error)
             self.failed.set()
         finally:

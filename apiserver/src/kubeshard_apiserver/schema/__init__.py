@@ -1,5 +1,5 @@
-"""Structural schemas: pruning, defaulting and validation of JSON values by them, as the API server does for
-custom resources; and the Go types of built-in kinds.
+"""Structural schemas, which prune, default and validate JSON values as the API server does for custom resources; and
+the Go types of built-in kinds.
 
 Pure functions over plain schema dicts (`openAPIV3Schema`). CEL rules are in `resources.custom_rules`.
 """

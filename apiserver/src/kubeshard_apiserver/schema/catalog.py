@@ -1,13 +1,14 @@
-"""The built-in kinds of release 1.36 and their types, read from a server by `make types`.
+"""The built-in kinds of release 1.36 and their types, extracted from a server by `make types`.
 
-`kinds.json` has the resources of every group version as in discovery, each with the name of its type.
-`types.json` has the structs: their fields, each with its `type` in Go's notation (`*` absent is not zero, `[]`
-lists, `map[string]`, names of structs as `core.v1.Container`, the words of `decoding.SCALARS`), and what is
-known of it: `required`, `always` (written even when empty), `go` (its name, where the notation does not say it),
-`embedded` (the Go struct it is promoted from), `list`, `keys`, `map`, `merge-key`, `strategy`, `default`.
+`kinds.json` contains the resources of every group version as in discovery, each with the name of its type.
+`types.json` contains the structs and their fields. Each field has a `type` in Go's notation (`*` if absent differs
+from zero, `[]` for lists, `map[string]`, names of structs such as `core.v1.Container`, and the names in
+`decoding.SCALARS`) and further facts: `required`, `always` (written even when empty), `go` (the name of the Go type,
+if it differs from the notation), `embedded` (the Go struct it is promoted from), `list`, `keys`, `map`, `merge-key`,
+`strategy`, `default`.
 
-Both are read on first use; a struct is built when a kind first needs it. The hand-written `facts.json` beside them
-says what values fields may have (`resources.facts`).
+Both are read on first use; a struct is built when a kind first needs it. The hand-written `facts.json` next to them
+defines the valid values of fields (see `resources.facts`).
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from kubeshard_apiserver.schema.decoding import (
 )
 
 RELEASE = "v1.36.3"
-"""The release of Kubernetes whose kinds, types and behaviour these are."""
+"""The Kubernetes release that these kinds, types and behaviour come from."""
 
 
 class Entry(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """A resource or a subresource, as discovery tells it. `group` and `version` are said where they are not
-    those of the list.
+    """A resource or a subresource, as in discovery. `group` and `version` are set if they differ from those of the
+    list.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Entry(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
 
 
 class Served(msgspec.Struct, frozen=True):
-    """A kind with its subresources by their names."""
+    """A kind with its subresources by name."""
 
     kind: Kind
     entry: Entry
@@ -64,7 +65,7 @@ class Served(msgspec.Struct, frozen=True):
 
 
 def served_kinds() -> Iterable[Served]:
-    """In the order of the server."""
+    """Returns the built-in kinds in the server's order."""
     return _served().values()
 
 
@@ -90,7 +91,7 @@ _made: dict[str, Struct] = {}
 
 
 def struct(name: str) -> Struct:
-    """By its name, as `core.v1.Container`. Raises KeyError."""
+    """Returns a struct by its name, such as `core.v1.Container`. Raises KeyError."""
     if name in _made:
         return _made[name]
     said = said_of(name)
@@ -101,13 +102,13 @@ def struct(name: str) -> Struct:
 
 
 def said_of(name: str) -> dict[str, Any]:
-    """What is said of a struct: its `fields`, and whether it is `atomic`. Raises KeyError."""
+    """Returns the entry of a struct: its `fields`, and whether it is `atomic`. Raises KeyError."""
     said: dict[str, Any] = msgspec.json.decode(_types()[name])
     return said
 
 
 def _type(expression: str, go: str = "") -> Type:
-    """`go` is its name, where that is not what the expression says."""
+    """Builds a type from its notation. `go` is the name of the Go type, if it differs from the notation."""
     if expression.startswith("*"):
         return Pointer(_type(expression[1:], go))
     if expression.startswith("[]"):

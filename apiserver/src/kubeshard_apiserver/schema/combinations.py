@@ -1,4 +1,4 @@
-"""`allOf`, `anyOf`, `oneOf` and `not`: which of them hold, and which alternative's errors to report.
+"""`allOf`, `anyOf`, `oneOf` and `not`: evaluates them and selects the alternative whose errors are reported.
 
 Source: k8s.io/kube-openapi `pkg/validation/validate/schema_props.go`.
 """
@@ -16,7 +16,7 @@ _NONE: list[FieldError] = []
 
 
 def combined(schema: Mapping[str, Any], compiled: Callable[[Mapping[str, Any]], Check]) -> Check | None:
-    """None where the schema has none of them."""
+    """Returns a check, or None if the schema has none of them."""
     any_of, one_of, all_of = (
         [compiled(inner) for inner in schema.get(name) or ()] for name in ("anyOf", "oneOf", "allOf")
     )
@@ -91,5 +91,5 @@ def _all(checks: list[Check], value: Any, path: str, old: Any, errors: list[Fiel
 
 
 def _problem(message: str) -> FieldError:
-    """The server knows no field for these; the message names it."""
+    """Returns an error without a field, as on the server; the message names the field."""
     return invalid_value("", "", message)

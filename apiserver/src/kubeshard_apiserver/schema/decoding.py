@@ -1,9 +1,9 @@
-"""Types as Go's JSON decoder reads them: one walk checks types, drops unknown fields, accepts nulls, brings texts into
-their canonical form and adds the fields that an encoder never leaves out.
+"""Types as Go's JSON decoder reads them: a single pass checks types, drops unknown fields, accepts nulls, converts
+strings to their canonical form and adds the fields that an encoder never omits.
 
-`Type.decode` returns a new value and changes no argument. A value that does not fit is a 400 in the words of
-the decoder, which names the Go type and the way of fields to it. Source: encoding/json, sigs.k8s.io/json, the
-types' own UnmarshalJSON.
+`Type.decode` returns a new value and does not modify its arguments. A value of the wrong type results in a 400 with
+the decoder's own message, which names the Go type and the path of fields to it. Source: encoding/json,
+sigs.k8s.io/json, the types' own UnmarshalJSON.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kubeshard_apiserver.schema.validation import type_name
 from kubeshard_apiserver.status import bad_request
 
 Step = Any
-"""A `Field`, the index of an item, or the key of a map."""
+"""A step of a path: a `Field`, the index of an item, or the key of a map."""
 At = tuple[Any, Step] | None
-"""Where a value is: the way to its parent, and the last step."""
+"""The position of a value: the position of its parent, and the last step."""
 
 
 class Run:
-    """The decoding of one object. `dropped` are the paths of unknown fields."""
+    """The state of decoding one object. `dropped` are the paths of unknown fields."""
 
     def __init__(self, kind: str, version: str) -> None:
         self.kind = kind
@@ -54,14 +54,14 @@ class Run:
 
 
 class Type:
-    """`go` is its name in messages. `zero` makes the value of one that was never set; `empty` are values that
-    an encoder leaves out of a struct.
+    """`go` is the name of the type in messages. `zero` returns the value of a field that was never set; `is_empty`
+    says whether an encoder omits the value from a struct.
     """
 
     go = "interface {}"
 
     def decode(self, value: Any, at: At, run: Run) -> Any:
-        """`value` is not null. Raises Invalid (400)."""
+        """Decodes a value, which must not be null. Raises Invalid (400)."""
         return value
 
     def zero(self) -> Any:
@@ -109,7 +109,7 @@ class Float(Scalar):
 
 
 class Named(Scalar):
-    """A text with a form of its own; `read` gives the canonical one, or raises ValueError."""
+    """A string with a special format; `read` returns the canonical form or raises ValueError."""
 
     def __init__(self, go: str, read: Callable[[str], str | None], zero: Any = None) -> None:
         super().__init__(go, str, zero)
@@ -153,12 +153,12 @@ class IntOrString(Integer):
 
 
 class Pointer(Type):
-    """Absent is not zero."""
+    """A type for which an absent value differs from zero."""
 
     def __init__(self, to: Type) -> None:
         self.to = to
         self.go = to.go
-        self.decode = to.decode  # type: ignore[method-assign] # one call less for each value
+        self.decode = to.decode  # type: ignore[method-assign] # saves one call per value
 
 
 class List(Type):
@@ -200,8 +200,8 @@ class Map(Type):
 
 
 class Field:
-    """Of a struct. `always`: an encoder writes it even when it is empty. `facts` is what else was said of it:
-    list type, keys, merge key, default.
+    """A field of a struct. `always` means that an encoder writes it even when it is empty. `facts` are its other
+    properties: list type, keys, merge key, default.
     """
 
     __slots__ = ("always", "facts", "go_name", "name", "struct", "type")
@@ -215,14 +215,14 @@ class Field:
         self.always = bool(facts.get("always")) or isinstance(type_, Struct)
 
     def missing(self) -> Any:
-        """What stands for a field that was not said."""
+        """Returns the value of a missing field."""
         if "default" in self.facts:
             return self.facts["default"]
         return self.type.filled() if isinstance(self.type, Struct) else self.type.zero()
 
 
 class Struct(Type):
-    """`fields` is filled after it was made, so that types may contain themselves."""
+    """`fields` is filled in after construction, so that types may be recursive."""
 
     def __init__(self, go: str, *, atomic: bool = False) -> None:
         self.go = go
@@ -251,7 +251,7 @@ class Struct(Type):
         return {field.name: field.type.zero() for field in self.fields.values() if field.always}
 
     def filled(self) -> dict[str, Any]:
-        """What `{}` is decoded to."""
+        """Returns the decoded form of `{}`."""
         return {field.name: field.missing() for field in self._filled}
 
     @cached_property
@@ -260,7 +260,7 @@ class Struct(Type):
 
 
 class SchemaOr(Type):
-    """A schema, or what may stand for one. Within it nothing unknown is told: it reads itself."""
+    """A schema, or a value allowed instead of one. Unknown fields in it are not reported, because it decodes itself."""
 
     def __init__(self, schema: Struct, word: str) -> None:
         self._schema = schema

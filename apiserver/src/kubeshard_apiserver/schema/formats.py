@@ -1,7 +1,7 @@
-"""`format` of strings: the ones that the server checks, each a predicate. All others are ignored.
+"""The string formats that the server checks, each as a predicate. All other formats are ignored.
 
-Source: k8s.io/kube-openapi `pkg/validation/strfmt`. No library has the same set with the same meanings: several are
-what Go's parsers take, not what an RFC says.
+Source: k8s.io/kube-openapi `pkg/validation/strfmt`. No library has the same set with the same meanings: several
+formats are what Go's parsers accept rather than what an RFC defines.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Predicate = Callable[[str], bool]
 
 
 def string_format(name: str) -> Predicate | None:
-    """None for what the server does not know. Dashes in names do not count."""
+    """Returns the predicate of a format, or None if the server does not know it. Dashes in names are ignored."""
     return _FORMATS.get(name.replace("-", ""))
 
 
 def _matching(pattern: str, flags: int = 0) -> Predicate:
     @cache
     def compiled() -> re.Pattern[str]:
-        """On first use: all of them together would be a tenth of the server's start."""
+        """Compiles the pattern on first use: compiling all of them would take a tenth of the server's startup time."""
         return re.compile(pattern, flags | re.ASCII)
 
     return lambda text: compiled().fullmatch(text) is not None
@@ -44,7 +44,7 @@ def _is_date(text: str) -> bool:
     if not _is_date_form(text):
         return False
     try:
-        # Go's calendar has a year 0, a leap year like 2000.
+        # Go's calendar has a year 0, which is a leap year like 2000.
         date.fromisoformat("2000" + text[4:] if text.startswith("0000") else text)
     except ValueError:
         return False
@@ -63,14 +63,16 @@ _UNITS = frozenset(("ns", "us", "µs", "ms", "s", "m", "h", "hr", "d", "w", "wk"
 
 
 def _is_duration(text: str) -> bool:
-    """Go's form, or any text that has one like "3 weeks" in it."""
+    """Whether the text is a Go duration, or contains one such as "3 weeks"."""
     return _GO_DURATION.fullmatch(text) is not None or any(
         unit.lower() in _UNITS or unit.lower().startswith(_PREFIXES) for unit in _LOOSE_DURATION.findall(text)
     )
 
 
 def _is_ipv4(text: str) -> bool:
-    """Leading zeros are allowed; so are IPv6 addresses that end in the form of IPv4."""
+    """Whether the text is an IPv4 address. Leading zeros are allowed, and so are IPv6 addresses that end in an IPv4
+    address.
+    """
     try:
         ipaddress.ip_address(_without_zeros(text))
     except ValueError:
@@ -110,7 +112,7 @@ _is_mac = _matching(
 
 
 def _is_uri(text: str) -> bool:
-    """An absolute URI or an absolute path, as in the first line of an HTTP request."""
+    """Whether the text is an absolute URI or an absolute path, as in the first line of an HTTP request."""
     if not text or any(ord(char) < 0x20 or ord(char) == 0x7F for char in text):
         return False
     if text == "*":
@@ -136,7 +138,7 @@ _EMAIL = re.compile(rf"\s*(?:{_LOCAL}@{_DOMAIN}|(?:(?:{_ATOM}|{_QUOTED}|\.|\s)*\
 
 
 def _is_email(text: str) -> bool:
-    """An address as in the header of a mail, with or without a name."""
+    """Whether the text is an address as in a mail header, with or without a display name."""
     return _EMAIL.fullmatch(text) is not None
 
 

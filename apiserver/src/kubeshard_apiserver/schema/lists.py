@@ -1,4 +1,4 @@
-"""Lists that are sets or maps: no two items alike, no two with the same keys; and finding unchanged values.
+"""Lists that are sets or maps, in which no two items may be equal or have the same keys; and the comparison of values.
 
 Source: k8s.io/apiextensions-apiserver `pkg/apiserver/schema/listtype`.
 """
@@ -17,7 +17,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def list_check(schema: Mapping[str, Any]) -> Check | None:
-    """None where no list below is a set or a map."""
+    """Returns a check, or None if the schema contains no set and no map."""
     of_items = list_check(schema["items"]) if isinstance(schema.get("items"), Mapping) else None
     properties = {
         name: found
@@ -51,7 +51,7 @@ def list_check(schema: Mapping[str, Any]) -> Check | None:
 
 
 def key_of(item: Any, keys: Iterable[str]) -> bytes:
-    """Identifies an item of a map across changes."""
+    """Returns the identity of an item of a list of type map, which is stable across changes."""
     return _encode(_keys(item, keys))
 
 
@@ -68,7 +68,7 @@ def _repeated_keys(value: list[Any], keys: tuple[str, ...], path: str) -> Iterat
 
 
 def _repeated(items: Iterable[tuple[Any, Any]], path: str) -> Iterator[FieldError]:
-    """Each duplicate is reported once, however often it occurs."""
+    """Reports each duplicate once, however often it occurs."""
     seen: dict[bytes, int] = {}
     for index, (key, shown) in enumerate(items):
         encoded = _encode(key)
@@ -83,11 +83,11 @@ class _Nothing:
 
 
 NOTHING: Final = _Nothing()
-"""There was no value, or none that belongs to this place."""
+"""There was no old value, or none that corresponds to the new one."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def same(one: Any, other: Any) -> bool:
-    """As JSON documents: `true` is not `1`."""
+    """Whether the values are equal as JSON documents, where `true` differs from `1`."""
     return bool(one == other) and _encode(one) == _encode(other)

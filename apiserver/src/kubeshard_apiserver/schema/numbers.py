@@ -1,4 +1,4 @@
-"""Bounds of numbers. Integers and floats are compared in the type that they have.
+"""Bounds of numbers. Integers and floats are each compared in their own type.
 
 Source: k8s.io/kube-openapi `pkg/validation/validate/values.go`.
 """
@@ -96,7 +96,7 @@ def _multiple(value: float, factor: float, path: str) -> FieldError | None:
 
 
 def _is_whole(value: float) -> bool:
-    """As near as the server asks for, within what JSON's numbers hold exactly."""
+    """Whether the number is whole, within the server's tolerance and the range that JSON numbers represent exactly."""
     if not math.isfinite(value) or abs(value) > (1 << 53) - 1:
         return False
     whole = math.trunc(value)
@@ -105,7 +105,7 @@ def _is_whole(value: float) -> bool:
 
 
 def whole_numbers(value: dict[str, Any] | list[Any]) -> None:
-    """Writes whole floats as the integers that they come back as, in place."""
+    """Replaces whole floats in place with the integers that clients get back."""
     members: Any = value.items() if isinstance(value, dict) else enumerate(value)
     for key, member in members:
         kind = type(member)
@@ -116,7 +116,7 @@ def whole_numbers(value: dict[str, Any] | list[Any]) -> None:
 
 
 def go_number(value: float) -> str:
-    """As Go's `%v` writes it."""
+    """Formats a number as Go's `%v` does."""
     if isinstance(value, int):
         return str(value)
     if value.is_integer() and abs(value) < 1e21:

@@ -1,7 +1,8 @@
 """Regular expressions of schemas: RE2, as the real server's.
 
-With the extra `apiserver` they are read by RE2 itself, in time linear in the text. Without it Python's `re` stands in:
-it takes look-around and back-references, which the server refuses, and its `$` matches before a last newline.
+With the extra `apiserver` they are evaluated by RE2 itself, in time linear in the length of the text. Without it,
+Python's `re` is used: it accepts look-around and back-references, which the server rejects, and its `$` also matches
+before a trailing newline.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ _GO_WORDS = {
 
 @lru_cache(maxsize=4096)
 def searching(pattern: str) -> Search:
-    """What finds the pattern anywhere in a text. Raises ValueError in the server's words."""
+    """Returns a function that searches for the pattern anywhere in a text. Raises ValueError with the server's
+    message.
+    """
     try:
-        import re2  # type: ignore[import-not-found,import-untyped,unused-ignore] # no types, or an extra
+        import re2  # type: ignore[import-not-found,import-untyped,unused-ignore] # untyped, or not installed
     except ImportError:
         try:
             return re.compile(pattern).search

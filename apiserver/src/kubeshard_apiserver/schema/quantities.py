@@ -21,8 +21,8 @@ _LARGEST = 2**63 - 1
 
 
 def canonical(text: str, finest: int = NANO) -> str:
-    """What is finer than the power of ten `finest` is rounded up. Raises ValueError, in the server's words, for
-    what is not a quantity.
+    """Returns the canonical form, rounded up to the power of ten `finest`. Raises ValueError, with the server's
+    message, if the text is not a quantity.
     """
     return (_canonical if len(text) <= _LONGEST_KEPT else _canonical.__wrapped__)(text, finest)
 
@@ -46,7 +46,7 @@ def _canonical(text: str, finest: int) -> str:
 
 
 def amount_of(text: str) -> Decimal:
-    """The number that a quantity stands for. Raises ValueError as `canonical`."""
+    """Returns the number that a quantity represents. Raises ValueError like `canonical`."""
     number, suffix = _split(text)
     return number * _factor(suffix)
 
@@ -79,7 +79,7 @@ def _binary(size: int) -> str:
 
 
 def _scaled(size: Decimal, exponent_letter: str) -> str:
-    """With the largest power of thousand that leaves an integer."""
+    """Formats the number with the suffix of the largest power of a thousand that leaves an integer."""
     mantissa, exponent = int(size.scaleb(9)), -9
     while mantissa % 1000 == 0 and exponent < 18:
         mantissa //= 1000

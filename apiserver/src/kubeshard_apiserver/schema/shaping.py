@@ -1,4 +1,5 @@
-"""Shaping a value by a structural schema: missing fields get their defaults, unspecified ones are dropped. In place.
+"""Applies a structural schema to a value in place: missing fields get their defaults, and unspecified fields are
+dropped.
 
 Source: k8s.io/apiextensions-apiserver `pkg/apiserver/schema/defaulting`, `.../pruning`.
 """
@@ -48,7 +49,7 @@ def prune(schema: Mapping[str, Any], value: Any, path: str = "") -> list[str]:
 
 
 def _prune(schema: Mapping[str, Any], value: Any, path: str, dropped: list[str], kept: bool = False) -> None:
-    """`kept`: the value is in a list whose unknown fields are preserved."""
+    """`kept` means that the value is in a list whose unknown fields are preserved."""
     if isinstance(value, dict):
         _prune_fields(schema, value, path, dropped, kept)
     elif isinstance(value, list):
@@ -61,7 +62,7 @@ def _prune_fields(
     schema: Mapping[str, Any], value: dict[str, Any], path: str, dropped: list[str], kept: bool
 ) -> None:
     properties = schema.get("properties") or _NOTHING
-    # True is a schema that says nothing: what is below is pruned.
+    # `true` is a schema without any fields, so everything below is pruned.
     additional = schema.get("additionalProperties") or None
     others = additional if isinstance(additional, Mapping) else _NOTHING
     open_ended = kept or schema.get("x-kubernetes-preserve-unknown-fields")

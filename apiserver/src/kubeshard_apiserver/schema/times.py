@@ -1,4 +1,4 @@
-"""Times as Go reads and writes them, with the words of its parser. Source: Go's `time.Parse`, RFC 3339."""
+"""Times as Go reads and writes them, with the messages of its parser. Source: Go's `time.Parse`, RFC 3339."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ _PARTS = (
     ("02", r"\d\d", "day", 0, 99), ("T", "T", "", 0, 0), ("15", r"\d\d?", "hour", 0, 23), (":", ":", "", 0, 0),
     ("04", r"\d\d", "minute", 0, 59), (":", ":", "", 0, 0), ("05", r"\d\d", "second", 0, 59),
 )  # fmt: skip
-"""What the layout calls a part, its pattern, its name and range. Days are checked last, by the calendar."""
+"""For each part: its name in the layout, its pattern, its name in messages and its range. Days are checked last,
+against the calendar.
+"""
 _ZERO = "0001-01-01T00:00:00Z"
 
 
 def canonical_time(text: str, layout: str = SECONDS) -> str | None:
-    """In UTC; with six fractional digits or none, as the layout says; None for Go's zero time. Raises
-    ValueError in Go's words.
+    """Returns the time in UTC, with six fractional digits or none, depending on the layout; None for Go's zero time.
+    Raises ValueError with Go's message.
     """
     return (_canonical if len(text) <= _LONGEST_KEPT else _canonical.__wrapped__)(text, layout)
 

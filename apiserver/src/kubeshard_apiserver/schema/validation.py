@@ -1,7 +1,7 @@
-"""Validation of values by a schema, with the server's field paths and words.
+"""Validation of values against a schema, with the server's field paths and messages.
 
-A schema is compiled once into a function that walks a value and returns its errors. On updates it is given the old
-value as well: errors in parts that have not changed are ignored (ratcheting, KEP-4008).
+A schema is compiled once into a function that walks a value and returns its errors. On updates it gets the old value
+as well, and ignores errors in unchanged parts (ratcheting, KEP-4008).
 
 Source: k8s.io/kube-openapi `pkg/validation/validate`, k8s.io/apiextensions-apiserver `pkg/apiserver/validation`.
 """
@@ -30,8 +30,8 @@ from kubeshard_apiserver.status import (
 
 Schema = Mapping[str, Any]
 Check = Callable[[Any, str, Any, list[FieldError]], int]
-"""(value, path, what was there before, errors to add to) -> how many checks it passed. The number decides which
-alternative of `anyOf` and `oneOf` is explained.
+"""(value, path, old value, list to add errors to) -> the number of checks passed. The number determines for which
+alternative of `anyOf` and `oneOf` errors are reported.
 """
 
 _KINDS = {
@@ -46,14 +46,14 @@ _KINDS = {
 
 
 class Validator:
-    """Of the values of one schema."""
+    """Validates values against one schema."""
 
     def __init__(self, schema: Schema) -> None:
         self._check = compiled(schema)
 
     def errors(self, value: Any, *, under: str = "", old: Any = NOTHING) -> list[FieldError]:
-        """Empty if nothing is wrong. `under`: where the value stands; messages count paths from the value, fields
-        from the object.
+        """Returns the errors; empty if the value is valid. `under` is the path of the value. Paths in messages are
+        relative to the value, and fields are relative to the object.
         """
         errors: list[FieldError] = []
         self._check(value, "", old, errors)
@@ -129,7 +129,7 @@ def _format(schema: Schema, types: tuple[str, ...]) -> str:
 
 
 def known_format(name: str, type_: str) -> bool:
-    """Whether the server checks it, for this type."""
+    """Whether the server checks this format for this type."""
     match type_:
         case "" | "string":
             return string_format(name) is not None
@@ -168,7 +168,7 @@ def _is_choice(value: Any, choice: Any) -> bool:
     if isinstance(value, bool) or isinstance(choice, bool):
         return value is choice
     if isinstance(value, float) and isinstance(choice, int) and math.isfinite(value):
-        # The server converts to the type of the choice, and that loses what is behind the point.
+        # The server converts the value to the type of the choice, which drops the fractional part.
         return int(value) == choice
     return bool(value == choice) and (value is None) == (choice is None)
 
@@ -178,7 +178,7 @@ def _string(schema: Schema, is_format: Predicate | None, format_: str) -> Check:
     search = _searching(pattern) if pattern else None
 
     def check(value: str, path: str, old: Any, errors: list[FieldError]) -> int:
-        # Of length and pattern only the first problem is told.
+        # Only the first problem with length and pattern is reported.
         if longest is not None and len(value) > longest:
             errors.append(too_long(path, longest))
         elif shortest is not None and len(value) < shortest:
@@ -206,7 +206,7 @@ def _searching(pattern: str) -> Callable[[str], Any]:
     try:
         return searching(pattern)
     except ValueError:
-        # A definition with it is refused; one that another program stored has to stay readable.
+        # A definition with an invalid pattern is rejected, but one stored by another program must remain readable.
         return lambda text: True
 
 

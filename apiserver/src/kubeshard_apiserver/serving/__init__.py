@@ -1,6 +1,6 @@
 """The API server on a socket: TLS, authentication, a kubeconfig, and an orderly shutdown.
 
-`embedded` is the server as a library; `credentials` has its certificates and tokens.
+`embedded` is the server as a library; `credentials` contains its certificates and tokens.
 """
 
 from kubeshard_apiserver.serving.credentials import Credentials

@@ -1,7 +1,7 @@
 """The credentials of the server and of its administrator.
 
-Guaranteed: the token and all keys are random and new each time they are made. Whoever has the kubeconfig is the
-administrator.
+Guaranteed: the token and all keys are random and newly generated each time. Anyone with the kubeconfig has
+administrator rights.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from kubeshard.runtime.rng import secret_token
 from kubeshard.runtime.tls import CertificatePair, load_pair, server_context
 
 NAMES = ("localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
-"""For which the serving certificate is always valid."""
+"""The names for which the serving certificate is always valid."""
 
 CLUSTER = "kubeshard"
-"""Its name in a kubeconfig."""
+"""The name of the cluster in a kubeconfig."""
 
 _LIFETIME = 10 * 365 * 86400.0
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """`authority` signs the serving certificate and certificates of clients; `token` is the administrator's;
-    `signing_key` signs tokens of ServiceAccounts (PEM).
+    """`authority` signs the serving certificate and client certificates; `token` is the administrator's; `signing_key`
+    (PEM) signs ServiceAccount tokens.
     """
 
     authority: CertificatePair
@@ -43,8 +43,9 @@ class Credentials:
 
     @classmethod
     def made(cls, now: float, names: Sequence[str] = (), saved: bytes | None = None) -> Credentials:
-        """For `NAMES` and `names`; `now` in seconds since the epoch. With what an earlier start has `saved`, all
-        that it gave away counts on. Raises ConfigurationError for what was never saved.
+        """Creates credentials for `NAMES` and `names`; `now` is in seconds since the epoch. With the credentials
+        `saved` by an earlier start, everything issued then remains valid. Raises ConfigurationError if `saved` is
+        invalid.
         """
         from kubeshard.runtime.issuing import new_authority, new_private_key, new_server_leaf
 
@@ -61,17 +62,19 @@ class Credentials:
         return cls(authority, serving, kept.token, kept.signing_key.encode())
 
     def saved(self) -> bytes:
-        """For a later start. Whoever has it is the administrator."""
+        """Returns the credentials in a form that a later start can load. Anyone who has them is an administrator."""
         kept = _Kept(*_texts(self.authority), self.token, self.signing_key.decode())
         return msgspec.json.encode(kept)
 
     @property
     def ca(self) -> str:
-        """PEM of what clients must trust."""
+        """The CA certificate that clients must trust, in PEM."""
         return self.authority.certificate.decode()
 
     def context(self) -> ssl.SSLContext:
-        """Asks clients for a certificate; one that the authority did not sign ends the handshake."""
+        """Returns a TLS context that requests a client certificate; one that the authority did not sign fails the
+        handshake.
+        """
         context = server_context(ssl.TLSVersion.TLSv1_2)
         load_pair(context, self.serving)
         context.verify_mode = ssl.CERT_OPTIONAL
@@ -79,7 +82,7 @@ class Credentials:
         return context
 
     def kubeconfig(self, url: str) -> str:
-        """For the administrator, with everything inline."""
+        """Returns the administrator's kubeconfig, with everything inline."""
         name = CLUSTER
         ca = base64.b64encode(self.authority.certificate).decode()
         return yaml.safe_dump(
@@ -109,7 +112,7 @@ def _texts(pair: CertificatePair) -> tuple[str, str]:
 
 
 def write_private(path: Path, text: str) -> None:
-    """A file only its owner may read, there as a whole or not at all. Raises ConfigurationError."""
+    """Writes a file that only its owner can read, atomically. Raises ConfigurationError."""
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
         try:

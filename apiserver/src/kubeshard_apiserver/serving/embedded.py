@@ -1,12 +1,12 @@
-"""The embedded API server over HTTPS, in this event loop or in a thread of its own.
+"""The embedded API server over HTTPS, in this event loop or in its own thread.
 
     async with EmbeddedServer() as served:
         served.write_kubeconfig(Path("kubeconfig"))   # kubectl --kubeconfig kubeconfig get namespaces
 
-Guaranteed: inside the block the port is open and known; on leaving watches end as if their time were over,
-requests in flight may finish for `Limits.stop_grace` seconds, and no task is left. It listens on the loopback
-interface by default; requests with wrong credentials get a 401, and so do those without any, unless RBAC decides what
-`system:anonymous` may do.
+Guaranteed: inside the block the port is open and known; on exit watches end as if they had timed out, requests in
+flight have `Limits.stop_grace` seconds to finish, and no task is left behind. It listens on the loopback interface by
+default. Requests with invalid credentials get a 401. So do requests without credentials, unless RBAC is on and decides
+what `system:anonymous` may do.
 """
 
 from __future__ import annotations
@@ -35,18 +35,17 @@ _CREDENTIALS = "credentials"
 
 LOOPBACK = "127.0.0.1"
 LIMITS = Limits(keep_alive=90.0, max_header_bytes=1024 * 1024, max_connections=4096, stop_grace=2.0)
-"""Header size and idle time as the real server has them."""
+"""The same header size and idle timeout as the real server's."""
 
 
 class EmbeddedServer:
-    """`server`: what to serve, a new one by default. `data`: a folder that keeps objects and credentials of a
-    new one beyond this process. `host`: an address of this machine, or `""` for all of them; `port` 0: a free
-    one. `rbac`: whether rights are asked for, or whoever has credentials may do everything. `gate`: instead of the
-    usual one (`Identity`). `caller`: carries calls to admission webhooks out (default: over HTTPS, to those
-    with a `clientConfig.url`).
+    """`server` is the server to serve; by default a new one. `data` is a folder in which a new server keeps its
+    objects and credentials beyond this process. `host` is an address of this machine, or `""` for all addresses;
+    `port` 0 picks a free port. `rbac` says whether RBAC is enforced; without it anyone with credentials may do
+    everything. `gate` replaces the default gate (`Identity`). `caller` calls admission webhooks (by default over
+    HTTPS, and only those with a `clientConfig.url`).
 
-    Raises ConfigurationError for a folder that cannot be used, and on entry for an address that cannot be
-    listened on.
+    Raises ConfigurationError if the folder cannot be used, and on entry if it cannot listen on the address.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class EmbeddedServer:
         limits: Limits = LIMITS,
     ) -> None:
         if server is not None and data is not None:
-            raise ValueError("a server that exists already has its store: give either it or a folder")
+            raise ValueError("an existing server already has its store; pass either `server` or `data`")
         self._journal = None if data is None else DatabaseJournal(data)
         self.server = server or ApiServer(journal=self._journal)
         self.credentials = credentials or self._credentials((host,) if host else ())
@@ -87,7 +86,7 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
-        """Where clients on this machine find it."""
+        """The URL for clients on this machine."""
         host = LOOPBACK if self._host in ("", "0.0.0.0", "::") else self._host  # noqa: S104 - not listened on
         return f"https://{f'[{host}]' if ':' in host else host}:{self.port}"
 
@@ -97,11 +96,11 @@ class EmbeddedServer:
 
     @property
     def kubeconfig(self) -> str:
-        """The administrator's, as YAML."""
+        """The administrator's kubeconfig, as YAML."""
         return self.credentials.kubeconfig(self.url)
 
     def write_kubeconfig(self, path: Path) -> None:
-        """For its owner's eyes only. Raises ConfigurationError."""
+        """Writes the administrator's kubeconfig to a file that only its owner can read. Raises ConfigurationError."""
         write_private(path, self.kubeconfig)
 
     async def __aenter__(self) -> EmbeddedServer:
@@ -122,7 +121,7 @@ class EmbeddedServer:
         await self._stack.aclose()
 
     async def failed(self) -> str:
-        """Returns, with the reason, when it can go on no more because what is written cannot be kept."""
+        """Waits until the server can no longer persist writes, and returns the reason."""
         if self._journal is None:
             await asyncio.Event().wait()
             raise AssertionError("never set")
@@ -143,7 +142,7 @@ class EmbeddedServer:
 def embedded_in_thread(
     server: ApiServer | None = None, *, port: int = 0
 ) -> AbstractContextManager[EmbeddedServer]:
-    """The same for code without an event loop. The block may use `url`, `token` and the kubeconfig; objects
-    are the thread's.
+    """Runs an embedded server in a thread, for code without an event loop. The block may use `url`, `token` and the
+    kubeconfig; the objects belong to the thread.
     """
     return in_background(lambda: EmbeddedServer(server, port=port), "kubeshard-apiserver")

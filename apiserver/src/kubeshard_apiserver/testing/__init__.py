@@ -1,9 +1,9 @@
-"""API servers for tests, embedded or real, and the pytest plugin that hands them out.
+"""API servers for tests, embedded or real, and the pytest plugin that provides them.
 
-`EmbeddedApi` and `MemoryApi` are the embedded API server, with and without a socket; `RealApi` is a
-kube-apiserver with etcd; `plugin` gives them to pytest. A test that uses `KubeApi` is the same on each.
+`EmbeddedApi` and `MemoryApi` are the embedded API server, with and without a socket; `RealApi` is a kube-apiserver
+with etcd; `plugin` provides them as pytest fixtures. A test that uses `KubeApi` runs unchanged on either kind.
 
-Names are imported when they are asked for: pytest imports this package in every test run.
+Names are imported lazily, because pytest imports this package in every test run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The embedded API server, in a thread of the test session."""
+"""The embedded API server, in a thread that lives as long as the test session."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from kubeshard_apiserver.testing.kube_api import KubeApi
 
 
 class EmbeddedApi(KubeApi):
-    """Serves from its making on. `controllers`: garbage collection, namespaces, expiry of Events; `pods`:
-    workloads get pods, which become ready at once. Raises ConfigurationError, which names the extra, when
-    packages are missing.
+    """Serves as soon as it is created. `controllers` runs garbage collection, namespace deletion and Event expiry;
+    with `pods`, workloads get pods that become ready immediately. Raises ConfigurationError, which names the extra to
+    install, if packages are missing.
     """
 
     target = "embedded"

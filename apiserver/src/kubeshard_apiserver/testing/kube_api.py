@@ -1,11 +1,11 @@
-"""An API server for a test session, the same to its tests whether it is embedded or a real one.
+"""An API server for a test session, with the same interface whether it is embedded or real.
 
-Guaranteed: it listens on the loopback interface only; everything that a kubeconfig needs is in `kubeconfig`;
-after `stop` nothing of it is left. Its methods block, and may be called from tests with and without an event
-loop of their own. Everything here acts with the rights of a cluster administrator.
+Guaranteed: it listens only on the loopback interface; `kubeconfig` is a complete kubeconfig; `stop` leaves nothing
+behind. The methods block, and may be called from tests with or without an event loop. All of them act with the rights
+of a cluster administrator.
 
-Not guaranteed: that a real server forgets at `forget`: it drops what etcd keeps, and may still answer from
-memory.
+Not guaranteed: that `forget` makes a real server expire earlier versions. It compacts etcd, but kube-apiserver may
+still serve them from its watch cache.
 """
 
 from __future__ import annotations
@@ -29,19 +29,21 @@ Manifest = Mapping[str, Any]
 
 
 class BackgroundLoop:
-    """Runs from its making until `stop`, in a thread called `name`; `stop` cancels what still runs there."""
+    """An event loop that runs from its creation until `stop`, in a thread called `name`; `stop` cancels tasks that are
+    still running.
+    """
 
     def __init__(self, name: str) -> None:
         self._stack = ExitStack()
         self._loop = self._stack.enter_context(in_background(_here, name))
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine to its end there; from any other thread. Raises what it raises."""
+        """Runs a coroutine to completion in the loop and raises what it raises. May be called from any other thread."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except BaseException:
-            future.cancel()  # Ctrl-C while it waits
+            future.cancel()  # Ctrl-C while waiting
             raise
 
     def stop(self) -> None:
@@ -54,11 +56,11 @@ async def _here() -> AsyncIterator[asyncio.AbstractEventLoop]:
 
 
 class KubeApi(ABC):
-    """A running API server. `target` says which kind of."""
+    """A running API server. `target` says of which kind."""
 
     target: Literal["embedded", "real"]
     kubeconfig: Path
-    """Of a cluster administrator."""
+    """The path of a cluster administrator's kubeconfig."""
 
     def __init__(self) -> None:
         self._background = BackgroundLoop("kube-api")
@@ -70,16 +72,16 @@ class KubeApi(ABC):
 
     @property
     def config(self) -> ClusterConfig:
-        """What a kubeshard Client needs to know."""
+        """The configuration for a kubeshard Client."""
         return self._administrator.config
 
     def client(self) -> Client:
-        """A new one, for `async with`."""
+        """Returns a new client, for use with `async with`."""
         return Client(self.config)
 
     def call(self, work: Callable[[Client], Awaitable[T]]) -> T:
-        """Runs `work` with a client beside the test and returns its result, without an event loop of the
-        test: `kube_api.call(lambda client: client.get(ConfigMap, "a", "b"))`.
+        """Runs `work` with a client in a background event loop and returns its result, so that the test needs no event
+        loop: `kube_api.call(lambda client: client.get(ConfigMap, "a", "b"))`.
         """
 
         administrator = self._administrator
@@ -90,7 +92,7 @@ class KubeApi(ABC):
         return self._background.call(run())
 
     def install(self, *manifests: Manifest) -> None:
-        """Applies manifests, CustomResourceDefinitions first, and waits until what they define is served."""
+        """Applies manifests, CustomResourceDefinitions first, and waits until the new resources are served."""
 
         async def work(client: Client) -> None:
             async for _ in install(client, manifests):
@@ -106,12 +108,12 @@ class KubeApi(ABC):
         return self.call(work)
 
     def delete_namespace(self, name: str) -> None:
-        """Asks for it and does not wait."""
+        """Requests the deletion of a namespace without waiting for its end."""
         self.call(lambda client: client.delete(Namespace, name))
 
     @abstractmethod
     def forget(self) -> None:
-        """Forgets the past: who resumes a watch or a list from there is answered 410 Gone."""
+        """Expires all earlier resource versions: resuming a watch or a list from one of them gets 410 Gone."""
 
     def stop(self) -> None:
         if self._client is not None:

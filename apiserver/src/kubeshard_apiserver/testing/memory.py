@@ -1,11 +1,11 @@
-"""An API server of one test, without a socket and without a thread: for unit tests of controllers.
+"""An API server for a single test, without a socket and without a thread: for unit tests of controllers.
 
     async def test_something(kube_memory):
         async with kube_memory.client() as client:
             await client.create(...)
 
-Guaranteed: clients are production clients, and what they send and get are the bytes that would go over a
-connection. Everything runs in the event loop of the test, also on virtual time.
+Guaranteed: clients are production clients, and they send and receive the same bytes as over a connection. Everything
+runs in the event loop of the test, including on virtual time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kubeshard_apiserver.server import ApiServer
 
 
 class MemoryApi:
-    """`server` is the embedded API server itself. No controllers run beside it unless a test runs them
+    """`server` is the embedded API server itself. No controllers run unless the test starts them
     (`kubeshard_apiserver.controllers`).
     """
 
@@ -30,13 +30,13 @@ class MemoryApi:
         self._transports: list[InMemoryTransport] = []
 
     def transport(self) -> InMemoryTransport:
-        """A new connection, for what takes a `kubeshard.runtime.transport.Transport`."""
+        """Returns a new connection, for code that takes a `kubeshard.runtime.transport.Transport`."""
         made = InMemoryTransport(self.server)
         self._transports.append(made)
         return made
 
     def client(self) -> Client:
-        """A new one, for `async with`."""
+        """Returns a new client, for use with `async with`."""
         return Client(ClusterConfig("http://in-memory"), transport=self.transport(), world=self.server.world)
 
     async def install(self, *manifests: Mapping[str, Any]) -> None:
@@ -46,10 +46,10 @@ class MemoryApi:
                 pass
 
     def forget(self) -> None:
-        """Forgets the past: who resumes a watch or a list from there is answered 410 Gone."""
+        """Expires all earlier resource versions: resuming a watch or a list from one of them gets 410 Gone."""
         self.server.store.compact()
 
     def cut(self) -> None:
-        """Cuts every watch, as a broken connection would."""
+        """Breaks every watch, as a lost connection would."""
         for transport in self._transports:
             transport.abort()

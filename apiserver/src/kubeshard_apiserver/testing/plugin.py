@@ -1,18 +1,18 @@
-"""A pytest plugin: an API server for tests. Installing kubeshard-apiserver makes it known to pytest.
+"""A pytest plugin: an API server for tests. pytest finds it once kubeshard-apiserver is installed.
 
     pytest --kube=embedded|real|both
 
 | fixture | lives for | is |
 |---|---|---|
 | `kube_api` | the session | a `kubeshard_apiserver.testing.kube_api.KubeApi`: kubeconfig, clients, manifests |
-| `kube_namespace` | the test | the name of a namespace of the test's own |
+| `kube_namespace` | the test | the name of a namespace for this test alone |
 | `kube_client` | the test | a kubeshard Client; needs pytest-asyncio, or anyio's plugin |
 | `kube_memory` | the test | a `kubeshard_apiserver.testing.memory.MemoryApi`: no socket, no thread, nothing shared |
 
-`embedded`, the default, is kubeshard's own API server in a thread of the test run. `real` is a kube-apiserver
-with etcd; `both` runs each test that uses `kube_api` once on each, and marks the run on the real one `kube`.
+`embedded`, the default, is kubeshard's own API server in a thread of the test run. `real` is a kube-apiserver with
+etcd; `both` runs each test that uses `kube_api` once on each, and marks the run on the real server `kube`.
 
-Guaranteed: a test run that asks for none of these fixtures imports nothing but this module.
+Guaranteed: a test run that uses none of these fixtures imports nothing but this module.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kube",
         choices=list(TARGETS),
         default="embedded",
-        help="the API server of the fixture kube_api: kubeshard's embedded one (default), a real "
+        help="the API server behind the fixture kube_api: kubeshard's embedded one (default), a real "
         "kube-apiserver (KUBEBUILDER_ASSETS, or `make kube` in kubeshard's repository), or each test on both",
     )
 
@@ -68,16 +68,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def kube_options() -> dict[str, bool]:
-    """What works beside the server: `controllers` (garbage collection, namespaces), `pods` (workloads get pods
-    that become ready). To be overridden in a conftest.py; in one that is not the topmost, import `kube_api` from
-    here, too, or the folder shares the server of whoever came first.
+    """What runs next to the server: `controllers` (garbage collection, namespaces) and `pods` (workloads get pods that
+    become ready). Override it in a conftest.py. If that is not the topmost conftest.py, import `kube_api` from this
+    module as well; otherwise the folder shares the server with the tests that ran before.
     """
     return {"controllers": True, "pods": True}
 
 
 @pytest.fixture(scope="session")
 def kube_control_plane(kube_options: dict[str, bool]) -> Iterator[ControlPlane]:
-    """The programs behind the real API server. A test that asks for them runs on the real one only."""
+    """The control plane of the real API server. A test that uses this fixture runs only on the real server."""
     from kubeshard.core.errors import ConfigurationError
     from kubeshard.testing.control_plane import ControlPlane
 
@@ -93,7 +93,7 @@ def kube_control_plane(kube_options: dict[str, bool]) -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def kube_api(request: pytest.FixtureRequest) -> Iterator[KubeApi]:
-    """An API server that all tests share: for what is cluster-scoped, use names of the test's own."""
+    """An API server shared by all tests: give cluster-scoped objects names that are unique to the test."""
     api = _real(request) if getattr(request, "param", "embedded") == "real" else _embedded(request)
     yield api
     api.stop()
@@ -117,14 +117,16 @@ def _embedded(request: pytest.FixtureRequest) -> KubeApi:
 
 @pytest.fixture
 def kube_namespace(kube_api: KubeApi) -> Iterator[str]:
-    """Deleted after the test, without waiting for its end."""
+    """A namespace that is deleted after the test, without waiting for the deletion to finish."""
     name = kube_api.new_namespace()
     yield name
     kube_api.delete_namespace(name)
 
 
 def _asynchronous(fixture: Callable[[KubeApi], AsyncIterator[Client]]) -> Any:
-    """pytest-asyncio's strict mode wants its own decorator; anyio's plugin takes any fixture."""
+    """Declares an asynchronous fixture. pytest-asyncio's strict mode requires its own decorator; anyio's plugin
+    accepts any fixture.
+    """
     if find_spec("pytest_asyncio") is not None:
         import pytest_asyncio
 

@@ -1,4 +1,4 @@
-"""A real kube-apiserver with etcd, and what else makes a cluster, for a test session."""
+"""A real kube-apiserver with etcd and the rest of a control plane, for a test session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kubeshard_apiserver.testing.kube_api import KubeApi
 
 
 class RealApi(KubeApi):
-    """On a control plane that runs, and that is somebody else's to stop."""
+    """Uses a running control plane, which the caller has to stop."""
 
     target = "real"
 
@@ -26,8 +26,8 @@ class RealApi(KubeApi):
 
 
 def compact(control_plane: ControlPlane, revision: int) -> None:
-    """Has etcd forget what was before a revision. Through the gateway that it has for clients without gRPC;
-    its address is on its command line.
+    """Compacts etcd at a revision, through etcd's gateway for clients without gRPC; its address is on etcd's command
+    line.
     """
     etcd = control_plane.children[0].pid
     arguments = Path(f"/proc/{etcd}/cmdline").read_text().split("\0")

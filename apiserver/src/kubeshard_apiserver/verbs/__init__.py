@@ -1,6 +1,6 @@
-"""What a server does with objects, as collaborators over one model: reads, watches, writes, deletions.
+"""The verbs of a server, as collaborators that share one model: reads, watches, writes and deletions.
 
-Those that write are steps (`steps`), for they ask admission webhooks. Nothing here calls upwards: `changing` brings a
-change to the point where it can be stored, `establishing` uses it for what follows from a definition, and `writing`
-and `deleting` use both.
+The verbs that write are steps (see `steps`), because they call admission webhooks. Dependencies go one way: `changing`
+takes a change to the point where it can be stored, `establishing` uses it to put definitions into effect, and
+`writing` and `deleting` use both.
 """

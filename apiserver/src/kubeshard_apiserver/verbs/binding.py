@@ -1,4 +1,4 @@
-"""Pods get their nodes: what a Binding does. Source: k8s.io/kubernetes `pkg/registry/core/pod/storage`."""
+"""The effect of a Binding: assigns a pod to a node. Source: k8s.io/kubernetes `pkg/registry/core/pod/storage`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kubeshard_apiserver.status import conflict, internal
 
 
 class Bodies(Typed):
-    """Not a resource: what a subresource is sent."""
+    """The kind of the body of a subresource, which is not itself a resource."""
 
     def __init__(self, kind: Kind) -> None:
         Strategy.__init__(self, kind, {})
@@ -24,8 +24,8 @@ BINDINGS = Bodies(Kind("", "v1", "Binding", "bindings"))
 
 
 def bind(model: Model, target: Target, body: Object, *, dry_run: bool = False) -> None:
-    """Without asking admission. No manager owns what is written. Raises Conflict for a pod that has a node, is
-    gated or goes.
+    """Assigns the pod to the node, without admission. No manager owns the fields it writes. Raises Conflict if the pod
+    already has a node, is gated or is being deleted.
     """
     node, given = body.get("target") or {}, body["metadata"]
     if node.get("kind") not in (None, "", "Node"):
@@ -51,7 +51,7 @@ def bind(model: Model, target: Target, body: Object, *, dry_run: bool = False) -
 
 
 def with_pod_condition(status: Object, condition: Mapping[str, Any], now: str) -> Object:
-    """The time of a condition moves with its status only."""
+    """Returns the status with the condition, whose transition time changes only if its status does."""
     conditions = list(status.get("conditions") or ())
     fresh = {"lastProbeTime": None, "lastTransitionTime": now, **condition}
     for index, old in enumerate(conditions):

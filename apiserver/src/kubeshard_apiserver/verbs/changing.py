@@ -1,6 +1,6 @@
-"""A change on its way: from the live object to what may be stored over it, with the rules of the kind in between.
+"""The path of a change, from the live object to one that may replace it, with the rules of the kind in between.
 
-The order is the server's: field management, mutating admission, what the kind takes back, validation, validating
+The order is the server's: field management, mutating admission, fields that the kind resets, validation, validating
 admission. Nothing is stored here. Source: k8s.io/apiserver `registry/generic/registry`.
 """
 
@@ -41,9 +41,9 @@ class Changes:
         replaces: bool = False,
         managed: bool = False,
     ) -> Steps[tuple[Object, Object]]:
-        """The live object, and what `change` makes of it - of the one that is then live, if it was written to
-        while admission was asked. `managed`: `change` has seen to managedFields itself. Raises NotFound, Conflict,
-        Invalid and what admission says.
+        """Returns the live object and the result of applying `change` to it. If the object was written to during
+        admission, starts over with the new live object. `managed` means that `change` updates managedFields itself.
+        Raises NotFound, Conflict, Invalid and the errors of admission.
         """
         while True:
             live = self._model.live(target)
@@ -117,7 +117,7 @@ def metadata_errors(target: Target, obj: Object) -> list[FieldError]:
 
 
 def refuse(target: Target, obj: Object, errors: list[FieldError]) -> None:
-    """Raises Invalid where there are errors."""
+    """Raises Invalid if there are errors."""
     if strategy_kind := obj["kind"] != target.resource.kind.kind:
         errors = [invalid_value("kind", obj["kind"], f"must be {target.resource.kind.kind}"), *errors]
     if errors:
@@ -128,7 +128,7 @@ def refuse(target: Target, obj: Object, errors: list[FieldError]) -> None:
 
 
 def is_same(new: Object, old: Object) -> bool:
-    """Whether nothing has changed but the times in managedFields."""
+    """Whether nothing has changed except the times in managedFields."""
     return same(_timeless(new), _timeless(old))
 
 

@@ -1,9 +1,8 @@
 """delete and deletecollection.
 
-An object that nobody holds is removed at once; finalizers, or a kind's own reason, keep it with a
-deletionTimestamp until the last one is gone. `Foreground` and `Orphan` add the finalizer that the garbage
-collector would work on. Source: k8s.io/apiserver `registry/rest/delete.go`,
-`registry/generic/registry/store.go`.
+An object without finalizers is removed immediately, unless its kind has a reason to keep it. Otherwise it gets a
+deletionTimestamp and stays until the last finalizer is removed. `Foreground` and `Orphan` add the finalizer that the
+garbage collector processes. Source: k8s.io/apiserver `registry/rest/delete.go`, `registry/generic/registry/store.go`.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ _JOBS = GroupResource("batch", "jobs")
 
 @dataclass(frozen=True)
 class DeleteOptions:
-    """`uid` and `resource_version` are preconditions. `grace` is for how many seconds what runs may go on;
-    None: as long as it says itself. `at_once`: the request has said of dependents, in the old way, that they go.
-    For `sent`, `warnings` and `asks` see `WriteOptions`.
+    """`uid` and `resource_version` are preconditions. `grace` is the grace period in seconds, or None for the object's
+    own. `at_once` means that the request sets the deprecated `orphanDependents` to false. For `sent`, `warnings` and
+    `asks` see `WriteOptions`.
     """
 
     uid: str = ""
@@ -67,8 +66,8 @@ class Deletions:
         self._definitions = definitions
 
     def deleting(self, target: Target, options: DeleteOptions | None = None) -> Steps[Answer]:
-        """A Status when the object is gone, else the object that waits. Raises NotFound, Conflict
-        (preconditions).
+        """Deletes an object. Returns a Status if the object is gone, otherwise the object waiting for its deletion.
+        Raises NotFound, Conflict (preconditions).
         """
         options = options or DeleteOptions()
         _check_options(options)
@@ -77,7 +76,7 @@ class Deletions:
         return self._delete(target, live, options)
 
     def _admitted_live(self, target: Target, options: DeleteOptions, asked: Target) -> Steps[Object]:
-        """The live object, after admission was asked about this very state. `asked`: how the request named it."""
+        """Returns the live object after admission of exactly this state. `asked` is the target named in the request."""
         while True:
             live = self._model.live(target)
             check_preconditions(target, live, options)
@@ -117,7 +116,7 @@ class Deletions:
     def deleting_collection(
         self, target: Target, selected: ListOptions | None = None, options: DeleteOptions | None = None
     ) -> Steps[Page]:
-        """Deletes what the selectors select, one after the other; returns it as it was."""
+        """Deletes the selected objects one after another, and returns them as they were before."""
         page = self._reads.list(target, selected)
         options = options or DeleteOptions()
         _check_options(options)
@@ -133,7 +132,7 @@ class Deletions:
         return page
 
     def _doomed(self, target: Target, live: Object, options: DeleteOptions) -> Object:
-        """The object as it waits for its deletion, if it has to."""
+        """Returns the object as it would wait for its deletion."""
         strategy = target.resource.strategy
         if target.group_resource == DEFINITIONS:
             return live if is_deleting(live) else terminating(live, self._model.now())
@@ -147,7 +146,7 @@ class Deletions:
                     (parse_time(meta["deletionTimestamp"]) or 0) + grace - left,
                     self._model.clock.wall(),
                 )
-                # What is over is not over before its agent says so.
+                # An expired grace period does not end the deletion before the agent on the node confirms it.
                 grace = min(grace, 1) if end < now else grace
                 end = max(end, now)
                 meta |= {"deletionTimestamp": second_time(end), "deletionGracePeriodSeconds": grace}
@@ -166,9 +165,9 @@ def _check_options(options: DeleteOptions) -> None:
 
 
 def check_preconditions(target: Target, live: Object, options: DeleteOptions) -> None:
-    """Raises Conflict for another uid or version than the live one."""
+    """Raises Conflict if the uid or the resource version differs from the live object's."""
     meta, kind = live["metadata"], target.resource.kind
-    # Preconditions are the one place where the server names the kind and not the resource.
+    # Preconditions are the only place where the server names the kind instead of the resource.
     named = GroupResource(kind.group, kind.kind)
     if options.uid and options.uid != meta["uid"]:
         raise conflict(

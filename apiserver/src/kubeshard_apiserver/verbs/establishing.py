@@ -1,6 +1,7 @@
-"""What follows from a definition: its names are accepted, its kind is served, its end is the end of its objects.
+"""The effects of a CustomResourceDefinition: its names are accepted, its kind is served, and its deletion deletes its
+objects.
 
-The real server's controllers do so a moment later; here it has happened when the write returns.
+On the real server, controllers do this a moment later; here it is done when the write returns.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ class Definitions:
         self._registry = model.registry
         self._changes = changes
         self._served: dict[GroupResource, tuple[Any, Any]] = {}
-        """What of their definitions decides how they are served."""
+        """The parts of the definitions that determine how their resources are served."""
 
     def defined(self, definition: Object) -> None:
-        """After it was written."""
+        """Puts a definition into effect after it has been written."""
         self._settle(definition)
         self._settle_others(definition)
 
@@ -49,7 +50,7 @@ class Definitions:
         self.serve(definition)
 
     def _settle_others(self, definition: Object) -> None:
-        """Names may have become free."""
+        """Settles the other definitions of the group, because names may have become available."""
         for other in self._group(definition):
             if other["spec"]["names"] != other["status"].get("acceptedNames") and not is_deleting(other):
                 self._settle(other)
@@ -72,7 +73,7 @@ class Definitions:
         return live if is_same(new, live) else self._store.put(DEFINITIONS, target.key, new)
 
     def serve(self, definition: Object) -> None:
-        """Its kind, from now on, if its names are its own."""
+        """Serves the kind of the definition from now on if the definition is established."""
         if not is_established(definition):
             return
         resource = resource_of(definition)
@@ -80,14 +81,14 @@ class Definitions:
         self._store.open(resource)
         decides = definition["spec"], definition["status"].get("acceptedNames")
         if self._served.setdefault(resource, decides) != decides:
-            # The real server makes the storage of the kind anew, and with it the watch cache.
+            # The real server recreates the storage of the kind, including the watch cache.
             self._store.interrupt(resource)
             self._served[resource] = decides
         for served in kinds_of(definition):
             self._registry.add(served)
 
     def doom_objects(self, definition: Object) -> None:
-        """Of a definition that is being deleted. Those with finalizers keep it waiting."""
+        """Deletes the objects of a definition that is being deleted. Objects with finalizers delay its removal."""
         resource = resource_of(definition)
         if is_established(definition):
             now = self._model.now()
@@ -105,7 +106,9 @@ class Definitions:
         self._vanish(definition)
 
     def gone(self, target: Target) -> None:
-        """After an object was removed: it may have been the last that an ending definition waits for."""
+        """Called after an object has been removed: it may be the last one that a definition being deleted is waiting
+        for.
+        """
         resource = target.group_resource
         if not target.resource.strategy.is_custom or self._store.objects(resource):
             return

@@ -1,4 +1,4 @@
-"""get and list: what is there, as of which version.
+"""get and list: the current state, or the state as of a resource version.
 
 See KEP-2340 and kubernetes.io "API concepts" on resourceVersion.
 """
@@ -30,7 +30,7 @@ from kubeshard_apiserver.store import TooOld
 from kubeshard_apiserver.verbs.selection import Selection, select
 
 LIST_OPTIONS = GroupKind("meta.k8s.io", "ListOptions")
-_TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - of continue tokens, not a secret
+_TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - the version of continue tokens, not a secret
 _PRESENT = -1
 _CONTINUE_EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list "
@@ -42,7 +42,7 @@ _CONTINUE_EXPIRED = (
 
 @dataclass(frozen=True)
 class ListOptions:
-    """As the query parameters of the same names; absent is empty or None."""
+    """The query parameters of the same names; a missing one is empty or None."""
 
     label_selector: str = ""
     field_selector: str = ""
@@ -56,8 +56,8 @@ class ListOptions:
 
 @dataclass(frozen=True)
 class Page:
-    """Part of a list. `continue_` is empty on the last page; `remaining` is None where the server does not
-    count.
+    """A page of a list. `continue_` is empty on the last page; `remaining` is None if the server does not count the
+    remaining items.
     """
 
     items: tuple[Object, ...]
@@ -72,13 +72,13 @@ class Reads:
         self._store = model.store
 
     def get(self, target: Target, resource_version: str = "") -> Object:
-        """The object as it is now; a subresource is the object itself. Raises NotFound."""
+        """Returns the current object; for a subresource too, this is the object itself. Raises NotFound."""
         self.check_reached(parse_version(resource_version))
         return self._model.live(target)
 
     def list(self, target: Target, options: ListOptions | None = None) -> Page:
-        """The selected objects in the order of namespace and name. Raises Gone for a snapshot that is
-        forgotten, Timeout for a version of the future.
+        """Returns the selected objects, ordered by namespace and name. Raises Gone if the requested version has
+        expired, and Timeout if it is in the future.
         """
         options = options or ListOptions()
         check_list_options(options)
@@ -98,11 +98,11 @@ class Reads:
         revision, start = _read_token(options.continue_)
         revision = self._store.revision if revision == _PRESENT else revision
         self.check_reached(revision)
-        # As on the server a token says where to go on below the namespace that is listed.
+        # As on the server, the position in a token is relative to the namespace that is listed.
         return self.page(target, selection, revision, target.namespace + start, max(0, options.limit))
 
     def page(self, target: Target, selection: Selection, revision: int, start: str, limit: int) -> Page:
-        """What is selected as of a revision, from `start` on; a `limit` of 0 is none. Raises Gone."""
+        """Returns the selected objects as of a revision, from `start` on; a `limit` of 0 means none. Raises Gone."""
         state = self._snapshot(target, revision, start)
         if state is self._store.objects(target.group_resource):
             ordered = self._store.ordered(target.group_resource)
@@ -135,20 +135,20 @@ class Reads:
             raise expired("The resourceVersion for the provided list is too old.") from None
 
     def check_reached(self, asked: int) -> None:
-        """Raises Timeout for a version of the future."""
+        """Raises Timeout if the version is in the future."""
         if asked > self._store.revision:
             raise too_large_version(asked, self._store.revision)
 
 
 def check_list_options(options: ListOptions, *, watch: bool = False) -> None:
-    """Raises Invalid (422) for options that do not go together."""
+    """Raises Invalid (422) for options that cannot be combined."""
     errors = list(_watch_errors(options) if watch else _list_errors(options))
     if errors:
         raise invalid(LIST_OPTIONS, "", errors)
 
 
 def parse_version(text: str, *, watch: bool = False) -> int:
-    """Raises Invalid (400) for what is not a number; of a watch the server calls it an internal error."""
+    """Raises Invalid (400) if the version is not a number; for a watch the server returns an internal error instead."""
     if text == "" or text.isdecimal():
         return int(text or 0)
     problem = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
@@ -191,9 +191,11 @@ def _watch_errors(options: ListOptions) -> list[FieldError]:
 
 
 def _range(ordered: Sequence[tuple[str, Key]], namespace: str, start: str) -> tuple[int, int]:
-    """From where to where `start` and what follows it in the namespace is; without one in all of them."""
+    """Returns the range of the keys from `start` to the end of the namespace, or to the end of the list if there is no
+    namespace.
+    """
     begin = bisect_left(ordered, max(start, f"{namespace}/" if namespace else ""), key=_text)
-    # "0" follows "/".
+    # "0" is the character after "/".
     return begin, bisect_left(ordered, f"{namespace}0", begin, key=_text) if namespace else len(ordered)
 
 

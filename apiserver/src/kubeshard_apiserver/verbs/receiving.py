@@ -1,4 +1,4 @@
-"""Taking bodies in: decoded and defaulted by their kind, with what is said of fields that are unknown or given twice.
+"""Receiving bodies: decodes and defaults them by their kind, and reports unknown and duplicate fields.
 
 Source: k8s.io/apiserver `endpoints/handlers`, KEP-2885 (field validation).
 """
@@ -27,7 +27,7 @@ def decoded(target: Target, body: Any, options: WriteOptions) -> tuple[Object, t
 
 
 def _read(target: Target, body: Any, options: WriteOptions) -> tuple[Object, tuple[str, ...], str]:
-    """The object, what to warn of, and why it is refused if it is."""
+    """Returns the object, the warnings, and the reason if the object is rejected."""
     obj = body if body.get("metadata") is not None else {**body, "metadata": {}}
     check_type_meta(obj, target.resource.kind.kind)
     strategy = target.resource.strategy
@@ -40,15 +40,13 @@ def _read(target: Target, body: Any, options: WriteOptions) -> tuple[Object, tup
         problems = (twice.refused, *unknown) if twice.told else unknown
         return obj, (), f"strict decoding error: {', '.join(problems)}"
     warnings = (*twice.told, *unknown) if options.validation == "Warn" else ()
-    # They are told whatever becomes of the request.
+    # Warnings are sent whatever the outcome of the request.
     warn(options, list(warnings))
     return obj, warnings, ""
 
 
 def decoded_patch(target: Target, result: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
-    """What a patch has made of an object. What is wrong with its form is the patch's mistake: 422, not
-    400.
-    """
+    """Decodes the result of a patch. Decoding errors are blamed on the patch, so they are a 422 rather than a 400."""
     if not (result.get("apiVersion") and result.get("kind") and result.get("metadata")):
         raise other_name("", target)
     given = shown(result) if options.validation == "Strict" else ""
@@ -70,7 +68,7 @@ def check_namespace(target: Target, obj: Object) -> None:
 
 
 def other_name(name: str, target: Target) -> Exception:
-    """For a body that is not about the object that the path names."""
+    """Returns the error for a body whose name differs from the one in the path."""
     if not name:
         return bad_request(
             f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
@@ -79,7 +77,7 @@ def other_name(name: str, target: Target) -> Exception:
 
 
 def _known(twice: Duplicates, dropped: list[str]) -> Duplicates:
-    """Without what is inside of fields that nobody knows."""
+    """Returns the duplicates without those inside unknown fields."""
     inside = tuple(f'duplicate field "{path}{mark}' for path in dropped for mark in ".[")
     told = tuple(text for text in twice.told if not text.startswith(inside))
     return twice if told == twice.told else Duplicates(told, ", ".join(told))
@@ -91,7 +89,7 @@ def warn(options: WriteOptions, warnings: list[str]) -> None:
 
 
 def check_type_meta(obj: Mapping[str, Any], kind: str) -> None:
-    """Raises Invalid (400) for an apiVersion or kind that is not text."""
+    """Raises Invalid (400) for an apiVersion or kind that is not a string."""
     for name in ("apiVersion", "kind"):
         value = obj.get(name)
         if value is not None and not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Which objects a list or watch is about: scope, label selector, field selector."""
+"""The objects that a list or watch selects, by scope, label selector and field selector."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Selection:
 
     @property
     def narrows(self) -> bool:
-        """Whether a selector is involved, beside the scope."""
+        """Whether there is a selector in addition to the scope."""
         return bool(self.labels or self.fields)
 
 
 def select(target: Target, label_selector: str = "", field_selector: str = "") -> Selection:
-    """Raises Invalid (400) for selectors that the server does not take."""
+    """Parses the selectors. Raises Invalid (400) for selectors that the server does not accept."""
     strategy = target.resource.strategy
     try:
         labels = Selector.parse(label_selector)

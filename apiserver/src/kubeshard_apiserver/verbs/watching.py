@@ -1,9 +1,10 @@
-"""watch: the changes since a version, as a selection sees them.
+"""watch: the changes since a resource version, as seen through a selection.
 
-A `Watch` is a place in the history, not a queue: nothing is kept for it, so a slow watcher costs nothing and
-holds nobody up; one that is slower than the window gets the ERROR that tells it to list again. Guaranteed:
-events in the order of their versions; an object that begins to be selected is ADDED, one that ceases to be is
-DELETED with its last selected state and the version of the change. See KEP-956 (bookmarks), KEP-3157 (watch list).
+A `Watch` is a position in the history rather than a queue. Nothing is buffered for it, so a slow watcher costs nothing
+and delays nobody; a watcher that falls behind the window gets an ERROR and has to relist. Guaranteed: events are in
+the order of their resource versions; an object that starts to match the selection is ADDED, and one that ceases to
+match is DELETED with its last matching state and the resource version of the change. See KEP-956 (bookmarks), KEP-3157
+(watch list).
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class WatchEvent(NamedTuple):
 
 
 class Watch:
-    """Iterate `take()` after each `on_change` call. Ended once it has given an ERROR, or when what it follows has
-    ended and all of it is taken.
+    """A watch in progress. Call `take` repeatedly after each `on_change` callback. A watch ends after it has returned
+    an ERROR, or when the resource is no longer served and all events have been taken.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Watch:
         self.ended = False
 
     def take(self, limit: int = 500) -> list[WatchEvent]:
-        """The next events, at most about `limit`; empty when there is nothing new."""
+        """Returns the next events, about `limit` at most; empty if there is nothing new."""
         if self.ended:
             return []
         if self._initial:
@@ -67,19 +68,21 @@ class Watch:
 
     @property
     def reached(self) -> bool:
-        """Whether the store is as far as the watch. One that was opened ahead of it (it was restored from a
-        backup) sees nothing before the store has come there, not even a bookmark.
+        """Whether the store has reached the version of the watch. A watch may start ahead of the store if the store
+        was restored from a backup; it gets nothing until the store has caught up, not even a bookmark.
         """
         return self._revision <= self._store.revision
 
     def bookmark(self, *, ends_initial_events: bool = False) -> WatchEvent:
-        """Where the watch has come to. Only right after `take` gave nothing."""
+        """Returns a bookmark with the current position of the watch. Call it only right after `take` has returned
+        nothing.
+        """
         if not self._initial:
             self._revision = max(self._revision, self._store.revision)
         return _bookmark(self._resource, self._revision, ends_initial_events)
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Calls back when there may be something to take; returns what ends that."""
+        """Calls `callback` whenever there may be something to take. Returns a function that stops the calls."""
         return self._store.watch(self._resource.group_resource, callback)
 
     def _seen(self, events: Sequence[Event]) -> Iterator[WatchEvent]:
@@ -99,8 +102,8 @@ class Watches:
         self._reads = reads
 
     def watch(self, target: Target, options: ListOptions | None = None) -> Watch:
-        """Without a version, or from version 0, it begins with the objects there are; else with what came
-        after. With `send_initial_events` a bookmark ends the initial events.
+        """Starts a watch. Without a resource version, or from version 0, it begins with the current objects; otherwise
+        with the changes after the version. With `send_initial_events` a bookmark marks the end of the initial events.
         """
         options = options or ListOptions()
         check_list_options(options, watch=True)
@@ -115,7 +118,7 @@ class Watches:
         if from_now:
             page = self._reads.page(target, selection, revision, "", 0)
             initial = [WatchEvent("ADDED", obj) for obj in page.items]
-            # A watch from version 0 that takes bookmarks is answered as if it had asked for initial events.
+            # A watch from version 0 with bookmarks is treated as if it had requested initial events.
             if options.allow_bookmarks and (wanted or options.resource_version == "0"):
                 initial.append(_bookmark(target.resource, revision, True))
         return Watch(self._store, target.resource, selection, revision, initial)

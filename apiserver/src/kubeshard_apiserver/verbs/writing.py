@@ -1,4 +1,4 @@
-"""create, replace, patch: decoded, brought past the rules of the kind, and stored if anything has changed.
+"""create, replace and patch: the object is decoded, checked by the rules of its kind, and stored if it has changed.
 
 Source: k8s.io/apiserver `registry/generic/registry`, `endpoints/handlers`.
 """
@@ -58,13 +58,15 @@ class Writes:
         self._definitions = definitions
 
     def creating(self, target: Target, body: Object, options: WriteOptions | None = None) -> Steps[Answer]:
-        """Raises AlreadyExists, NotFound (no such namespace), Forbidden (it is being deleted), Invalid."""
+        """Creates an object. Raises AlreadyExists, NotFound (no such namespace), Forbidden (the namespace is being
+        deleted), Invalid.
+        """
         options = options or WriteOptions()
         obj, warnings = yield from done(lambda: self.received(target, body, options), large=options.large)
         return (yield from self._create(target, obj, options))._replace(warnings=warnings)
 
     def replacing(self, target: Target, body: Object, options: WriteOptions | None = None) -> Steps[Answer]:
-        """Raises Conflict for another resourceVersion or uid than the stored one."""
+        """Replaces an object. Raises Conflict if the resourceVersion or the uid differs from the stored one."""
         options = options or WriteOptions()
         obj, warnings = yield from done(lambda: decoded(target, body, options), large=options.large)
         if obj["metadata"].get("name") != target.name:
@@ -86,8 +88,8 @@ class Writes:
         )
 
     def patching(self, target: Target, patch: Patch, options: WriteOptions | None = None) -> Steps[Answer]:
-        """An apply creates what is missing. Raises Conflict (a resourceVersion in the patch, fields of other
-        managers).
+        """Patches an object; an apply creates it if it is missing. Raises Conflict (a resourceVersion in the patch,
+        fields of other managers).
         """
         options = options or WriteOptions()
         if isinstance(patch, ApplyPatch):
@@ -183,7 +185,7 @@ class Writes:
             raise internal("resourceVersion should not be set on objects to be created")
         if self._store.get(resource, key) is not None:
             raise already_exists(resource, meta["name"], generates=bool(meta.get("generateName")))
-        if options.dry_run:  # which the storage does not see
+        if options.dry_run:  # a dry run does not reach the storage
             return Answer(201, with_metadata(obj, resourceVersion=version) if version else obj)
         stored = self._store.put(resource, key, obj)
         if resource == DEFINITIONS:
@@ -199,7 +201,7 @@ class Writes:
         replaces: bool = False,
         managed: bool = False,
     ) -> Steps[Answer]:
-        """Writes what `change` makes of the live object. See `Changes.changed`."""
+        """Stores the result of applying `change` to the live object. See `Changes.changed`."""
         steps = self._changes.changed(target, change, options, replaces=replaces, managed=managed)
         live, new = yield from steps
         return self._put(target, new, live, options)
@@ -221,7 +223,7 @@ class Writes:
         return Answer(200, in_version(target.resource, stored))
 
     def received(self, target: Target, body: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
-        """A body as a create takes it in, with warnings: for kinds that are answered and not stored."""
+        """Decodes a body as a create does, and returns it with warnings; for kinds that are not stored."""
         obj, warnings = decoded(target, body, options)
         check_namespace(target, obj)
         writer = writer_of(target, options, self._model.now())
@@ -229,5 +231,5 @@ class Writes:
 
 
 def _is_version(given: object) -> bool:
-    """Whether the storage takes it for one; what it cannot read is none."""
+    """Whether the storage accepts the value as a resource version; one that it cannot parse counts as missing."""
     return isinstance(given, str) and bool(_VERSION(given)) and 0 < int(given) < 1 << 64
